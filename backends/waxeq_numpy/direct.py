@@ -1,0 +1,99 @@
+"""Kernels of a single head: gathers, concatenation, padding, scans, sorts and the copies that views cannot avoid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from waxeq.backend.call import Call
+from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.basis.evaluate import Evaluator, NamedArray
+
+
+class Direct(Kernel):
+    """One head, by its definition: right on any strides and dtypes; allocates while it runs."""
+
+    def accepts(self, call: Call) -> bool:
+        return True
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        moved = sum(v.bytes for v in (*call.operands, call.out))
+        return {"launches": 1.0, "slow_bytes": float(moved)}
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        return (partial(_evaluate, call, tuple(operands), out),)
+
+
+def _evaluate(call: Call, operands: tuple[np.ndarray, ...], out: np.ndarray) -> None:
+    leaves = {f"%{i}": NamedArray(v.axes, a) for i, (v, a) in enumerate(zip(call.operands, operands, strict=True))}
+    e = Evaluator(call.sizes)
+    value = e.present(e.term(call.meaning, leaves), *call.out.axes)
+    np.copyto(out, value.aligned(call.out.axes))
+
+
+class Take(Kernel):
+    """Rows of a table at positions given by an index tensor that shares no axis with it: the embedding look-up."""
+
+    name = "take"
+    pattern = "(Gather k i x)"
+
+    def accepts(self, call: Call) -> bool:
+        index, table = call.operands
+        k = call.meaning.args[0]
+        if set(index.axes) & set(table.axes) or k not in table.axes:
+            return False
+        at = table.axes.index(k)
+        return (*table.axes[:at], *index.axes, *table.axes[at + 1 :]) == call.out.axes and call.out.is_dense
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        return {"launches": 1.0, "bytes": float(2 * call.out.bytes + call.operands[0].bytes)}
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        index, table = operands
+        axis = call.operands[1].axes.index(call.meaning.args[0])
+        return (partial(_in_bounds, index, table.shape[axis]), partial(np.take, table, index, axis, out, "wrap"))
+
+
+def _in_bounds(index: np.ndarray, size: int) -> None:
+    if index.size and (index.max() >= size or index.min() < -size):
+        raise IndexError(f"an index is out of bounds for an axis of size {size}")
+
+
+def _direct(name: str, pattern: str) -> type[Direct]:
+    return type(name.title().replace("_", ""), (Direct,), {"name": name, "pattern": pattern, "__doc__": Direct.__doc__})
+
+
+class Pick(Direct):
+    """The position of the largest or smallest element, by NumPy's argmax and argmin."""
+
+    name = "pick"
+    pattern = "(Red f k x)"
+
+    def accepts(self, call: Call) -> bool:
+        return call.meaning.args[0] in ("argmax", "argmin")
+
+
+KERNELS = (
+    Take,
+    Pick,
+    _direct("gather", "(Gather k i x)"),
+    _direct("cat", "(Cat p q n x y)"),
+    _direct("pad", "(Pad k n low value x)"),
+    _direct("scatter", "(Scatter f k p i u x)"),
+    _direct("scan", "(Scan f k x)"),
+    _direct("sort", "(Sort k x)"),
+    _direct("argsort", "(Argsort k x)"),
+    _direct("iota", "(Iota k dtype)"),
+    _direct("rename", "(Ren a b x)"),
+    _direct("split", "(Split k p q x)"),
+    _direct("merge", "(Merge p q k x)"),
+    _direct("diagonal", "(Diag i j k x)"),
+    _direct("slice", "(Slice k n start step x)"),
+    _direct("unfold", "(Unfold k o w stride dilation x)"),
+)

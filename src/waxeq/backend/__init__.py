@@ -1,0 +1,1 @@
+"""All that an outside backend imports: calls and views, the kernel contract, discovery."""

@@ -1,0 +1,166 @@
+"""A call: one kernel on strided views, with its meaning. What is timed, chosen, planned and run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from waxeq.basis.heads import HEADS
+from waxeq.ir.term import Term, dump, postorder
+from waxeq.ir.types import numpy_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor in a buffer: named axes with sizes and strides (in elements, may be negative), and an offset (elements)."""
+
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    offset: int = 0
+
+    @staticmethod
+    def dense(axes: Iterable[str], sizes: Mapping[str, int], dtype: str) -> View:
+        """Row-major in the given order of axes."""
+        axes = tuple(axes)
+        shape = tuple(sizes[k] for k in axes)
+        strides, step = [], 1
+        for s in reversed(shape):
+            strides.append(step)
+            step *= s
+        return View(axes, shape, tuple(reversed(strides)), dtype)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * numpy_dtype(self.dtype).itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Row-major in some order of its axes, without gaps or overlap."""
+        step = 1
+        for s, n in sorted((s, n) for s, n in zip(self.strides, self.shape, strict=True) if n != 1):
+            if s != step:
+                return False
+            step *= n
+        return True
+
+    def stride(self, axis: str) -> int:
+        """The stride along an axis; 0 along an axis the view lacks."""
+        return self.strides[self.axes.index(axis)] if axis in self.axes else 0
+
+    def ordered(self, order: Iterable[str]) -> View:
+        """The same view with its axes listed in `order` (axes it lacks are left out)."""
+        at = [self.axes.index(k) for k in order if k in self.axes]
+        return replace(
+            self,
+            axes=tuple(self.axes[i] for i in at),
+            shape=tuple(self.shape[i] for i in at),
+            strides=tuple(self.strides[i] for i in at),
+        )
+
+    def renamed(self, name: Mapping[str, str]) -> View:
+        return replace(self, axes=tuple(name[k] for k in self.axes))
+
+    def array(self, buffer: np.ndarray) -> np.ndarray:
+        """The view on a flat array of its dtype."""
+        size = buffer.itemsize
+        return np.ndarray(
+            self.shape, buffer.dtype, buffer.data, self.offset * size, tuple(s * size for s in self.strides)
+        )
+
+
+def aligned(array: np.ndarray, view: View, order: Iterable[str]) -> np.ndarray:
+    """`array` (laid out as `view.axes`) with its axes in `order`; size 1 where it lacks one."""
+    order = tuple(order)
+    moved = array.transpose([view.axes.index(k) for k in order if k in view.axes])
+    return moved[tuple(slice(None) if k in view.axes else None for k in order)]
+
+
+@dataclass(frozen=True)
+class Call:
+    """`kernel` computes `meaning` of its operands into `out`.
+
+    In the meaning, operand n is the leaf (In "%n" axes dtype). All axes of the meaning are in `sizes`.
+    """
+
+    kernel: str
+    meaning: Term
+    sizes: Mapping[str, int]
+    operands: tuple[View, ...]
+    out: View
+
+    @cached_property
+    def canonical(self) -> Call:
+        """The same call with axes named by first use, so that equal work has equal text."""
+        name: dict[str, str] = {}
+        for k in (*self.out.axes, *(k for v in self.operands for k in v.axes), *axes_in(self.meaning)):
+            name.setdefault(k, f"i{len(name)}")
+        sizes = {name[k]: self.sizes[k] for k in name}
+        meaning = rename_axes(self.meaning, name)
+        return Call(
+            self.kernel, meaning, sizes, tuple(v.renamed(name) for v in self.operands), self.out.renamed(name)
+        )
+
+    @cached_property
+    def text(self) -> str:
+        """The lowered text: meaning, with canonical axes."""
+        return dump(self.canonical.meaning)
+
+    @cached_property
+    def dims(self) -> str:
+        return ",".join(f"{k}={n}" for k, n in self.canonical.sizes.items())
+
+    @cached_property
+    def layout(self) -> str:
+        """Strides of the result and of every operand."""
+        c = self.canonical
+        return ";".join(
+            f"{v.dtype}:" + ",".join(f"{k}*{s}" for k, s in zip(v.axes, v.strides, strict=True))
+            for v in (c.out, *c.operands)
+        )
+
+
+def axes_in(meaning: Term) -> tuple[str, ...]:
+    """Every axis that a term names, in order of first use."""
+    found: dict[str, None] = {}
+    for t in postorder(meaning):
+        for a, sort in zip(t.args, HEADS[t.head].sorts, strict=True):
+            if sort in ("Axis", "NewAxis"):
+                found[a] = None
+            elif sort == "Axes":
+                found.update(dict.fromkeys(sorted(a)))
+    return tuple(found)
+
+
+def rename_axes(term: Term, name: Mapping[str, str]) -> Term:
+    """The term with every axis renamed."""
+    done: dict[Term, Term] = {}
+    for t in postorder(term):
+        args = []
+        for a, sort in zip(t.args, HEADS[t.head].sorts, strict=True):
+            if sort == "T":
+                args.append(done[a])
+            elif sort == "Axes":
+                args.append(frozenset(name[k] for k in a))
+            else:
+                args.append(name[a] if sort in ("Axis", "NewAxis") else a)
+        done[t] = Term(t.head, *args)
+    return done[term]
+
+
+def operand(n: int, axes: Iterable[str], dtype: str) -> Term:
+    """The leaf that stands for operand n in a meaning."""
+    return Term("In", f"%{n}", frozenset(axes), dtype)
+
+
+def operand_index(leaf: Term) -> int:
+    return int(leaf.args[0][1:])

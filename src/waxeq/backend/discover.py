@@ -1,0 +1,53 @@
+"""Finding backends: through the entry-point group `waxeq.backends`, ours by the same code as a stranger's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from waxeq.backend.kernel import Backend, Kernel
+from waxeq.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A backend that is installed: usable (`why` is None), or not and why."""
+
+    name: str
+    distribution: str
+    backend: Backend | None
+    why: str | None
+
+
+def found() -> tuple[Found, ...]:
+    """Every installed backend, by name. A backend that fails to import is reported, never raised."""
+    rows = []
+    for e in sorted(entry_points(group="waxeq.backends"), key=lambda e: e.name):
+        where = f"{e.dist.name} {e.dist.version}" if e.dist else "?"
+        try:
+            b = e.load()()
+            rows.append(Found(e.name, where, b, b.unusable()))
+        except Exception as err:
+            rows.append(Found(e.name, where, None, f"{type(err).__name__}: {err}"))
+    return tuple(rows)
+
+
+def backends(names: Sequence[str] = ()) -> tuple[Backend, ...]:
+    """The usable backends called `names`, or all; raises UsageError for one that is missing or unusable."""
+    rows = {f.name: f for f in found()}
+    for n in names:
+        if n not in rows:
+            raise UsageError(f"no backend {n!r} is installed; installed: {', '.join(rows) or 'none'}")
+        if rows[n].why:
+            raise UsageError(f"backend {n} cannot be used here: {rows[n].why}")
+    chosen = [rows[n] for n in names] if names else [f for f in rows.values() if f.why is None]
+    usable = tuple(f.backend for f in chosen if f.backend is not None)
+    if not usable:
+        raise UsageError("no backend can be used: reinstall waxeq, its NumPy backend comes with it")
+    return usable
+
+
+def kernels(of: Sequence[Backend]) -> Mapping[str, Kernel]:
+    """Every kernel of these backends by full name."""
+    return {name: k for b in of for name, k in b.kernels.items()}

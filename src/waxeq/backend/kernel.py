@@ -1,0 +1,78 @@
+"""The kernel contract: what a kernel means, which calls it takes, what it costs to predict, and how it runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from waxeq.backend.call import Call
+from waxeq.ir.term import Term
+
+Instruction = Callable[[], object]
+"""One bound step: no arguments, no allocation, no look-up."""
+
+Form = Literal["pattern", "loops", "copy"]
+"""How meanings for a kernel are found: by its pattern in the e-graph; grown over element-wise and reducing e-nodes; or the
+identity on a view (a transposing copy)."""
+
+
+class Kernel(ABC):
+    """One way to compute one family of meanings. A subclass is the declaration; instances hold no state.
+
+    pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one or
+    more) of sums. From it come the e-graph rule, the conformance test and the cost key.
+    """
+
+    name: ClassVar[str]
+    form: ClassVar[Form] = "pattern"
+    pattern: ClassVar[str] = ""
+    dtypes: ClassVar[tuple[str, ...] | None] = None
+
+    def matches(self, meaning: Term) -> bool:
+        """For form "loops": whether the kernel computes such a meaning. Patterns are matched by the e-graph."""
+        return True
+
+    def orders(self, meaning: Term, axes: frozenset[str]) -> tuple[tuple[str, ...], ...]:
+        """Orders of the result's axes that suit this kernel, best first; proposals, not limits."""
+        return ()
+
+    @abstractmethod
+    def accepts(self, call: Call) -> bool:
+        """Whether the kernel runs on exactly these strides, sizes and dtypes."""
+
+    def workspace(self, call: Call) -> int:
+        """Bytes of scratch memory the call needs."""
+        return 0
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        """Operands whose memory the result may take: each element is read before its place is written."""
+        return ()
+
+    @abstractmethod
+    def features(self, call: Call) -> Mapping[str, float]:
+        """What the cost model may know: flops, bytes, elements by function, launches. Finite, non-negative."""
+
+    @abstractmethod
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        """Instructions that compute the call. Arrays have the axes of their views, in that order; `workspace` is uint8."""
+
+
+class Backend(ABC):
+    """Kernels for one kind of device."""
+
+    name: ClassVar[str]
+    device: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def kernels(self) -> Mapping[str, Kernel]:
+        """Kernels by full name, "backend.kernel"."""
+
+    def unusable(self) -> str | None:
+        """Why the backend cannot run on this machine, in one sentence; None when it can."""
+        return None

@@ -1,0 +1,50 @@
+"""The whole compiler on one page: what happens to a model between `waxeq optimize` and a plan."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from waxeq.events import Events
+from waxeq.frontend.trace import Traced, trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.memory.plan import assign_plan
+from waxeq.options import Options
+from waxeq.plan.compose import compose
+from waxeq.search.block import optimize_block
+from waxeq.search.result import Report, Result
+from waxeq.search.session import Session
+from waxeq.search.trial import confirm
+
+
+def optimize(
+    fn: Callable[..., Any],
+    *examples: Any,
+    weights: Collection[str] = (),
+    options: Options | None = None,
+    events: Events | None = None,
+    **named: Any,
+) -> Result:
+    """Optimize a Python function on arrays for the shapes and dtypes of the example arguments.
+
+    `weights` names parameters that stay the same between calls: they are bound to the examples, and everything that depends
+    on them alone is computed once. Raises UnsupportedError for what cannot be traced, TargetError when the function itself
+    raises, BudgetError when no plan was found, AccuracyError (with `strict`) when no plan is right.
+    """
+    given = inspect.signature(fn).bind(*examples, **named).arguments
+    with Session.open(options or Options(), events or Events()) as session:
+        return optimize_traced(session, trace(fn, given, weights=weights))
+
+
+def optimize_traced(session: Session, traced: Traced) -> Result:
+    """From a traced model to a checked plan."""
+    graph = expand(traced.graph)
+    blocks = cut(graph)
+    plans = {key: optimize_block(session, block) for key, block in {b.key: b for b in blocks}.items()}
+    plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, session.about())
+    plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
+    result = Result(plan, traced.tensors, session.kernels, tuple(plans.values()), Report())
+    return confirm(session, traced, result)

@@ -1,0 +1,1 @@
+"""What things cost: timings that were measured, and estimates made from them."""

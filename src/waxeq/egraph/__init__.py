@@ -1,0 +1,1 @@
+"""Equality saturation: terms in, every equal term out. Only `engine` and `rules` know egglog."""

@@ -1,0 +1,34 @@
+"""What a saturation runs: rule texts and the phases they run in. Plain data, so that it can cross to the worker process."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Rulesets run together. `iterations` is the most the phase may take; it ends earlier when nothing changes.
+
+    A `required` phase runs even when a limit has been met: without kernels there is no plan.
+    """
+
+    name: str
+    rulesets: tuple[str, ...]
+    iterations: int
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProgram:
+    """`texts`: (file name, egglog text) in load order, after the generated prelude; `phases` in order; `constructors`: those
+    beyond the basis (kernels) with the positions of their tensor arguments."""
+
+    texts: tuple[tuple[str, str], ...]
+    phases: tuple[Phase, ...]
+    constructors: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """Of all that can change a result: texts, phases, kernels; comments included."""
+        return hashlib.sha256(repr((self.texts, self.phases, self.constructors)).encode()).hexdigest()[:16]

@@ -1,0 +1,165 @@
+"""Rules: text files found through the entry-point group `waxeq.rules`, read with their laws and classes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from waxeq.egraph.kernels import Pattern
+from waxeq.egraph.kernels import text as kernel_text
+from waxeq.egraph.program import Phase, RuleProgram
+from waxeq.errors import RuleError
+
+Class = Literal["exact", "reassociating", "approximate"]
+CLASSES: tuple[Class, ...] = ("exact", "reassociating", "approximate")
+
+_TAG = re.compile(r";;\s*(exact|reassociating|approximate)(?:\s+([\d.eE+-]+))?\s*$")
+_NAME = re.compile(r':name\s+"([^"]+)"')
+_RULESET = re.compile(r":ruleset\s+(\S+?)[\s)]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: its egglog text, the law in words, the class of equality it claims (with the bound of an approximate one)."""
+
+    name: str
+    ruleset: str
+    law: str
+    cls: Class
+    bound: float
+    text: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """A file: its rules, and what else it declares (rulesets, helper functions)."""
+
+    path: Path
+    rules: tuple[Rule, ...]
+    declarations: str
+
+
+def core_directory() -> Path:
+    """The entry point of waxeq's own rules."""
+    from waxeq.share import share
+
+    return share("rules")
+
+
+def rule_files() -> tuple[Path, ...]:
+    """Every installed rule file, by entry point and then by name."""
+    from importlib.metadata import entry_points
+
+    found: list[Path] = []
+    for e in sorted(entry_points(group="waxeq.rules"), key=lambda e: e.name):
+        found += sorted(Path(e.load()()).glob("*.egg"))
+    return tuple(found)
+
+
+def read_file(path: Path) -> RuleFile:
+    """Parse a rule file. Raises RuleError with file:line for a form that does not close or a rule without name, law or
+    class."""
+    try:
+        text = path.read_text()
+    except OSError as e:
+        raise RuleError(f"{path} cannot be read: {e.strerror}") from e
+    rules, other = [], []
+    for form, start in _forms(text, path):
+        line = text.count("\n", 0, start) + 1
+        if re.match(r"\((rewrite|birewrite|rule)\b", form):
+            rules.append(_rule(form, _above(text, start), path, line))
+        else:
+            other.append(form)
+    return RuleFile(path, tuple(rules), "\n".join(other))
+
+
+def _forms(text: str, path: Path) -> Iterable[tuple[str, int]]:
+    """Top-level forms with their places; comments and strings are skipped over."""
+    depth = start = i = 0
+    while i < len(text):
+        c = text[i]
+        if c == ";":
+            i = text.find("\n", i)
+            if i < 0:
+                break
+        elif c == '"':
+            i = text.index('"', i + 1)
+        elif c == "(":
+            start = i if depth == 0 else start
+            depth += 1
+        elif c == ")":
+            depth -= 1
+            if depth < 0:
+                raise RuleError(f"{path}:{text.count(chr(10), 0, i) + 1}: a ')' too many")
+            if depth == 0:
+                yield text[start : i + 1], start
+        i += 1
+    if depth:
+        raise RuleError(f"{path}:{text.count(chr(10), 0, start) + 1}: this form is not closed")
+
+
+def _above(text: str, start: int) -> list[str]:
+    """The comment lines directly above a place."""
+    rows: list[str] = []
+    for line in reversed(text[:start].rstrip("\n").split("\n")):
+        if not line.startswith(";"):
+            break
+        rows.insert(0, line)
+    return rows
+
+
+def _rule(form: str, comments: list[str], path: Path, line: int) -> Rule:
+    place = f"{path}:{line}"
+    name, ruleset = _NAME.search(form), _RULESET.search(form)
+    tag = next((m for m in map(_TAG.match, comments) if m), None)
+    law = " ".join(c.lstrip("; ") for c in comments if not c.startswith(";;"))
+    if name is None or "/" not in name[1]:
+        raise RuleError(f'{place}: the rule has no name; give it one, as :name "family/what"')
+    if ruleset is None:
+        raise RuleError(f"{place}: rule {name[1]} is in no ruleset; add :ruleset FAMILY")
+    if tag is None:
+        raise RuleError(f"{place}: rule {name[1]} has no class; write ;; exact, ;; reassociating or ;; approximate 1e-3 above it")
+    if not law:
+        raise RuleError(f"{place}: rule {name[1]} states no law; write it as a comment above")
+    bound = float(tag[2]) if tag[2] else 0.0
+    return Rule(name[1], ruleset[1], law, tag[1], bound, form, str(path), line)  # pyright: ignore[reportArgumentType]
+
+
+PHASES = (
+    Phase("simplify", ("movement", "constant"), 6),
+    Phase("concat", ("concat",), 2),
+    Phase("distribute", ("distribute",), 1),
+    Phase("algebra", ("elementwise", "linear", "reduction", "movement", "window", "composite", "constant"), 12),
+    Phase("kernels", ("kernels",), 8, required=True),
+)
+"""When which family runs. Families that no file declares are left out."""
+
+
+def load_rules(
+    loosest: Class, patterns: Mapping[str, Pattern], *, algebra: bool = True, files: Sequence[Path] | None = None
+) -> RuleProgram:
+    """The program of a saturation: rules no looser than `loosest`, kernels from their patterns."""
+    parsed = [read_file(p) for p in (rule_files() if files is None else files)]
+    allowed = CLASSES[: CLASSES.index(loosest) + 1]
+    texts, declared = [], {"kernels"}
+    for f in parsed:
+        kept = [r.text for r in f.rules if r.cls in allowed] if algebra else []
+        texts.append((f.path.name, "\n".join([f.declarations, *kept])))
+        declared |= {*re.findall(r"\(ruleset\s+(\S+)\)", f.declarations)}
+    texts.append(("kernels.egg", kernel_text(patterns.values())))
+    phases = []
+    for p in PHASES:
+        sets = tuple(s for s in p.rulesets if s in declared)
+        if sets and (algebra or p.required):
+            phases.append(Phase(p.name, sets, p.iterations, p.required))
+    constructors = tuple((c, p.tensors) for c, p in patterns.items())
+    return RuleProgram(tuple(texts), tuple(phases), constructors)

@@ -1,0 +1,147 @@
+"""Saturation within limits that hold: one iteration at a time, in a child process that can be killed."""
+
+from __future__ import annotations
+
+import enum
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+
+from waxeq.egraph.lower import Lowered
+from waxeq.egraph.program import RuleProgram
+from waxeq.egraph.snapshot import Snapshot
+from waxeq.egraph.worker import Finished, PhaseRun, Task
+from waxeq.errors import RuleError, WaxeqError
+
+
+class Stop(enum.Enum):
+    """Why a saturation ended."""
+
+    Saturated = "every rule has been applied everywhere"
+    NodeLimit = "the e-graph reached its node limit"
+    TimeLimit = "the time for saturation was up"
+    MemoryLimit = "the e-graph ran out of the memory it may use"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most e-nodes, most seconds (the process is killed then), most bytes the e-graph may add to its process."""
+
+    nodes: int = 100_000
+    seconds: float = 30.0
+    memory_bytes: int = 4 << 30
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """The e-graph that was reached, why it stopped, and what each phase did."""
+
+    snapshot: Snapshot
+    stop: Stop
+    phases: tuple[PhaseRun, ...]
+
+
+class Worker:
+    """A child process that saturates, kept between blocks; started at once, ready a moment later."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen | None = None
+        self._connection: Connection | None = None
+
+    @staticmethod
+    def start() -> Worker:
+        """A worker that is starting in the background."""
+        w = Worker()
+        w._spawn()
+        return w
+
+    def _spawn(self) -> None:
+        ours, theirs = Pipe()
+        os.set_inheritable(theirs.fileno(), True)
+        paths = os.pathsep.join(p for p in sys.path if p)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from waxeq.egraph.worker import main; main({theirs.fileno()})"],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths, "RAYON_NUM_THREADS": "1"},
+            start_new_session=True,  # Ctrl-C goes to the parent alone, which decides
+        )
+        theirs.close()
+        self._connection = ours
+
+    def send(self, task: Task) -> None:
+        """Give the worker a task, starting it anew if it is gone."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._spawn()
+        assert self._connection is not None
+        self._connection.send(task)
+
+    def receive(self, seconds: float):
+        """The next message; None when `seconds` pass first. Raises EOFError when the worker has died."""
+        assert self._connection is not None
+        return self._connection.recv() if self._connection.poll(max(0.0, seconds)) else None
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._connection = None
+
+
+def saturate(lowered: Lowered, program: RuleProgram, limits: Limits, worker: Worker) -> Saturation:
+    """Run the phases of `program` on a lowered block.
+
+    Whatever limit is met, the result is usable: at worst the program as written with the kernels that compute it.
+    Raises RuleError when a rule is ill-typed or equates two types, WaxeqError when not even the program could be read.
+    """
+    task = Task(lowered, program, limits.nodes, limits.seconds, limits.memory_bytes)
+    try:
+        found = _attempt(task, worker)
+    except BaseException:
+        worker.close()
+        raise
+    if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
+        return found
+    # Cut off before the kernels were in: run those phases alone, on the program as written.
+    needed = RuleProgram(program.texts, tuple(p for p in program.phases if p.required), program.constructors)
+    plain = _attempt(Task(lowered, needed, limits.nodes, 600.0, limits.memory_bytes + (1 << 30)), worker)
+    return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
+
+
+def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
+    names = {n for n, _ in program.constructors}
+    return any(n.head in names for c in snapshot.classes for n in c.nodes)
+
+
+def _attempt(task: Task, worker: Worker) -> Saturation:
+    worker.send(task)
+    end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
+    last = None
+    while True:
+        try:
+            message = worker.receive(end - time.monotonic())
+        except (EOFError, ConnectionResetError):
+            worker.close()
+            return _cut_off(last, Stop.MemoryLimit)
+        if message is None:
+            worker.close()
+            return _cut_off(last, Stop.TimeLimit)
+        if isinstance(message, Finished):
+            if message.error is not None or message.snapshot is None:
+                raise RuleError(message.error or "the e-graph could not be read")
+            return Saturation(message.snapshot, Stop[message.stop], message.phases)
+        last = message
+
+
+def _cut_off(last, stop: Stop) -> Saturation:
+    if last is None:
+        raise WaxeqError(f"saturation ended before the program was loaded: {stop.value}")
+    return Saturation(last.snapshot, stop, last.phases)

@@ -1,0 +1,134 @@
+"""The child process that saturates: it may be killed, or run out of memory, without harm to anyone.
+
+Protocol over one connection: a Task comes in; Progress messages go out, each with a snapshot that is usable as it is; a
+Finished ends the task. The process ends when its connection does.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+from waxeq.egraph.engine import EGraph
+from waxeq.egraph.lower import Lowered
+from waxeq.egraph.program import Phase, RuleProgram
+from waxeq.egraph.snapshot import Snapshot
+from waxeq.errors import WaxeqError
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to saturate. `memory_bytes` is what the e-graph may add to the process."""
+
+    lowered: Lowered
+    program: RuleProgram
+    nodes: int
+    seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class PhaseRun:
+    """What a phase did."""
+
+    name: str
+    iterations: int
+    nodes: int
+    seconds: float
+    matches: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A snapshot to fall back on."""
+
+    snapshot: Snapshot
+    phases: tuple[PhaseRun, ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end: `stop` is the name of a Stop, `error` a sentence when the rules themselves failed."""
+
+    snapshot: Snapshot | None
+    phases: tuple[PhaseRun, ...]
+    stop: str
+    error: str | None = None
+
+
+def main(fd: int) -> None:
+    """Serve tasks until the other side goes away."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    connection = Connection(fd)
+    while True:
+        try:
+            task = connection.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        _limit_memory(task.memory_bytes)
+        try:
+            _Run(connection, task).run()
+        except MemoryError:
+            os._exit(77)
+        except WaxeqError as e:
+            connection.send(Finished(None, (), "Failed", f"{type(e).__name__}: {e}"))
+        except BrokenPipeError:
+            return
+
+
+def _limit_memory(extra: int) -> None:
+    with open("/proc/self/statm") as f:
+        now = int(f.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + extra, resource.RLIM_INFINITY))
+
+
+class _Run:
+    def __init__(self, connection: Connection, task: Task) -> None:
+        self.connection, self.task = connection, task
+        self.start = time.perf_counter()
+        self.done: list[PhaseRun] = []
+        self.shipped = 0
+        self.egraph = EGraph(dict(task.program.constructors))
+
+    def run(self) -> None:
+        for name, text in self.task.program.texts:
+            self.egraph.run(text, name)
+        self.egraph.load(self.task.lowered)
+        self._ship()
+        stop = "Saturated"
+        for phase in self.task.program.phases:
+            stop = self._phase(phase) or stop
+        self.connection.send(Finished(self.egraph.snapshot(), tuple(self.done), stop))
+
+    def _ship(self) -> None:
+        self.shipped = self.egraph.nodes()
+        self.connection.send(Progress(self.egraph.snapshot(), tuple(self.done)))
+
+    def _phase(self, phase: Phase) -> str | None:
+        """Run a phase; the reason if it was cut off."""
+        begun, matches, iterations, stop = time.perf_counter(), {}, 0, None
+        run = " ".join(f"(run {r})" for r in phase.rulesets)
+        nodes = self.egraph.nodes()
+        while iterations < phase.iterations:
+            if not phase.required and nodes > self.task.nodes:
+                stop = "NodeLimit"
+                break
+            if not phase.required and time.perf_counter() - self.start > 0.8 * self.task.seconds:
+                stop = "TimeLimit"
+                break
+            if nodes > 2 * self.shipped + 2000:
+                self._ship()  # what comes next may be cut off: leave something to fall back on
+            step = self.egraph.step(f"(seq {run} (saturate (run analysis)))")
+            iterations += 1
+            for k, n in step.matches.items():
+                matches[k] = matches.get(k, 0) + n
+            nodes = self.egraph.nodes()
+            if not step.updated:
+                break
+        self.done.append(PhaseRun(phase.name, iterations, nodes, time.perf_counter() - begun, matches))
+        return stop
+

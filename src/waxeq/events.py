@@ -1,0 +1,111 @@
+"""What happens while waxeq works: typed events for whoever listens, a clock, and a wish to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StageStarted:
+    """A stage of the work begins."""
+
+    stage: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageFinished:
+    """A stage ended `seconds` after the work began."""
+
+    stage: str
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`done` of `total` units of a stage."""
+
+    stage: str
+    done: int
+    total: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence the user should read."""
+
+    text: str
+
+
+Event = StageStarted | StageFinished | Progress | Note
+
+
+class Events:
+    """Where events go. Nobody listens unless a callback is given; nothing is ever printed here."""
+
+    def __init__(self, listener: Callable[[Event], None] | None = None) -> None:
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def emit(self, event: Event) -> None:
+        if self._listener is not None:
+            with self._lock:
+                self._listener(event)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the user wants what has been found so far."""
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        self._stop.set()
+
+    @contextmanager
+    def on_interrupt(self) -> Iterator[None]:
+        """Inside, the first Ctrl-C asks to stop and a second one raises KeyboardInterrupt. Main thread only; elsewhere nothing
+        changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handle(number: int, frame: object) -> None:
+            if self.stop_requested:
+                raise KeyboardInterrupt
+            self.request_stop()
+
+        before = signal.signal(signal.SIGINT, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Deadline:
+    """A budget of seconds that began when this was made; None has no end."""
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock, self._start = seconds, clock, clock()
+
+    @property
+    def elapsed(self) -> float:
+        return self._clock() - self._start
+
+    @property
+    def left(self) -> float:
+        return float("inf") if self.seconds is None else max(0.0, self.seconds - self.elapsed)
+
+    @property
+    def expired(self) -> bool:
+        return self.left <= 0
+
+    def share(self, part: float, longest: float = 60.0) -> float:
+        """A part of what is left, at most `longest` seconds."""
+        return min(longest, part * self.left)

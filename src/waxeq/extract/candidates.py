@@ -1,0 +1,187 @@
+"""Candidates: every kernel call that could put an e-class in memory, in some order of axes, and what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, product
+
+from waxeq.backend.call import Call, View, axes_in, operand
+from waxeq.backend.kernel import Kernel
+from waxeq.basis.heads import HEADS
+from waxeq.egraph.kernels import Pattern
+from waxeq.egraph.snapshot import ENode, Snapshot
+from waxeq.extract.cuts import Cut, Cuts
+from waxeq.extract.orders import Order, Orders
+from waxeq.extract.views import Source, sources
+from waxeq.ir.term import Term
+
+_COMBINATIONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An e-class in memory, dense, its axes in this order."""
+
+    number: int
+    order: Order
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`call` computes `out` from `inputs`; `nodes` are the e-nodes it covers (class number, node)."""
+
+    out: State
+    inputs: tuple[State, ...]
+    call: Call
+    nodes: tuple[tuple[int, ENode], ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Everything extraction looks at: the e-graph, its memory orders, the kernels with their patterns."""
+
+    snapshot: Snapshot
+    orders: Orders
+    kernels: Mapping[str, Kernel]
+    patterns: Mapping[str, Pattern]
+    leaves: Mapping[int, State]
+
+    def dense(self, s: State) -> View:
+        return View.dense(s.order, self.snapshot.sizes, self.snapshot.classes[s.number].dtype)
+
+    def free(self, number: int) -> bool:
+        """Whether a class costs nothing when the program runs: it depends on weights only and is folded when bound."""
+        return self.snapshot.classes[number].weights_only
+
+    def states(self, number: int) -> tuple[State, ...]:
+        if number in self.leaves:
+            return (self.leaves[number],)
+        return tuple(State(number, o) for o in self.orders.of(number))
+
+    def operands(self, number: int) -> list[tuple[State, View]]:
+        """Ways to read a class: a state in memory and the view of it that is this class."""
+        rows = []
+        for src in [Source(number)] if self.free(number) else sources(self.snapshot, number):
+            for s in self.states(src.base):
+                v = src.view(self.dense(s), self.snapshot.sizes)
+                if v is not None:
+                    rows.append((s, v))
+        return rows
+
+
+def candidates(space: Space, cuts: Cuts) -> list[Candidate]:
+    """All candidates, in a deterministic order."""
+    rows: list[Candidate] = []
+    for number, c in enumerate(space.snapshot.classes):
+        if c.weights_only:
+            continue
+        if number not in space.leaves:
+            rows += _patterns(space, number)
+            rows += _loops(space, number, cuts)
+        rows += _copies(space, number)
+    return rows
+
+
+def _build(
+    space: Space, number: int, kernel: str, meaning: Term, reads: tuple[int, ...], nodes: tuple[tuple[int, ENode], ...]
+) -> Iterator[Candidate]:
+    """Calls of one kernel for one meaning, over memory orders of the result and of what it reads."""
+    k = space.kernels[kernel]
+    sizes = {a: space.snapshot.sizes[a] for a in dict.fromkeys((*space.snapshot.classes[number].axes, *axes_in(meaning)))}
+    options = [space.operands(r) for r in reads]
+    for order in space.orders.of(number, k.orders(meaning, space.snapshot.classes[number].axes)):
+        out = State(number, order)
+        ranked = [sorted(o, key=lambda sv: _mismatch(sv[1], order)) for o in options]
+        for pick in islice(product(*ranked), _COMBINATIONS):
+            if any(s.number == number for s, _ in pick):
+                continue
+            call = Call(kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out))
+            if k.accepts(call):
+                yield Candidate(out, tuple(s for s, _ in pick), call, nodes)
+
+
+def _mismatch(v: View, order: Order) -> int:
+    """How far a view's memory order is from the result's: 0 when the axes they share come in one order."""
+    shared = [k for k in order if k in v.axes and v.stride(k)]
+    steps = [v.stride(k) for k in shared]
+    return sum(a < b for i, a in enumerate(steps) for b in steps[i + 1 :])
+
+
+def _fits_dtype(kernel: Kernel, *dtypes: str) -> bool:
+    return kernel.dtypes is None or all(d in kernel.dtypes for d in dtypes)
+
+
+def _patterns(space: Space, number: int) -> Iterator[Candidate]:
+    for n in space.snapshot.classes[number].nodes:
+        p = space.patterns.get(n.head)
+        if p is None:
+            continue
+        reads = tuple(n.args[i] for i in p.tensors)
+        at = {pos: _leaf(space, i, r) for i, (pos, r) in enumerate(zip(p.tensors, reads, strict=True))}
+        meaning = p.meaning(tuple(at.get(i, a) for i, a in enumerate(n.args)))
+        if _fits_dtype(space.kernels[p.kernel], *(space.snapshot.classes[r].dtype for r in reads)):
+            yield from _build(space, number, p.kernel, meaning, reads, ((number, n),))
+
+
+def _leaf(space: Space, i: int, number: int) -> Term:
+    c = space.snapshot.classes[number]
+    return operand(i, c.axes, c.dtype)
+
+
+def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
+    for cut in cuts.best.get(number, ()):
+        meaning = cut_meaning(space.snapshot, cut)
+        for name, k in space.kernels.items():
+            if k.form == "loops" and k.matches(meaning):
+                yield from _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items()))
+
+
+def cut_meaning(snapshot: Snapshot, cut: Cut) -> Term:
+    """The term a cut computes, over its leaves as operands."""
+    place = {leaf: i for i, leaf in enumerate(cut.leaves)}
+    done: dict[int, Term] = {}
+
+    def go(i: int) -> Term:
+        if i not in done:
+            c = snapshot.classes[i]
+            if i in cut.inside:
+                n = cut.inside[i]
+                args = zip(n.args, HEADS[n.head].sorts, strict=True)
+                done[i] = Term(n.head, *(go(a) if s == "T" else a for a, s in args))
+            elif c.constant is not None:
+                done[i] = Term("Num", c.constant, c.dtype)
+            else:
+                done[i] = operand(place[i], c.axes, c.dtype)
+        return done[i]
+
+    return go(cut.root)
+
+
+def _copies(space: Space, number: int) -> Iterator[Candidate]:
+    """Copies into another order of axes, and of a view into memory of its own."""
+    if len(space.snapshot.classes[number].axes) == 0 and number in space.leaves:
+        return
+    meaning = _leaf(space, 0, number)
+    rows = [(s, v) for s, v in space.operands(number)]
+    for name, k in space.kernels.items():
+        if k.form != "copy":
+            continue
+        for order in _copy_targets(space, number):
+            out = State(number, order)
+            sizes = {a: space.snapshot.sizes[a] for a in order}
+            for s, v in rows:
+                if s == out or (s.number != number and _via(space, s, number)):
+                    continue
+                call = Call(name, meaning, sizes, (v,), space.dense(out))
+                if k.accepts(call):
+                    yield Candidate(out, (s,), call, ())
+
+
+def _copy_targets(space: Space, number: int) -> Iterable[Order]:
+    return space.orders.of(number)
+
+
+def _via(space: Space, s: State, number: int) -> bool:
+    """A copy from a class that is itself a view of this one would only go round in circles."""
+    return any(src.base == number for src in sources(space.snapshot, s.number)[1:])

@@ -1,0 +1,83 @@
+"""The chosen calls: which candidate makes each state, in an order that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from waxeq.cost.estimate import Estimate
+from waxeq.extract.candidates import Candidate, State
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A candidate and its predicted time."""
+
+    candidate: Candidate
+    estimate: Estimate
+
+    @property
+    def cost(self) -> float:
+        return self.estimate.seconds
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Priced candidates by the state they make; `roots` must be made, `given` states are there for nothing."""
+
+    makers: Mapping[State, tuple[Priced, ...]]
+    roots: tuple[State, ...]
+    given: frozenset[State]
+
+    @property
+    def candidates(self) -> tuple[Priced, ...]:
+        return tuple(p for rows in self.makers.values() for p in rows)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One maker for each state that is needed. `cost` is the predicted seconds of all calls, shared work counted once."""
+
+    made: Mapping[State, Priced]
+    roots: tuple[State, ...]
+    cost: float
+    bound: float | None = None
+    method: str = "greedy"
+    runners_up: Mapping[State, Priced] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - bound) / cost, when a bound was proved."""
+        return None if self.bound is None or self.cost <= 0 else max(0.0, (self.cost - self.bound) / self.cost)
+
+    def in_order(self) -> tuple[Priced, ...]:
+        """The calls, operands before their users; only what the roots need."""
+        done: dict[State, Priced] = {}
+        stack: list[tuple[State, bool]] = [(s, False) for s in reversed(self.roots)]
+        open_: set[State] = set()
+        while stack:
+            s, ready = stack.pop()
+            if s in done or s not in self.made:
+                continue
+            if ready:
+                done[s] = self.made[s]
+                continue
+            if s in open_:
+                raise ValueError(f"the choice is cyclic at {s}")
+            open_.add(s)
+            stack.append((s, True))
+            stack.extend((i, False) for i in reversed(self.made[s].candidate.inputs) if i not in done)
+        return tuple(done.values())
+
+    def check(self, problem: Problem) -> Choice:
+        """Every root and every input is made or given, and nothing needs itself. Returns itself."""
+        order = self.in_order()
+        have = set(problem.given)
+        for p in order:
+            missing = [i for i in p.candidate.inputs if i not in have]
+            if missing:
+                raise ValueError(f"the choice reads {missing[0]}, which nothing makes before it")
+            have.add(p.candidate.out)
+        if any(r not in have for r in self.roots):
+            raise ValueError("the choice does not make every root")
+        return self

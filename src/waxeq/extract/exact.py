@@ -1,0 +1,151 @@
+"""Polishing a choice with HiGHS: the same problem as a mixed-integer program, warm-started, under a time cap, gap reported.
+
+One binary per candidate. A needed state has exactly one maker; a maker needs its inputs; a level per state forbids cycles
+(Miller-Tucker-Zemlin), only within strongly connected components, where cycles can be. Sources: SPORES (VLDB 2020), Tensat
+(MLSys 2021) for the formulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from waxeq.extract.candidates import State
+from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.greedy import repair
+
+
+def polish(
+    problem: Problem, start: Choice, seconds: float, *, forbid: Iterable[frozenset[int]] = (), seed: int = 0
+) -> Choice:
+    """The best choice HiGHS finds in `seconds`, never worse than `start`, with the proved lower bound.
+
+    `forbid`: sets of candidate positions (in `problem.candidates`) that must not all be chosen again.
+    """
+    model = _Model(problem, start, seed, seconds, tuple(forbid))
+    chosen, bound = model.solve()
+    if chosen is not None:
+        made = {p.candidate.out: p for p in chosen}
+        try:
+            found = repair(made, problem, "polished").check(problem)
+        except (KeyError, ValueError):
+            found = None
+        if found is not None and (found.cost < start.cost or model.forbid):
+            return Choice(found.made, found.roots, found.cost, bound, "polished")
+    return Choice(start.made, start.roots, start.cost, bound, start.method)
+
+
+class _Model:
+    def __init__(
+        self, problem: Problem, start: Choice, seed: int, seconds: float, forbid: tuple[frozenset[int], ...]
+    ) -> None:
+        import highspy
+
+        self.problem, self.start, self.forbid = problem, start, forbid
+        self.rows = _relevant(problem)
+        self.h = highspy.Highs()
+        for option, value in (("output_flag", False), ("time_limit", seconds), ("random_seed", seed), ("threads", 1)):
+            self.h.setOptionValue(option, value)
+        self.unit = max(start.cost, 1e-12) / 1000  # seconds are tiny numbers: scale so that tolerances mean something
+        self.x = {i: self.h.addBinary(obj=p.cost / self.unit) for i, p in self.rows.items()}
+        self._constrain()
+
+    def _constrain(self) -> None:
+        makers: dict[State, list[int]] = {}
+        for i, p in self.rows.items():
+            makers.setdefault(p.candidate.out, []).append(i)
+        for r in self.problem.roots:
+            if r not in self.problem.given:
+                self.h.addConstr(sum(self.x[i] for i in makers[r]) >= 1)
+        for s, rows in makers.items():
+            users = [j for j, p in self.rows.items() if s in p.candidate.inputs]
+            made = sum(self.x[i] for i in rows)
+            by_out: dict[State, list[int]] = {}
+            for j in users:
+                by_out.setdefault(self.rows[j].candidate.out, []).append(j)
+            for group in by_out.values():  # of the makers of one state at most one is chosen: one row for all of them
+                self.h.addConstr(made - sum(self.x[j] for j in group) >= 0)
+            if s not in self.problem.roots:
+                self.h.addConstr(made <= 1)
+        self._forbid_cycles(makers)
+        for old in self.forbid:
+            inside = [i for i in old if i in self.x]
+            self.h.addConstr(sum(self.x[i] for i in inside) <= len(inside) - 1)
+
+    def _forbid_cycles(self, makers: dict[State, list[int]]) -> None:
+        component = _components(self.rows.values(), makers)
+        level = {s: self.h.addVariable(0, n - 1) for s, (_, n) in component.items() if n > 1}
+        for i, p in self.rows.items():
+            out = p.candidate.out
+            for s in dict.fromkeys(p.candidate.inputs):
+                if s in level and out in level and component[s][0] == component[out][0]:
+                    n = component[s][1]
+                    self.h.addConstr(level[out] - level[s] >= 1 - n * (1 - self.x[i]))
+
+    def solve(self) -> tuple[list[Priced] | None, float | None]:
+        import highspy
+
+        if not self.forbid:
+            self._warm_start()
+        self.h.minimize()
+        info = self.h.getInfo()
+        bound = info.mip_dual_bound * self.unit
+        status = self.h.getModelStatus()
+        known = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        if status == highspy.HighsModelStatus.kInfeasible or not known:
+            return None, None if bound != bound or bound in (float("inf"), float("-inf")) else bound
+        values = self.h.getSolution().col_value
+        return [p for i, p in self.rows.items() if values[self.x[i].index] > 0.5], bound
+
+    def _warm_start(self) -> None:
+        import highspy
+
+        chosen = {id(p) for p in self.start.made.values()}
+        s = highspy.HighsSolution()
+        s.col_value = [0.0] * self.h.getNumCol()
+        for i, p in self.rows.items():
+            s.col_value[self.x[i].index] = 1.0 if id(p) in chosen else 0.0
+        self.h.setSolution(s)
+
+
+def _relevant(problem: Problem) -> dict[int, Priced]:
+    """Candidates on some way from the roots, by position, that can be made at all."""
+    numbered = dict(enumerate(problem.candidates))
+    possible: set[State] = set(problem.given)
+    todo = True
+    while todo:
+        todo = False
+        for p in numbered.values():
+            if p.candidate.out not in possible and all(i in possible for i in p.candidate.inputs):
+                possible.add(p.candidate.out)
+                todo = True
+    feasible = {i: p for i, p in numbered.items() if all(s in possible for s in p.candidate.inputs)}
+    by_out: dict[State, list[int]] = {}
+    for i, p in feasible.items():
+        by_out.setdefault(p.candidate.out, []).append(i)
+    keep: dict[int, Priced] = {}
+    stack, seen = [r for r in problem.roots if r not in problem.given], set()
+    while stack:
+        s = stack.pop()
+        if s in seen:
+            continue
+        seen.add(s)
+        for i in by_out.get(s, ()):
+            keep[i] = feasible[i]
+            stack.extend(k for k in feasible[i].candidate.inputs if k not in problem.given)
+    return dict(sorted(keep.items()))
+
+
+def _components(rows: Iterable[Priced], makers: dict[State, list[int]]) -> dict[State, tuple[int, int]]:
+    """For each state: (number of its strongly connected component, how many states that has)."""
+    import rustworkx
+
+    states: Sequence[State] = list(makers)
+    at = {s: i for i, s in enumerate(states)}
+    g = rustworkx.PyDiGraph()
+    g.add_nodes_from(range(len(states)))
+    g.add_edges_from_no_data([(at[s], at[p.candidate.out]) for p in rows for s in p.candidate.inputs if s in at])
+    found = {}
+    for number, group in enumerate(rustworkx.strongly_connected_components(g)):
+        for i in group:
+            found[states[i]] = (number, len(group))
+    return found

@@ -1,0 +1,68 @@
+"""Which memory orders each e-class may be materialized in ("interesting orders", as in query optimizers).
+
+Taken from the model as written: every value of the graph names its axes in order. Classes that only rewriting made get the
+order that these agree on, and kernels may propose more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from waxeq.egraph.lower import Lowered
+from waxeq.egraph.snapshot import Snapshot
+from waxeq.ir.op import Named
+
+Order = tuple[str, ...]
+_MOST = 3
+
+
+class Orders:
+    """Proposals for the order of axes of each e-class, best first, at most three."""
+
+    def __init__(self, lowered: Lowered, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._written: dict[int, dict[Order, None]] = {}
+        self._before: Counter[tuple[str, str]] = Counter()
+        for name, x in lowered.roots.items():
+            order = tuple(k for k in x.axes if k is not None)
+            for i, a in enumerate(order):
+                self._before.update((a, b) for b in order[i + 1 :])
+            number = snapshot.roots.get(name)
+            if number is not None:
+                axes = snapshot.classes[number].axes
+                self._written.setdefault(number, {})[tuple(k for k in order if k in axes)] = None
+        self._known: dict[int, tuple[Order, ...]] = {}
+
+    def of(self, number: int, more: Iterable[Order] = ()) -> tuple[Order, ...]:
+        """Orders for e-class `number`, with proposals from kernels added while there is room."""
+        if number not in self._known:
+            axes = self.snapshot.classes[number].axes
+            rows = dict(self._written.get(number, {}))
+            if not rows:
+                rows[self.agreed(axes)] = None
+            self._known[number] = tuple(o for o in rows if frozenset(o) == axes)[:_MOST] or (self.agreed(axes),)
+        have = self._known[number]
+        for o in more:
+            if o not in have and len(have) < _MOST and frozenset(o) == self.snapshot.classes[number].axes:
+                have = (*have, o)
+        self._known[number] = have
+        return have
+
+    def agreed(self, axes: frozenset[str]) -> Order:
+        """The order that most values of the model put these axes in (ranked by how many others an axis comes before)."""
+        ranked = self._ranked
+        return tuple(sorted(axes, key=lambda k: ranked.get(k, (0, k))))
+
+    @cached_property
+    def _ranked(self) -> Mapping[str, tuple[int, str]]:
+        names = dict.fromkeys(k for pair in self._before for k in pair)
+        lead = {k: sum(1 if self._before[k, j] >= self._before[j, k] else -1 for j in names if (k, j) in self._before
+                       or (j, k) in self._before) for k in names}  # fmt: skip
+        return {k: (-lead[k], k) for k in names}
+
+
+def dense_order(x: Named) -> Order:
+    """The named axes of a value, in its order."""
+    return tuple(k for k in x.axes if k is not None)

@@ -1,0 +1,1 @@
+"""Front doors: from Python functions over arrays to graphs."""

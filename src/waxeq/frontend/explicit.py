@@ -1,0 +1,76 @@
+"""NumPy's implicit rules made explicit: promotion, broadcasting, negative axes become ops and attributes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from waxeq.errors import TypeMismatch
+from waxeq.ir.graph import GraphBuilder
+from waxeq.ir.types import TensorType, dtype_name, is_float
+from waxeq.ops.elementwise import Cast, Map, Select, Zip
+from waxeq.ops.source import Const
+
+Scalar = bool | int | float
+Operand = int | Scalar
+"""A value of the graph under construction, given as `Value`, or a Python scalar."""
+
+
+class Value(int):
+    """The number of a value in a GraphBuilder, told apart from a Python int."""
+
+
+def axis_index(axis: int, rank: int) -> int:
+    """A non-negative axis. Raises TypeMismatch."""
+    if not -rank <= axis < rank:
+        raise TypeMismatch(f"axis {axis} is out of bounds for an array of {rank} dimensions")
+    return axis % rank
+
+
+def axes_tuple(axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Ascending non-negative axes; None is all of them. Raises TypeMismatch."""
+    if axis is None:
+        return tuple(range(rank))
+    rows = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    return tuple(sorted({axis_index(int(a), rank) for a in rows}))
+
+
+class Explicit:
+    """Adds ops to a builder with NumPy's rules applied."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.b = builder
+
+    def type(self, x: Value) -> TensorType:
+        return self.b.type(x)
+
+    def const(self, value: Scalar, dtype: str) -> Value:
+        return Value(self.b(Const(value, dtype)))
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        return x if self.type(x).dtype == dtype else Value(self.b(Cast(dtype), x))
+
+    def common(self, *xs: Operand) -> tuple[Value, ...]:
+        """Operands in their common dtype: NumPy 2's rule, Python scalars being weak (NEP 50)."""
+        kinds = [self.type(x).numpy if isinstance(x, Value) else type(x) for x in xs]
+        dtype = dtype_name(np.result_type(*(k if isinstance(k, np.dtype) else k(0) for k in kinds)))
+        return tuple(self.cast(x, dtype) if isinstance(x, Value) else self.const(x, dtype) for x in xs)
+
+    def floats(self, *xs: Operand) -> tuple[Value, ...]:
+        """Operands in a common float dtype, as NumPy's float functions take them."""
+        rows = self.common(*xs)
+        d = self.type(rows[0]).dtype
+        if not is_float(d):
+            wide = {"bool": "float16", "int8": "float16", "uint8": "float16", "int16": "float32", "uint16": "float32"}
+            rows = tuple(self.cast(x, wide.get(d, "float64")) for x in rows)
+        return rows
+
+    def map(self, f: str, x: Value) -> Value:
+        return Value(self.b(Map(f), x))
+
+    def zip(self, f: str, x: Operand, y: Operand) -> Value:
+        return Value(self.b(Zip(f), *self.common(x, y)))
+
+    def select(self, c: Value, x: Operand, y: Operand) -> Value:
+        return Value(self.b(Select(), self.cast(c, "bool"), *self.common(x, y)))

@@ -1,0 +1,104 @@
+"""Loading a model from a Python file: FILE.py[:NAME]."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from waxeq.errors import TargetError, WaxeqError
+
+_DEFAULTS = ("model", "forward")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function with example arguments; `weights` names the parameters that stay the same between calls."""
+
+    fn: Callable[..., Any]
+    name: str
+    example: Mapping[str, Any]
+    weights: frozenset[str]
+    origin: tuple[str, str]
+
+    def call(self) -> Any:
+        """Run the function on its example."""
+        return self.fn(**self.example)
+
+
+def load_target(reference: str) -> Target:
+    """The model at FILE.py[:NAME]: NAME, else the sole @wx.model, else `model`, else `forward`.
+
+    Example arguments come from `example_inputs()` of the file; `weights()` gives the argument called `weights`, and `WEIGHTS`
+    names more parameters that are weights. Raises TargetError with one sentence.
+    """
+    path, _, name = reference.partition(":")
+    module = _load(Path(path))
+    fn = _find(module, path, name)
+    example = _example(module, path, fn)
+    weights = set(getattr(module, "WEIGHTS", ()))
+    give = getattr(module, "weights", None)
+    if callable(give) and give is not fn:
+        example = {**example, "weights": _run(path, "weights", give)}
+        weights.add("weights")
+    title = Path(path).stem if fn.__name__ in _DEFAULTS else fn.__name__
+    return Target(fn, title, example, frozenset(weights), (str(Path(path).resolve()), fn.__name__))
+
+
+def _load(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TargetError(f"{path}: no such file")
+    if path.suffix != ".py":
+        raise TargetError(f"{path}: not a Python file; give FILE.py or FILE.py:NAME")
+    spec = importlib.util.spec_from_file_location(f"waxeq_target_{path.stem}", path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as e:
+        raise TargetError(f"{path}:{e.lineno}: {e.msg}") from e
+    except (Exception, SystemExit) as e:
+        raise TargetError(f"{path}: loading it raises {type(e).__name__}: {e}") from e
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _find(module: ModuleType, path: str, name: str) -> Callable[..., Any]:
+    rows = {k: v for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__}
+    if name:
+        if name not in rows:
+            raise TargetError(f"{path} has no function {name!r}; it has {', '.join(rows) or 'none'}")
+        return rows[name]
+    marked = [v for v in rows.values() if hasattr(v, "__waxeq__")]
+    if len(marked) > 1:
+        raise TargetError(f"{path} has several @wx.model functions; say which, as {path}:NAME")
+    found = marked[0] if marked else next((rows[k] for k in _DEFAULTS if k in rows), None)
+    if found is None:
+        raise TargetError(f"{path} has no model: name a function `model`, or say which, as {path}:NAME")
+    return found
+
+
+def _example(module: ModuleType, path: str, fn: Callable[..., Any]) -> Mapping[str, Any]:
+    give = getattr(module, "example_inputs", None)
+    if not callable(give):
+        raise TargetError(f"{path}: what does {fn.__name__} take? Add `def example_inputs(): return {{'x': array, ...}}`")
+    found = _run(path, "example_inputs", give)
+    if not isinstance(found, Mapping):
+        raise TargetError(f"{path}: example_inputs() must return a dict from parameter name to array")
+    return found
+
+
+def _run(path: str, what: str, fn: Callable[[], Any]) -> Any:
+    try:
+        return fn()
+    except WaxeqError:
+        raise
+    except (Exception, SystemExit) as e:
+        raise TargetError(f"{path}: {what}() raises {type(e).__name__}: {e}") from e

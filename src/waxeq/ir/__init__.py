@@ -1,0 +1,1 @@
+"""The intermediate representation: types, terms, ops and graphs. Nothing here knows an operator by name."""

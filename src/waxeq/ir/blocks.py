@@ -1,0 +1,132 @@
+"""Cutting a graph into blocks, so that equal blocks are optimized once.
+
+The nodes of a graph in execution order are a word; repeated layers are a repeated substring of it. The word is cut at the
+repeats, and every segment becomes a block: a graph of its own whose leaves are numbered by first use, so that two blocks that
+do the same to different values are the same graph. A segment of consecutive nodes is always convex: no value leaves it and
+comes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from waxeq.ir.graph import Graph, Leaf, Node
+
+MOST = 120
+"""Nodes a block may have: what one saturation handles in seconds. A longer stretch is cut where fewest values cross."""
+_LEAST = 8
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a graph. `graph` is the canonical form (leaves "v0", "w0", ... outputs "o0", ...); `leaves` and `outputs`
+    say which values of the whole graph these stand for; `key` is equal for equal blocks."""
+
+    graph: Graph
+    leaves: Mapping[str, int]
+    outputs: Mapping[str, int]
+    values: tuple[int, ...]
+    key: str
+
+
+def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
+    """Blocks of an expanded graph, in order; together they compute every result."""
+    if not graph.nodes:
+        return ()
+    bounds = sorted({0, len(graph.nodes), *_repeats(graph)})
+    spans = [s for a, b in zip(bounds, bounds[1:], strict=False) for s in _short(graph, a, b, most)]
+    return tuple(_block(graph, a, b) for a, b in spans)
+
+
+def _letters(graph: Graph) -> list[str]:
+    return [f"{n.op!r}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}" for n in graph.nodes]
+
+
+def _repeats(graph: Graph) -> Iterator[int]:
+    """Cut points around the longest stretch that repeats with a period of at least `_LEAST` nodes, then inside the rest."""
+    letters = _letters(graph)
+    yield from _repeats_in(graph, letters, 0, len(letters))
+
+
+def _repeats_in(graph: Graph, letters: list[str], low: int, high: int) -> Iterator[int]:
+    best: tuple[int, int, int] | None = None  # (length, -period, start)
+    for period in range(_LEAST, (high - low) // 2 + 1):
+        run = 0
+        for i in range(low + period, high):
+            run = run + 1 if letters[i] == letters[i - period] else 0
+            if run >= period:
+                found = (run + period, -period, i - run - period + 1)
+                best = found if best is None or found > best else best
+    if best is None:
+        return
+    length, period, start = best[0], -best[1], best[2]
+    first = start + _quietest(graph, start, period, length)
+    count = (start + length - first) // period
+    points = [first + i * period for i in range(count + 1)]
+    yield from points
+    yield from _repeats_in(graph, letters, low, points[0])
+    yield from _repeats_in(graph, letters, points[-1], high)
+
+
+def _crossing(graph: Graph, at: int) -> int:
+    """How many values made before node `at` are used at or after it."""
+    n = len(graph.leaves)
+    used = {i for node in graph.nodes[at:] for i in node.inputs if n <= i < n + at}
+    return len(used | {v for v in graph.results if n <= v < n + at})
+
+
+def _quietest(graph: Graph, start: int, period: int, length: int) -> int:
+    """The offset in the period where fewest values cross, the earliest of equals that keeps most repeats."""
+    spare = length % period
+    offsets = range(min(period, spare + 1)) if length // period > 1 and spare else range(period)
+    return min(offsets, key=lambda o: (_crossing(graph, start + o + period), o))
+
+
+def _short(graph: Graph, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
+    """A span in pieces of at most `most` nodes, cut in the middle half where fewest values cross."""
+    if high - low <= most:
+        if high > low:
+            yield low, high
+        return
+    quarter = (high - low) // 4
+    at = min(range(low + quarter, high - quarter + 1), key=lambda i: (_crossing(graph, i), abs(2 * i - low - high)))
+    yield from _short(graph, low, at, most)
+    yield from _short(graph, at, high, most)
+
+
+def _block(graph: Graph, low: int, high: int) -> Block:
+    base = len(graph.leaves)
+    inside = range(base + low, base + high)
+    local: dict[int, int] = {}
+    leaves: list[Leaf] = []
+    for v in inside:
+        node = graph.nodes[v - base]
+        for i in node.inputs:
+            if i not in inside and i not in local:
+                local[i] = len(leaves)
+                leaves.append(_leaf(graph, i, len(leaves)))
+    number = dict(local) | {v: len(leaves) + j for j, v in enumerate(inside)}
+    nodes = tuple(
+        Node(n.op, tuple(number[i] for i in n.inputs), n.type, n.source)
+        for n in (graph.nodes[v - base] for v in inside)
+    )
+    later = {i for n in graph.nodes[high:] for i in n.inputs} | set(graph.results)
+    outs = [v for v in inside if v in later]
+    outputs = {f"o{j}": v for j, v in enumerate(outs)}
+    g = Graph(tuple(leaves), nodes, tuple((n, number[v]) for n, v in outputs.items()))
+    names = {leaves[j].name: i for i, j in local.items()}
+    return Block(g, names, outputs, tuple(inside), _key(g))
+
+
+def _leaf(graph: Graph, value: int, number: int) -> Leaf:
+    fixed = value < len(graph.leaves) and graph.leaves[value].kind in ("weight", "constant")
+    return Leaf(f"{'w' if fixed else 'v'}{number}", graph.type(value), "weight" if fixed else "input")
+
+
+def _key(graph: Graph) -> str:
+    rows = [f"{x.name}:{x.type}" for x in graph.leaves]
+    rows += [f"{n.op!r}{n.inputs}" for n in graph.nodes]
+    rows += [f"{n}={v}" for n, v in graph.outputs]
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()

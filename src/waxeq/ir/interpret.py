@@ -1,0 +1,50 @@
+"""The interpreter: what a graph means, op by op, in NumPy. Float64 inputs give the oracle all plans are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from waxeq.errors import TypeMismatch
+from waxeq.ir.graph import Graph, GraphBuilder
+from waxeq.ir.types import TensorType, is_float
+
+
+def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = False) -> dict[str, np.ndarray]:
+    """Run a graph on `given` (leaf name -> array); returns outputs and new states by name.
+
+    With `oracle`, every float is computed in float64: what the model means, apart from rounding.
+    Raises TypeMismatch when an array is missing or of another type than its leaf.
+    """
+    values: list[np.ndarray] = []
+    for leaf in graph.leaves:
+        if leaf.name not in given and leaf.name not in graph.constants:
+            raise TypeMismatch(f"no array was given for {leaf.kind} {leaf.name!r} ({leaf.type})")
+        a = np.asarray(given.get(leaf.name, graph.constants.get(leaf.name)))
+        if TensorType.of(a) != leaf.type:
+            raise TypeMismatch(f"{leaf.kind} {leaf.name!r} is {TensorType.of(a)}, the model takes {leaf.type}")
+        values.append(a.astype(np.float64) if oracle and is_float(leaf.type.dtype) else a)
+    with np.errstate(all="ignore"):
+        for _, n in graph.values():
+            run = n.op.ideal if oracle else n.op.reference
+            want = np.dtype(np.float64) if oracle and is_float(n.type.dtype) else n.type.numpy
+            values.append(settle(run(*(values[i] for i in n.inputs)), want))
+    return {name: values[v] for name, v in (*graph.outputs, *graph.states)}
+
+
+def settle(value: Any, dtype: np.dtype) -> np.ndarray:
+    """A reference's result as an array of exactly the declared dtype."""
+    y = np.asarray(value)
+    return y if y.dtype == dtype else y.astype(dtype)
+
+
+def evaluate_expansion(op: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The value of a composite on arrays, by its expansion."""
+    b = GraphBuilder()
+    leaves = [b.leaf(str(i), TensorType.of(a)) for i, a in enumerate(arrays)]
+    graph = b.finish([("y", op.expand(b, *leaves))], keep=leaves)
+    return interpret(graph, {str(i): np.asarray(a) for i, a in enumerate(arrays)})["y"]
+
+

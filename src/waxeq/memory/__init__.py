@@ -1,0 +1,1 @@
+"""Memory of a plan: lifetimes, reuse, one arena, known before anything runs."""

@@ -1,0 +1,43 @@
+"""Values that come from nowhere: scalars and index ranges."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from waxeq.ir.op import Lowering, Named, Op
+from waxeq.ir.types import TensorType, numpy_dtype
+
+
+class Const(Op):
+    """A scalar of the given dtype."""
+
+    value: float | int | bool
+    dtype: str
+
+    def infer(self) -> TensorType:
+        return TensorType(self.dtype, ())
+
+    def reference(self) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(self.value).astype(numpy_dtype(self.dtype))
+
+    def lower(self, b: Lowering, out: TensorType) -> Named:
+        return Named(b.term("Num", float(self.value), self.dtype), ())
+
+
+class Iota(Op):
+    """0, 1, ... size-1."""
+
+    size: int
+    dtype: str
+    onnx = "Range"
+
+    def infer(self) -> TensorType:
+        return TensorType(self.dtype, (self.size,))
+
+    def reference(self) -> np.ndarray:
+        return np.arange(self.size).astype(numpy_dtype(self.dtype))
+
+    def lower(self, b: Lowering, out: TensorType) -> Named:
+        k = b.fresh(self.size)
+        return Named(b.term("Num", 0.0, self.dtype) if k is None else b.term("Iota", k, self.dtype), (k,))

@@ -1,0 +1,97 @@
+"""Options of an optimization, read and checked once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from waxeq.errors import UsageError
+
+DEFAULT_TOLERANCE = 1e-5
+
+
+def seconds(value: object) -> float | None:
+    """Seconds from "30s", "2m", "500ms", "1h" or a number; None for "none". Raises ValueError."""
+    if value is None or (isinstance(value, str) and value.lower() == "none"):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", str(value))
+    if not m:
+        raise ValueError(f"{value!r} is not a time; write it as 30s, 2m or 500ms")
+    return float(m[1]) * {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}[m[2]]
+
+
+def bytes_(value: object) -> int:
+    """Bytes from "4GiB", "512MiB", "2GB" or a number. Raises ValueError."""
+    if isinstance(value, int):
+        return value
+    m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?\s*", str(value))
+    if not m:
+        raise ValueError(f"{value!r} is not an amount of memory; write it as 4GiB or 512MiB")
+    return int(float(m[1]) * (1024 if m[3] else 1000) ** "_kMGT".index(m[2].replace("K", "k") or "_"))
+
+
+def tolerance(value: object) -> float:
+    """Relative RMS error allowed: "exact" is 0, "default" 1e-5, or a number. Raises ValueError."""
+    if value == "exact":
+        return 0.0
+    if value == "default":
+        return DEFAULT_TOLERANCE
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1:
+        raise ValueError(f"{value!r} is not a tolerance; write exact, default or a number such as 1e-3")
+    return found
+
+
+class Options(BaseModel):
+    """How to optimize. Times are seconds, memory bytes, tolerance relative RMS error against float64."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    budget: Annotated[float | None, BeforeValidator(seconds)] = 60.0
+    tolerance: Annotated[float, BeforeValidator(tolerance)] = DEFAULT_TOLERANCE
+    seed: int = 0
+    threads: int = Field(default=1, ge=1)
+    max_nodes: int = Field(default=60_000, ge=1)
+    max_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
+    top_k: int = Field(default=3, ge=1)
+    polish_seconds: float = Field(default=1.0, ge=0)
+    backends: tuple[str, ...] = ()
+    table: Path | None = None
+    measure: bool = True
+    trial: bool = True
+    strict: bool = False
+    fresh: bool = False
+    algebra: bool = True
+    polish: bool = True
+    cost: Literal["measured", "roofline"] = "measured"
+
+    @property
+    def rule_class(self) -> Literal["exact", "reassociating", "approximate"]:
+        """The loosest class of rules the tolerance admits."""
+        if self.tolerance == 0:
+            return "exact"
+        return "reassociating" if self.tolerance <= 1e-4 else "approximate"
+
+    def fingerprint(self) -> str:
+        """Of all options that may change a plan."""
+        aside = {"table", "strict", "fresh", "trial", "budget"}
+        return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()[:16]
+
+    @staticmethod
+    def of(**given: object) -> Options:
+        """Options from loosely typed values. Raises UsageError with one sentence."""
+        try:
+            return Options(**given)  # pyright: ignore[reportArgumentType]
+        except ValidationError as e:
+            first = e.errors()[0]
+            text = str(first["msg"]).removeprefix("Value error, ")
+            raise UsageError(f"option {'.'.join(map(str, first['loc']))}: {text}") from e

@@ -1,0 +1,106 @@
+"""From plans of blocks to the plan of a program: names, lifetimes, one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from waxeq.backend.kernel import Kernel
+from waxeq.ir.blocks import Block
+from waxeq.ir.graph import Graph
+from waxeq.ir.term import Term, rebuild
+from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
+from waxeq.plan.schedule import BlockPlan
+
+DIRECT = 1 << 18
+"""Bytes from which a result is written straight into the array the caller gets; a smaller one is copied out of the arena."""
+
+
+def compose(
+    graph: Graph, blocks: Sequence[Block], plans: Sequence[BlockPlan], name: str, structure: Any, about: Mapping[str, Any]
+) -> Plan:
+    """One plan of all blocks, `plans[i]` being that of `blocks[i]`. Memory is not assigned yet (`memory.assign_plan`)."""
+    where = {i: x.name for i, x in enumerate(graph.leaves)}
+    buffers = {x.name: Buffer(x.name, x.type.dtype, x.type.elements, x.kind) for x in graph.leaves}
+    folds: list[Fold] = []
+    steps: list[Step] = []
+    for n, (block, plan) in enumerate(zip(blocks, plans, strict=True)):
+        names = {local: where[v] for local, v in block.leaves.items()}
+        for local, b in plan.buffers.items():
+            if local not in names:
+                names[local] = f"b{n}.{local}"
+                buffers[names[local]] = replace(b, name=names[local])
+        folds += [_fold(f, names) for f in plan.folds]
+        steps += [_step(s, names, _places(block)) for s in plan.steps]
+        where |= {v: names[plan.outputs[o]] for o, v in block.outputs.items()}
+    outputs = tuple(Output(o, graph.type(v), where[v]) for o, v in graph.outputs)
+    states = tuple((s, where[v]) for s, v in graph.states)
+    return Plan(name, graph, buffers, tuple(folds), tuple(steps), outputs, states, structure=structure, about=about)
+
+
+def _places(block: Block) -> Mapping[str, str]:
+    """Source places by value number of the block's graph, as the steps of its plan name them."""
+    return {f"%{v}": str(n.source) for v, n in block.graph.values() if n.source is not None}
+
+
+def _step(s: Step, names: Mapping[str, str], places: Mapping[str, str]) -> Step:
+    sources = tuple(dict.fromkeys(places[v] for v in s.sources if v in places))
+    return replace(
+        s,
+        reads=tuple(names[r] for r in s.reads),
+        writes=names[s.writes],
+        workspace=names[s.workspace] if s.workspace else None,
+        sources=sources,
+    )
+
+
+def _fold(f: Fold, names: Mapping[str, str]) -> Fold:
+    def change(old: Term, args: tuple) -> Term:
+        return Term(old.head, *((names[args[0]], *args[1:]) if old.head == "Par" else args))
+
+    leaves = {names[k]: axes for k, axes in f.leaves.items()}
+    return replace(f, writes=names[f.writes], term=rebuild(f.term, change), leaves=leaves)
+
+
+def lifetimes(plan: Plan, kernels: Mapping[str, Kernel]) -> dict[str, tuple[int, int]]:
+    """First and last step of every buffer in the arena; what results or states read lives to the end."""
+    life: dict[str, tuple[int, int]] = {}
+    for i, s in enumerate(plan.steps):
+        for n in (*s.reads, s.writes, *((s.workspace,) if s.workspace else ())):
+            if plan.buffers[n].role in ("temporary", "workspace"):
+                life[n] = (life.get(n, (i, i))[0], i)
+    end = len(plan.steps)
+    for n in (*(o.buffer for o in plan.outputs), *(b for _, b in plan.states)):
+        if n in life:
+            life[n] = (life[n][0], end)
+    return {n: v for n, v in life.items() if n not in direct(plan)}
+
+
+def direct(plan: Plan) -> frozenset[str]:
+    """Temporaries that are one large result and nothing else: they lie outside the arena."""
+    ends = [o.buffer for o in plan.outputs]
+    kept = {b for _, b in plan.states}
+    return frozenset(
+        n for n in ends
+        if ends.count(n) == 1 and n not in kept
+        and plan.buffers[n].role == "temporary" and plan.buffers[n].bytes >= DIRECT
+    )  # fmt: skip
+
+
+def in_place(plan: Plan, kernels: Mapping[str, Kernel]) -> list[tuple[str, str]]:
+    """(result, operand) pairs of which the result may take the operand's memory, where the kernel allows it and the operand
+    is not needed afterwards."""
+    life = lifetimes(plan, kernels)
+    pairs = []
+    for i, s in enumerate(plan.steps):
+        if s.writes not in life or life[s.writes][0] != i:
+            continue
+        for n in kernels[s.call.kernel].in_place(s.call):
+            r = s.reads[n]
+            same = s.call.operands[n].is_dense and s.call.operands[n].offset == 0
+            whole = plan.buffers[r].elements == s.call.operands[n].elements and s.reads.count(r) == 1
+            if r in life and life[r][1] == i and same and whole and plan.buffers[r].bytes == plan.buffers[s.writes].bytes:
+                pairs.append((s.writes, r))
+                break
+    return pairs

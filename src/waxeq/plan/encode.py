@@ -1,0 +1,137 @@
+"""Plans as plain data (JSON): what the plan file and the memory of optimized blocks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from waxeq.backend.call import Call, View, axes_in
+from waxeq.errors import PlanError
+from waxeq.ir.term import dump, parse
+from waxeq.ir.text import parse_graph, print_graph
+from waxeq.ir.types import TensorType
+from waxeq.ops import OPS
+from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
+from waxeq.plan.schedule import BlockPlan
+
+VERSION = 1
+"""Version of the plan format; a plan of another version is refused."""
+
+
+def _view(v: View) -> list:
+    return [list(v.axes), list(v.shape), list(v.strides), v.dtype, v.offset]
+
+
+def _read_view(row: list) -> View:
+    axes, shape, strides, dtype, offset = row
+    return View(tuple(axes), tuple(shape), tuple(strides), dtype, offset)
+
+
+def _step(s: Step) -> dict[str, Any]:
+    c = s.call
+    return {
+        "kernel": c.kernel,
+        "meaning": dump(c.meaning),
+        "sizes": dict(c.sizes),
+        "reads": [[n, _view(v)] for n, v in zip(s.reads, c.operands, strict=True)],
+        "writes": [s.writes, _view(c.out)],
+        "workspace": s.workspace,
+        "predicted": [s.predicted, s.low, s.high, s.basis],
+        "sources": list(s.sources),
+        "runner_up": list(s.runner_up) if s.runner_up else None,
+    }
+
+
+def _read_step(d: Mapping[str, Any]) -> Step:
+    reads, operands = tuple(n for n, _ in d["reads"]), tuple(_read_view(v) for _, v in d["reads"])
+    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, _read_view(d["writes"][1]))
+    predicted, low, high, basis = d["predicted"]
+    other = (d["runner_up"][0], d["runner_up"][1]) if d["runner_up"] else None
+    return Step(
+        call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other
+    )
+
+
+def _fold(f: Fold) -> dict[str, Any]:
+    used = set()
+    for a in f.leaves.values():
+        used.update(k for k in a if k is not None)
+    used.update(axes_in(f.term))
+    used.update(f.order)
+    return {
+        "writes": f.writes,
+        "term": dump(f.term),
+        "sizes": {k: f.sizes[k] for k in sorted(used)},
+        "order": list(f.order),
+        "dtype": f.dtype,
+        "leaves": {n: list(a) for n, a in f.leaves.items()},
+    }
+
+
+def _read_fold(d: Mapping[str, Any]) -> Fold:
+    leaves = {n: tuple(a) for n, a in d["leaves"].items()}
+    return Fold(d["writes"], parse(d["term"]), dict(d["sizes"]), tuple(d["order"]), d["dtype"], leaves)
+
+
+def _buffer(b: Buffer) -> list:
+    return [b.dtype, b.elements, b.role, b.offset]
+
+
+def encode_block(p: BlockPlan) -> dict[str, Any]:
+    return {
+        "buffers": {n: _buffer(b) for n, b in p.buffers.items()},
+        "folds": [_fold(f) for f in p.folds],
+        "steps": [_step(s) for s in p.steps],
+        "outputs": dict(p.outputs),
+    }
+
+
+def decode_block(d: Mapping[str, Any]) -> BlockPlan:
+    return BlockPlan(
+        {n: Buffer(n, *row) for n, row in d["buffers"].items()},
+        tuple(map(_read_fold, d["folds"])),
+        tuple(map(_read_step, d["steps"])),
+        dict(d["outputs"]),
+    )
+
+
+def encode(p: Plan) -> dict[str, Any]:
+    """The plan as JSON-able data. Constant arrays of the graph are not in it; they travel with the tensors."""
+    return {
+        "waxeq": VERSION,
+        "name": p.name,
+        "about": dict(p.about),
+        "graph": print_graph(p.graph),
+        "buffers": {n: _buffer(b) for n, b in p.buffers.items()},
+        "folds": [_fold(f) for f in p.folds],
+        "steps": [_step(s) for s in p.steps],
+        "outputs": [[o.name, str(o.type), o.buffer] for o in p.outputs],
+        "states": [list(s) for s in p.states],
+        "arena_bytes": p.arena_bytes,
+        "in_place": [list(r) for r in p.in_place],
+        "structure": p.structure,
+        "written": p.written,
+    }
+
+
+def decode(d: Mapping[str, Any], constants: Mapping[str, Any]) -> Plan:
+    """Inverse of `encode`. Raises PlanError on data that is no plan or of another version."""
+    if not isinstance(d, Mapping) or d.get("waxeq") != VERSION:
+        raise PlanError(f"not a waxeq plan of version {VERSION}; make it anew with `waxeq optimize`")
+    try:
+        return Plan(
+            d["name"],
+            parse_graph(d["graph"], OPS, constants),
+            {n: Buffer(n, *row) for n, row in d["buffers"].items()},
+            tuple(map(_read_fold, d["folds"])),
+            tuple(map(_read_step, d["steps"])),
+            tuple(Output(n, TensorType.parse(t), b) for n, t, b in d["outputs"]),
+            tuple((a, b) for a, b in d["states"]),
+            d["arena_bytes"],
+            tuple((a, b) for a, b in d["in_place"]),
+            d["structure"],
+            d["written"],
+            d["about"],
+        )
+    except (KeyError, ValueError, TypeError, IndexError) as e:
+        raise PlanError(f"the plan is damaged ({type(e).__name__}: {e}); make it anew with `waxeq optimize`") from e

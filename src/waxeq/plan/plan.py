@@ -1,0 +1,136 @@
+"""The plan: an immutable description of what runs, on which buffers. It needs no e-graph and no table to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from waxeq.backend.call import Call
+from waxeq.errors import PlanError
+from waxeq.ir.graph import Graph
+from waxeq.ir.term import Term
+from waxeq.ir.types import TensorType, numpy_dtype
+
+Role = Literal["input", "weight", "state", "constant", "folded", "temporary", "workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense run of elements. Temporaries and workspaces lie in the arena at `offset` bytes; the rest is bound."""
+
+    name: str
+    dtype: str
+    elements: int
+    role: Role
+    offset: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * numpy_dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A weights-only term, computed once when weights are bound. `leaves`: axis at each position of the leaves it reads."""
+
+    writes: str
+    term: Term
+    sizes: Mapping[str, int]
+    order: tuple[str, ...]
+    dtype: str
+    leaves: Mapping[str, tuple[str | None, ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call on buffers. `predicted` seconds, from `basis` ("measured", "fitted", "roofline") within low..high.
+
+    `sources`: places in the model whose values the call covers. `runner_up`: what the next best way to make the same
+    tensor was and its predicted seconds.
+    """
+
+    call: Call
+    reads: tuple[str, ...]
+    writes: str
+    workspace: str | None = None
+    predicted: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    basis: str = ""
+    sources: tuple[str, ...] = ()
+    runner_up: tuple[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result: its name, its type, the buffer it ends in."""
+
+    name: str
+    type: TensorType
+    buffer: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole program. `graph` is the model as written, kept for checking and as the baseline.
+
+    With `written`, the plan has no steps: nothing was found that is faster than the model as written, so that is what runs.
+    `states` pairs a state leaf with the buffer whose content replaces it after a call. `about` holds what made the plan:
+    versions, options, hashes (all repeatable, no times and no machine paths).
+    """
+
+    name: str
+    graph: Graph
+    buffers: Mapping[str, Buffer]
+    folds: tuple[Fold, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+    states: tuple[tuple[str, str], ...]
+    arena_bytes: int = 0
+    in_place: tuple[tuple[str, str], ...] = ()
+    structure: Any = None
+    written: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def predicted(self) -> float:
+        """Seconds a call should take: the sum of its steps."""
+        return sum(s.predicted for s in self.steps)
+
+    def bytes_of(self, *roles: Role) -> int:
+        return sum(b.bytes for b in self.buffers.values() if b.role in roles)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes the program holds while it runs: arena, weights, folded weights, states and constants."""
+        return self.arena_bytes + self.bytes_of("weight", "folded", "state", "constant")
+
+    def check(self) -> Plan:
+        """Every read is written before, every view lies inside its buffer. Raises PlanError. Returns itself."""
+        ready = {n for n, b in self.buffers.items() if b.role in ("input", "weight", "state", "constant")}
+        ready |= {f.writes for f in self.folds}
+        for i, s in enumerate(self.steps):
+            missing = [r for r in s.reads if r not in ready]
+            if missing:
+                raise PlanError(f"step {i} ({s.call.kernel}) reads {missing[0]}, which nothing wrote before it")
+            for name, view in zip((*s.reads, s.writes), (*s.call.operands, s.call.out), strict=True):
+                self._inside(name, view, i)
+            ready.add(s.writes)
+        missing = [o.name for o in self.outputs if o.buffer not in ready]
+        missing += [n for n, b in self.states if b not in ready]
+        if missing:
+            raise PlanError(f"nothing writes output {missing[0]!r}")
+        return self
+
+    def _inside(self, name: str, view: Any, step: int) -> None:
+        b = self.buffers.get(name)
+        if b is None:
+            raise PlanError(f"step {step} names buffer {name}, which the plan does not have")
+        if view.elements == 0:
+            return
+        ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
+        low = view.offset + sum(e for e in ends if e < 0)
+        high = view.offset + sum(e for e in ends if e > 0)
+        if low < 0 or high >= b.elements or view.dtype != b.dtype:
+            raise PlanError(f"step {step} reads or writes outside buffer {name} ({b.dtype}, {b.elements} elements)")

@@ -1,0 +1,1 @@
+"""Running plans, timing them, saving them."""

@@ -1,0 +1,152 @@
+"""How waxeq times things.
+
+Medians, because noise on a shared machine is one-sided and heavy-tailed; interleaved rounds, because clocks and neighbours
+drift, so that only times taken side by side compare; a process of its own, because threads, caches and memory that the
+compiler itself used would else be part of the result.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from waxeq.errors import WaxeqError
+
+_SAMPLE = 2e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Raw seconds per call, in the order taken."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How much longer b takes than a: the median ratio b/a with a 95 % bootstrap interval. `verdict` is about a."""
+
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+
+
+def time_calls(
+    fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1
+) -> tuple[float, ...]:
+    """Seconds per call of `fn`; calls shorter than 200 us are repeated within a sample. At least three samples."""
+    for _ in range(warmup):
+        fn()
+    start = time.perf_counter()
+    fn()
+    once = max(time.perf_counter() - start, 1e-9)
+    inner = max(1, round(_SAMPLE / once))
+    samples: list[float] = []
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        end = time.perf_counter() + min_seconds
+        while len(samples) < 3 or (len(samples) < max_samples and time.perf_counter() < end):
+            start = time.perf_counter()
+            for _ in range(inner):
+                fn()
+            samples.append((time.perf_counter() - start) / inner)
+    finally:
+        if was:
+            gc.enable()
+    return tuple(samples)
+
+
+def interleaved(
+    rivals: Mapping[str, Callable[[], object]], *, rounds: int, budget_seconds: float, seed: int = 0
+) -> dict[str, Samples]:
+    """Time rivals side by side: in each round every one once, in random (seeded) order. One that is after five rounds more
+    than three times slower than the best is not run again. At least three rounds, then until the budget or `rounds` is used."""
+    rng = random.Random(seed)
+    taken: dict[str, list[float]] = {n: [] for n in rivals}
+    running = list(rivals)
+    for fn in rivals.values():
+        fn()
+    end = time.perf_counter() + budget_seconds
+    for n in range(rounds):
+        if n >= 3 and time.perf_counter() > end:
+            break
+        for name in rng.sample(running, len(running)):
+            start = time.perf_counter()
+            rivals[name]()
+            taken[name].append(time.perf_counter() - start)
+        if n == 5:
+            best = min(statistics.median(taken[k]) for k in running)
+            running = [k for k in running if statistics.median(taken[k]) <= 3 * best]
+    return {n: Samples(tuple(t)) for n, t in taken.items()}
+
+
+def compare(a: Samples, b: Samples, *, seed: int = 0, resamples: int = 400) -> Comparison:
+    """Whether a is faster than b, from samples taken in the same rounds (paired by position)."""
+    n = min(len(a.seconds), len(b.seconds))
+    ratios = [y / x for x, y in zip(a.seconds[:n], b.seconds[:n], strict=True)]
+    rng = random.Random(seed)
+    medians = sorted(statistics.median(rng.choices(ratios, k=n)) for _ in range(resamples))
+    low, high = medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
+    verdict = "faster" if low > 1.0 else "slower" if high < 1.0 else "within noise"
+    return Comparison(statistics.median(ratios), low, high, verdict)
+
+
+_CHILD = """
+import pickle, sys
+job = sys.stdin.buffer.read()
+sys.path[:0] = pickle.loads(job)[0]
+import importlib
+_, module, name, args = pickle.loads(job)
+out = sys.stdout
+sys.stdout = sys.stderr
+try:
+    answer = (True, getattr(importlib.import_module(module), name)(*args))
+except BaseException as e:
+    answer = (False, f"{type(e).__name__}: {e}")
+out.buffer.write(pickle.dumps(answer))
+out.flush()
+"""
+
+
+def in_fresh_process(fn: Callable[..., Any], args: Sequence[Any], *, threads: int, timeout: float = 600.0) -> Any:
+    """Call a module-level function in a new Python process with `threads` threads for BLAS and OpenMP; its result.
+
+    Raises WaxeqError when it fails or does not end in time.
+    """
+    limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    job = pickle.dumps(([p for p in sys.path if p], fn.__module__, fn.__name__, tuple(args)))
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **limits},
+    )
+    try:
+        out, err = child.communicate(job, timeout=timeout)
+    except subprocess.TimeoutExpired as e:
+        raise WaxeqError(f"the timing process did not end in {timeout:.0f} s") from e
+    finally:
+        child.kill()
+        child.wait()
+    if not out:
+        raise WaxeqError(f"the timing process died: {err.decode(errors='replace').strip()[-300:]}")
+    fine, value = pickle.loads(out)
+    if not fine:
+        raise WaxeqError(f"the timing process failed: {value}")
+    return value

@@ -1,0 +1,114 @@
+"""Timing one call, on memory and data of its own, with its error against float64."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from waxeq.backend.call import Call, View, operand_index
+from waxeq.backend.kernel import Kernel
+from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
+from waxeq.cost.key import TimingKey
+from waxeq.cost.table import Timing
+from waxeq.ir.term import Term, postorder
+from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.runtime.measure import time_calls
+
+_CHECKED = 1 << 22
+"""Elements of the iteration space up to which a timed call is also checked against the meaning in float64."""
+
+
+def time_call(kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
+    """Run `call` on random data for about `seconds`; raw samples, features, and the error against float64 (NaN where the call
+    is too large to evaluate in float64 in passing)."""
+    rng = np.random.default_rng(0)
+    arrays = [v.array(buffer_for(v, rng, limit)) for v, limit in zip(call.operands, _limits(call), strict=True)]
+    out = call.out.array(buffer_for(call.out, None, None))
+    scratch = np.zeros(max(1, kernel.workspace(call)), np.uint8)
+    steps = tuple(kernel.bind(call, arrays, out, scratch))
+
+    def run() -> None:
+        for f in steps:
+            f()
+
+    with np.errstate(all="ignore"):
+        run()
+        worst, rms = _error(call, arrays, out)
+        samples = time_calls(run, min_seconds=seconds, max_samples=40, warmup=1)
+    return Timing(key, samples, worst, rms, dict(kernel.features(call)), time.time())
+
+
+def buffer_for(v: View, rng: np.random.Generator | None, limit: int | None) -> np.ndarray:
+    """A flat array that holds the view; values of about unit size, positive with one in four negative; indices below limit."""
+    reach = [(n - 1) * s for n, s in zip(v.shape, v.strides, strict=True)]
+    size = max(1, v.offset + sum(r for r in reach if r > 0) + 1)
+    dtype = numpy_dtype(v.dtype)
+    if rng is None:
+        return np.zeros(size, dtype)
+    if limit is not None:
+        return rng.integers(0, max(1, limit), size).astype(dtype)
+    if v.dtype == "bool":
+        return rng.random(size) < 0.5
+    if not is_float(v.dtype):
+        return rng.integers(1, 5, size).astype(dtype)
+    x = rng.random(size, dtype=np.float32) + np.float32(0.25)
+    np.negative(x, out=x, where=rng.random(size, dtype=np.float32) < 0.25)
+    return x.astype(dtype)
+
+
+def _limits(call: Call) -> list[int | None]:
+    """For operands used as positions: the size of the axis they point into."""
+    limits: list[int | None] = [None] * len(call.operands)
+
+    def note(t: Term, size: int) -> None:
+        for leaf in postorder(t):
+            if leaf.head == "In":
+                limits[operand_index(leaf)] = size
+
+    for t in postorder(call.meaning):
+        if t.head == "Gather":
+            note(t.args[1], call.sizes[t.args[0]])
+        elif t.head == "Scatter":
+            note(t.args[3], call.sizes[t.args[1]])
+    return limits
+
+
+def meaning_value(call: Call, arrays: list[np.ndarray], ideal: bool = True) -> np.ndarray:
+    """What the call should compute, laid out as its result; floats in float64 when `ideal`."""
+    leaves = {}
+    for i, (v, a) in enumerate(zip(call.operands, arrays, strict=True)):
+        leaves[f"%{i}"] = NamedArray(v.axes, a.astype(np.float64) if ideal and is_float(v.dtype) else a)
+    e = Evaluator(call.sizes, Ideal() if ideal else None)
+    return e.present(e.term(call.meaning, leaves), *call.out.axes).aligned(call.out.axes)
+
+
+def _error(call: Call, arrays: list[np.ndarray], out: np.ndarray) -> tuple[float, float]:
+    if _volume(call.sizes) > _CHECKED:
+        return float("nan"), float("nan")
+    return relative_error(out, meaning_value(call, arrays))
+
+
+def _volume(sizes: Mapping[str, int]) -> int:
+    n = 1
+    for s in sizes.values():
+        n *= s
+    return n
+
+
+def relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
+    """(largest, root mean square) error where the reference is finite, each over the RMS of the reference; (inf, inf) where
+    one is finite and the other is not."""
+    if want.size == 0:
+        return 0.0, 0.0
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(w)
+    same = np.where(np.isnan(w), np.isnan(g), g == w)
+    if not np.all(same[~finite]) or not np.all(np.isfinite(g[finite])):
+        return float("inf"), float("inf")
+    if not finite.any():
+        return 0.0, 0.0
+    scale = float(np.sqrt(np.mean(np.square(w[finite])))) or 1.0
+    d = np.abs(g[finite] - w[finite]) / scale
+    return float(d.max()), float(np.sqrt(np.mean(np.square(d))))

@@ -1,0 +1,57 @@
+"""Proof by running: a plan against the float64 reference, and against the model as written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from waxeq.errors import AccuracyError
+from waxeq.ir.interpret import interpret
+from waxeq.ir.types import is_float
+from waxeq.runtime.program import Program
+from waxeq.runtime.timing import relative_error
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Errors of one output against float64: of the plan and of the model as written, each (max, RMS) over the RMS of the
+    reference."""
+
+    output: str
+    plan: tuple[float, float]
+    written: tuple[float, float]
+    exact: bool
+
+
+def verify(program: Program, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> tuple[Accuracy, ...]:
+    """Run the program and both references on real inputs and weights. States are as `tensors` has them."""
+    graph = program.plan.graph
+    given = {**graph.constants, **tensors, **inputs}
+    oracle = interpret(graph, given, oracle=True)
+    written = interpret(graph, given)
+    got = program.flat_results(inputs)
+    rows = []
+    for name, v in graph.outputs:
+        exact = not is_float(graph.type(v).dtype)
+        if exact:
+            same = bool(np.array_equal(got[name], written[name]))
+            err = (0.0, 0.0) if same else (float("inf"), float("inf"))
+            rows.append(Accuracy(name, err, (0.0, 0.0), True))
+        else:
+            plan = relative_error(got[name], oracle[name])
+            rows.append(Accuracy(name, plan, relative_error(written[name], oracle[name]), False))
+    return tuple(rows)
+
+
+def require(rows: tuple[Accuracy, ...], tolerance: float) -> None:
+    """Raise AccuracyError when an output is further from the reference than `tolerance` (relative RMS) and than three times
+    what the model as written is."""
+    for r in rows:
+        allowed = max(tolerance, 3 * r.written[1]) if np.isfinite(r.written[1]) else float("inf")
+        if r.plan[1] > allowed:
+            raise AccuracyError(
+                f"output {r.output!r} of the plan has relative RMS error {r.plan[1]:.2e} against float64, over the tolerance "
+                f"{tolerance:.0e}; the model as written has {r.written[1]:.2e}"
+            )

@@ -1,0 +1,175 @@
+"""One block: lower, saturate, grow candidates, price, choose, measure what the choice hangs on, choose again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from waxeq.backend.call import Call
+from waxeq.egraph.kernels import patterns
+from waxeq.egraph.lower import Lowered, lower
+from waxeq.egraph.saturate import Limits, Saturation, saturate
+from waxeq.egraph.snapshot import Snapshot
+from waxeq.errors import BudgetError
+from waxeq.events import StageFinished, StageStarted
+from waxeq.extract.candidates import Candidate, Space, State, candidates
+from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.cuts import Cuts
+from waxeq.extract.exact import polish
+from waxeq.extract.greedy import greedy
+from waxeq.extract.orders import Orders, dense_order
+from waxeq.extract.price import other_means
+from waxeq.ir.blocks import Block
+from waxeq.plan.encode import decode_block, encode_block
+from waxeq.plan.schedule import BlockPlan, schedule
+from waxeq.search.session import Session
+
+_ROUNDS = 4
+_PER_ROUND = 24
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The plan of a block and how it was found. A remembered block has no saturation, problem or choice."""
+
+    block: Block
+    plan: BlockPlan
+    remembered: bool
+    facts: Mapping[str, object] = field(default_factory=dict)
+    space: Space | None = None
+    problem: Problem | None = None
+    choice: Choice | None = None
+
+
+def optimize_block(session: Session, block: Block) -> Optimized:
+    """The best plan for a block: remembered from the table, or searched for."""
+    key = session.memo_key(block.key)
+    known = None if session.options.fresh else session.table.memo_get("block", key)
+    if known is not None:
+        data = json.loads(known)
+        return Optimized(block, decode_block(data["plan"]), True, data["facts"])
+    found = search_block(session, block)
+    if found.choice is not None and not session.events.stop_requested:
+        payload = {"plan": encode_block(found.plan), "facts": dict(found.facts)}
+        session.table.memo_put("block", key, json.dumps(payload, sort_keys=True))
+    return found
+
+
+def search_block(session: Session, block: Block) -> Optimized:
+    """Search without looking into the memory of optimized blocks."""
+    lowered = lower(block.graph)
+    saturation = _stage(session, "saturate", lambda: saturate(lowered, session.rules, _limits(session), session.worker))
+    space, roots = make_space(session, lowered, saturation.snapshot)
+    rows = _stage(session, "candidates", lambda: grow(space))
+    problem, choice, measured = _stage(session, "extract", lambda: choose(session, space, rows, roots))
+    plan = schedule(choice, lowered, saturation.snapshot, space.leaves, space.kernels, _sources(saturation.snapshot))
+    facts = _facts(saturation, rows, choice, measured)
+    return Optimized(block, plan, False, facts, space, problem, choice)
+
+
+def _stage(session: Session, name, run):
+    session.events.emit(StageStarted(name, ""))
+    value = run()
+    session.events.emit(StageFinished(name, session.deadline.elapsed, ""))
+    return value
+
+
+def _limits(session: Session) -> Limits:
+    o = session.options
+    return Limits(nodes=o.max_nodes, seconds=max(0.5, session.deadline.share(0.3)), memory_bytes=o.max_memory)
+
+
+def make_space(session: Session, lowered: Lowered, snapshot: Snapshot) -> tuple[Space, tuple[State, ...]]:
+    """The extraction space of a saturated block, and the states its results must be in."""
+    orders = Orders(lowered, snapshot)
+    leaves: dict[int, State] = {}
+    for v, name in enumerate(lowered.leaves):
+        leaf, axes = lowered.leaves[name]
+        number = snapshot.roots[f"%{v}"]
+        if leaf.kind not in ("weight", "constant"):
+            leaves.setdefault(number, State(number, tuple(k for k in axes if k is not None)))
+    space = Space(snapshot, orders, session.kernels, patterns(session.kernels), leaves)
+    roots = []
+    for name in lowered.outputs:
+        number = snapshot.roots[name]
+        present = snapshot.classes[number].axes
+        roots.append(leaves.get(number) or State(number, tuple(k for k in dense_order(lowered.roots[name]) if k in present)))
+    return space, tuple(roots)
+
+
+def grow(space: Space) -> list[Candidate]:
+    """Candidates of a space."""
+    return candidates(space, Cuts(space.snapshot, other_means(space), space.leaves))
+
+
+def choose(
+    session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...]
+) -> tuple[Problem, Choice, int]:
+    """Choose, measure what the choice hangs on, choose again, until nothing that matters is unmeasured."""
+    measured = 0
+    for n in range(_ROUNDS + 1):
+        problem = session.prices.problem(space, rows, roots)
+        choice = greedy(problem)
+        if choice is None:
+            raise BudgetError("no kernel of the installed backends can compute some value of the model; see `waxeq backends`")
+        if session.options.polish:
+            choice = polish(problem, choice, session.options.polish_seconds, seed=session.options.seed)
+        if n == _ROUNDS or not session.options.measure or session.options.cost == "roofline":
+            break
+        new = session.measure(_worth_measuring(problem, choice))
+        measured += new
+        if new == 0:
+            break
+    return problem, with_runners_up(problem, choice), measured
+
+
+def _worth_measuring(problem: Problem, choice: Choice) -> list[Call]:
+    """Unmeasured calls that could change the choice: those chosen, then rivals whose low estimate beats what was chosen."""
+    chosen = [p for p in choice.in_order() if p.estimate.source != "measured"]
+    rivals = [
+        q for s, p in choice.made.items() for q in problem.makers[s]
+        if q is not p and q.estimate.source != "measured" and q.estimate.low < p.cost
+    ]  # fmt: skip
+    rivals.sort(key=lambda q: q.cost)
+    calls = {(q.candidate.call.kernel, q.candidate.call.text, q.candidate.call.dims, q.candidate.call.layout):
+             q.candidate.call for q in (*chosen, *rivals)}  # fmt: skip
+    return list(calls.values())[:_PER_ROUND]
+
+
+def with_runners_up(problem: Problem, choice: Choice) -> Choice:
+    """The choice with, for each state, the next best maker whose inputs the choice has or could have."""
+    other: dict[State, Priced] = {}
+    for s, p in choice.made.items():
+        rest = [q for q in problem.makers[s] if q is not p]
+        if rest:
+            other[s] = min(rest, key=lambda q: q.cost + sum(_missing(problem, choice, i) for i in q.candidate.inputs))
+    return Choice(choice.made, choice.roots, choice.cost, choice.bound, choice.method, other)
+
+
+def _missing(problem: Problem, choice: Choice, s: State) -> float:
+    if s in problem.given or s in choice.made:
+        return 0.0
+    return min((q.cost for q in problem.makers.get(s, ())), default=float("inf"))
+
+
+def _sources(snapshot: Snapshot) -> dict[int, tuple[str, ...]]:
+    """Which values of the model as written each e-class stands for."""
+    rows: dict[int, tuple[str, ...]] = {}
+    for name, number in snapshot.roots.items():
+        if name.startswith("%"):
+            rows[number] = (*rows.get(number, ()), name)
+    return rows
+
+
+def _facts(saturation: Saturation, rows: Iterable[Candidate], choice: Choice, measured: int) -> dict[str, object]:
+    snapshot = saturation.snapshot
+    return {
+        "e_classes": len(snapshot.classes),
+        "e_nodes": sum(len(c.nodes) for c in snapshot.classes),
+        "stop": saturation.stop.name,
+        "candidates": len(list(rows)),
+        "method": choice.method,
+        "gap": choice.gap,
+        "measured": measured,
+    }

@@ -1,0 +1,98 @@
+"""What one optimization holds open: kernels, rules, the timing table, a worker for saturation, a clock."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from waxeq.backend.call import Call
+from waxeq.backend.discover import backends, kernels
+from waxeq.backend.kernel import Kernel
+from waxeq.cost.device import Device, current_device
+from waxeq.cost.estimate import CostModel
+from waxeq.cost.table import TimingTable
+from waxeq.egraph.kernels import patterns
+from waxeq.egraph.program import RuleProgram
+from waxeq.egraph.rules import load_rules
+from waxeq.egraph.saturate import Worker
+from waxeq.events import Deadline, Events, Progress
+from waxeq.extract.price import Prices, timing_key
+from waxeq.options import Options
+from waxeq.runtime.timing import time_call
+
+
+@dataclass
+class Session:
+    """Opened with `Session.open(options, events)`, used as a context manager."""
+
+    options: Options
+    events: Events
+    kernels: Mapping[str, Kernel]
+    rules: RuleProgram
+    device: Device
+    table: TimingTable
+    prices: Prices
+    worker: Worker
+    deadline: Deadline
+    measured: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def open(options: Options, events: Events) -> Session:
+        worker = Worker.start()
+        found = kernels(backends(options.backends))
+        device = current_device(options.threads)
+        table = TimingTable.open(options.table, extra=calibration_tables())
+        peaks = table.peaks(device)
+        model = CostModel.fit(table.families(device.id), peaks, roofline_only=options.cost == "roofline")
+        prices = Prices(model, found, device.id, options.threads, None if options.cost == "roofline" else table)
+        rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra)
+        return Session(options, events, found, rules, device, table, prices, worker, Deadline(options.budget))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.worker.close()
+
+    def about(self) -> dict[str, Any]:
+        """What the plan depends on, for the record: versions and hashes."""
+        return {
+            "versions": {"waxeq": version("waxeq"), "numpy": version("numpy"), "egglog": version("egglog")},
+            "options": self.options.fingerprint(),
+            "rules": self.rules.hash,
+            "kernels": self.kernels_hash(),
+            "device": self.device.id,
+        }
+
+    def kernels_hash(self) -> str:
+        rows = (f"{n}:{k.form}:{k.pattern}" for n, k in sorted(self.kernels.items()))
+        return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+
+    def memo_key(self, block: str) -> str:
+        """Under what an optimized block is remembered: its content and all that decides its plan but the timings."""
+        parts = (block, *map(str, (self.options.fingerprint(), self.rules.hash, self.kernels_hash(), self.device.id)))
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+    def measure(self, calls: Sequence[Call], each: float = 0.02) -> int:
+        """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how many."""
+        rows = []
+        for n, c in enumerate(calls):
+            if self.deadline.expired or self.events.stop_requested:
+                break
+            self.events.emit(Progress("measure", n, len(calls), c.kernel))
+            key = timing_key(c, self.device.id, self.options.threads)
+            rows.append(time_call(self.kernels[c.kernel], c, key, each))
+        if rows:
+            self.table.record(rows)
+            self.measured += [r.key.digest for r in rows]
+        return len(rows)
+
+
+def calibration_tables() -> Iterable[str]:
+    """The measured Parquet tables that ship with waxeq."""
+    from waxeq.share import share
+
+    return sorted(str(p) for p in share("calibration").glob("*.parquet"))
