@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -177,7 +178,7 @@ class Contract(Kernel):
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
     ) -> Sequence[Instruction]:
         number = {k: i for i, k in enumerate(call.sizes)}
-        args: list = []
+        args: list[Any] = []
         for v, a in zip(call.operands, operands, strict=True):
             args += [a, [number[k] for k in v.axes]]
         args.append([number[k] for k in call.out.axes])
@@ -187,7 +188,7 @@ class Contract(Kernel):
 
 
 def _wide_einsum(args: list, out: np.ndarray) -> None:
-    wide = [a.astype(np.float32) if isinstance(a, np.ndarray) else a for a in args]
+    wide: Any = [a.astype(np.float32) if isinstance(a, np.ndarray) else a for a in args]
     np.copyto(out, np.einsum(*wide), casting="unsafe")
 
 

@@ -34,7 +34,11 @@ class Loops(Kernel):
 
     def accepts(self, call: Call) -> bool:
         n = nest(call, self.target)
-        if any(t.head not in HEADS for t in n.terms) or not n.stages or set(n.call.out.axes) != n.kinds[n.call.meaning].axes:
+        if (
+            any(t.head not in HEADS for t in n.terms)
+            or not n.stages
+            or set(n.call.out.axes) != n.kinds[n.call.meaning].axes
+        ):
             return False
         if self.target != _WHOLE and not n.steps:
             return False  # one tile: the untiled kernel is the same thing
@@ -124,7 +128,9 @@ class _Binder:
         return np.ndarray(shape, dtype, self.workspace.data, s.slot)
 
     def _cut(self, a: np.ndarray, at: Mapping[str, tuple[int, int]]) -> np.ndarray:
-        return a[tuple(slice(*at[k]) if k in at and a.shape[i] != 1 else slice(None) for i, k in enumerate(self.n.space))]
+        return a[
+            tuple(slice(*at[k]) if k in at and a.shape[i] != 1 else slice(None) for i, k in enumerate(self.n.space))
+        ]
 
     def _value(self, t: Term, arrays: Mapping[Term, np.ndarray], at: Mapping[str, tuple[int, int]]) -> np.ndarray:
         if t.head == "In":

@@ -18,7 +18,9 @@ _LINE = 64
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One array operation. `slot` is where its result lies in the workspace (byte offset), None for the result itself."""
+    """One array operation. `slot` is where its result lies in the workspace (byte offset), None for the result
+    itself.
+    """
 
     term: Term
     axes: frozenset[str]
@@ -31,7 +33,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Nest:
-    """A meaning as loops: `space` is the order of axes, `tiles` the ranges (start, stop) taken along each tiled axis."""
+    """A meaning as loops: `space` is the order of axes, `tiles` the ranges (start, stop) taken along each tiled
+    axis.
+    """
 
     call: Call
     target: int
@@ -167,7 +171,9 @@ def _stages(nest: Nest) -> tuple[Stage, ...]:
 
 
 def _placed(nest: Nest, rows: Sequence[tuple], last: dict[Term, int]) -> list[Stage]:
-    """Give every stage but the last a slot: the lowest place in the workspace that is free while the result is needed."""
+    """Give every stage but the last a slot: the lowest place in the workspace that is free while the result is
+    needed.
+    """
     taken: list[tuple[int, int, int]] = []  # (start, end, last stage that needs it)
     done: list[Stage] = []
     for i, (t, folded, source) in enumerate(rows):
@@ -195,4 +201,5 @@ def _under(nest: Nest, t: Term) -> frozenset[str]:
 
 
 def leaf(t: Term) -> int:
+    """Which operand a leaf reads."""
     return operand_index(t)

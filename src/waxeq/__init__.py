@@ -1,6 +1,7 @@
 """waxeq: an e-graph based superoptimizing compiler for tensor programs.
 
-`waxeq.optimize(fn, x, w)` takes a Python function on arrays and returns a checked, timed plan; `result.program(x, w)` runs it.
+`waxeq.optimize(fn, x, w)` takes a Python function on arrays and returns a checked, timed plan; `result.program(x, w)`
+runs it.
 """
 
 from __future__ import annotations

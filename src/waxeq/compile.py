@@ -30,9 +30,9 @@ def optimize(
 ) -> Result:
     """Optimize a Python function on arrays for the shapes and dtypes of the example arguments.
 
-    `weights` names parameters that stay the same between calls: they are bound to the examples, and everything that depends
-    on them alone is computed once. Raises UnsupportedError for what cannot be traced, TargetError when the function itself
-    raises, BudgetError when no plan was found, AccuracyError (with `strict`) when no plan is right.
+    `weights` names parameters that stay the same between calls: they are bound to the examples, and everything that
+    depends on them alone is computed once. Raises UnsupportedError for what cannot be traced, TargetError when the
+    function itself raises, BudgetError when no plan was found, AccuracyError (with `strict`) when no plan is right.
     """
     given = inspect.signature(fn).bind(*examples, **named).arguments
     with Session.open(options or Options(), events or Events()) as session:

@@ -70,8 +70,8 @@ class Events:
 
     @contextmanager
     def on_interrupt(self) -> Iterator[None]:
-        """Inside, the first Ctrl-C asks to stop and a second one raises KeyboardInterrupt. Main thread only; elsewhere nothing
-        changes."""
+        """Inside, the first Ctrl-C asks to stop and a second one raises KeyboardInterrupt. Main thread only;
+        elsewhere nothing changes."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

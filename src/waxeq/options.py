@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,7 +37,7 @@ def bytes_(value: object) -> int:
     return int(float(m[1]) * (1024 if m[3] else 1000) ** "_kMGT".index(m[2].replace("K", "k") or "_"))
 
 
-def tolerance(value: object) -> float:
+def parse_tolerance(value: object) -> float:
     """Relative RMS error allowed: "exact" is 0, "default" 1e-5, or a number. Raises ValueError."""
     if value == "exact":
         return 0.0
@@ -51,15 +52,20 @@ def tolerance(value: object) -> float:
     return found
 
 
+def cores() -> int:
+    """Cores this process may use: what NumPy's BLAS takes by default."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Options(BaseModel):
     """How to optimize. Times are seconds, memory bytes, tolerance relative RMS error against float64."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     budget: Annotated[float | None, BeforeValidator(seconds)] = 60.0
-    tolerance: Annotated[float, BeforeValidator(tolerance)] = DEFAULT_TOLERANCE
+    tolerance: Annotated[float, BeforeValidator(parse_tolerance)] = DEFAULT_TOLERANCE
     seed: int = 0
-    threads: int = Field(default=1, ge=1)
+    threads: int = Field(default_factory=cores, ge=1)
     max_nodes: int = Field(default=60_000, ge=1)
     max_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
     top_k: int = Field(default=3, ge=1)

@@ -1,4 +1,6 @@
-"""Data that ships with waxeq (rules, measured tables): inside the wheel, or beside src/ in a checkout or editable install."""
+"""Data that ships with waxeq (rules, measured tables): inside the wheel, or beside src/ in a checkout or editable
+install.
+"""
 
 from __future__ import annotations
 
@@ -15,4 +17,6 @@ def share(name: str) -> Path:
     for root in (_HERE.parent.parent, _HERE / "_share"):
         if (root / name).is_dir():
             return root / name
-    raise FileNotFoundError(f"waxeq's {name!r} folder is neither in the checkout nor in the installed package; reinstall")
+    raise FileNotFoundError(
+        f"waxeq's {name!r} folder is neither in the checkout nor in the installed package; reinstall"
+    )

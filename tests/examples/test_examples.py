@@ -64,9 +64,7 @@ def test_inputs_are_the_same_each_time(name: str, load_example: Load) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stays_in_its_dtype_and_near_its_float64_self(
-    name: str, load_example: Load, relative_rms: Error
-) -> None:
+def test_stays_in_its_dtype_and_near_its_float64_self(name: str, load_example: Load, relative_rms: Error) -> None:
     example = load_example(name)
     given = arguments(example)
     floats = {v.dtype for v in given.values() if not isinstance(v, dict) and v.dtype.kind == "f"}

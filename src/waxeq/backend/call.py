@@ -16,7 +16,9 @@ from waxeq.ir.types import numpy_dtype
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor in a buffer: named axes with sizes and strides (in elements, may be negative), and an offset (elements)."""
+    """A tensor in a buffer: named axes with sizes and strides (in elements, may be negative), and an offset
+    (elements).
+    """
 
     axes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -106,9 +108,7 @@ class Call:
             name.setdefault(k, f"i{len(name)}")
         sizes = {name[k]: self.sizes[k] for k in name}
         meaning = rename_axes(self.meaning, name)
-        return Call(
-            self.kernel, meaning, sizes, tuple(v.renamed(name) for v in self.operands), self.out.renamed(name)
-        )
+        return Call(self.kernel, meaning, sizes, tuple(v.renamed(name) for v in self.operands), self.out.renamed(name))
 
     @cached_property
     def text(self) -> str:
@@ -163,4 +163,5 @@ def operand(n: int, axes: Iterable[str], dtype: str) -> Term:
 
 
 def operand_index(leaf: Term) -> int:
+    """Which operand a leaf made by `operand` stands for."""
     return int(leaf.args[0][1:])

@@ -15,15 +15,15 @@ Instruction = Callable[[], object]
 """One bound step: no arguments, no allocation, no look-up."""
 
 Form = Literal["pattern", "loops", "copy"]
-"""How meanings for a kernel are found: by its pattern in the e-graph; grown over element-wise and reducing e-nodes; or the
-identity on a view (a transposing copy)."""
+"""How meanings for a kernel are found: by its pattern in the e-graph; grown over element-wise and reducing e-nodes;
+or the identity on a view (a transposing copy)."""
 
 
 class Kernel(ABC):
     """One way to compute one family of meanings. A subclass is the declaration; instances hold no state.
 
-    pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one or
-    more) of sums. From it come the e-graph rule, the conformance test and the cost key.
+    pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one
+    or more) of sums. From it come the e-graph rule, the conformance test and the cost key.
     """
 
     name: ClassVar[str]
@@ -59,7 +59,9 @@ class Kernel(ABC):
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
     ) -> Sequence[Instruction]:
-        """Instructions that compute the call. Arrays have the axes of their views, in that order; `workspace` is uint8."""
+        """Instructions that compute the call. Arrays have the axes of their views, in that order; `workspace` is
+        uint8.
+        """
 
 
 class Backend(ABC):

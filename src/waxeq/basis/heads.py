@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Literal
 
 Sort = Literal["T", "Axis", "NewAxis", "Fn", "Name", "Dtype", "Axes", "Int", "Float"]
-"""What an argument is: a tensor; an axis it binds; an axis it makes; a function name; a leaf name; a dtype; a set of axes;
-an integer; a float. All but T, Axes, Int and Float are strings in egglog."""
+"""What an argument is: a tensor; an axis it binds; an axis it makes; a function name; a leaf name; a dtype; a set of
+axes; an integer; a float. All but T, Axes, Int and Float are strings in egglog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ _ROWS = (
     _head("Mul", "x:T y:T", "(set-union (ax x) (ax y))", "(dt x)", polynomial=True, doc="x * y."),
     _head("Select", "c:T x:T y:T", "(set-union (ax c) (set-union (ax x) (ax y)))", "(dt x)", doc="x where c, else y."),
     _head("Cast", "dtype:Dtype x:T", "(ax x)", "dtype", doc="Conversion of the elements, as NumPy's astype."),
-    _head("Sum", "k:Axis x:T", "(set-remove (ax x) k)", "(dt x)", polynomial=True, doc="Sum over axis k: size(k) terms."),
+    _head("Sum", "k:Axis x:T", "(set-remove (ax x) k)", "(dt x)", polynomial=True, doc="Sum over axis k."),
     _head("Red", "f:Fn k:Axis x:T", "(set-remove (ax x) k)", "(reduced f x)", doc="A fold over axis k."),
     _head("Ren", "a:Axis b:Axis x:T", "(set-insert (set-remove (ax x) a) b)", "(dt x)", polynomial=True,
           doc="Axis a is called b."),
@@ -76,7 +76,7 @@ _ROWS = (
           "(set-insert (set-union (set-remove (ax x) p) (set-remove (ax y) q)) n)", "(dt x)",
           sizes=[("n", "(+ (size p) (size q))")], polynomial=True, doc="x along p, then y along q, is axis n."),
     _head("Gather", "k:Axis i:T x:T", "(set-union (ax i) (set-remove (ax x) k))", "(dt x)",
-          doc="x at position i of axis k; i is an integer tensor and may share axes with x; negative i count from the end."),
+          doc="x at position i of axis k; i (integers) may share axes with x; negative i count from the end."),
     _head("Scatter", "f:Fn k:Axis p:Axis i:T u:T x:T",
           "(set-union (ax x) (set-union (set-remove (ax i) p) (set-remove (ax u) p)))", "(dt x)",
           doc="x with u put (f = set) or added (f = add) at position i of axis k, for each place of axis p in order."),

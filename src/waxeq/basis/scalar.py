@@ -159,7 +159,9 @@ REDUCERS = MappingProxyType(
         "argmin": ("numpy:argmin", "int64"),
     }
 )
-"""Folds over an axis by name: the ufunc whose `reduce` it is (or the function), and the dtype it gives. Sum has a head."""
+"""Folds over an axis by name: the ufunc whose `reduce` it is (or the function), and the dtype it gives. Sum has a
+head.
+"""
 
 SCANS = MappingProxyType({"sum": "numpy:add", "prod": "numpy:multiply", "max": "numpy:maximum", "min": "numpy:minimum"})
 """Running folds by name: the ufunc whose `accumulate` it is."""

@@ -2,41 +2,81 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import json
 import platform
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A machine as far as timings depend on it. `id` names equal machines equally."""
+    """A machine as far as timings depend on it: CPU model, logical cores, cache sizes (bytes, 0 where unknown),
+    memory (bytes, whole GiB), operating system, versions of Python, NumPy and BLAS, threads used. Equal machines have
+    equal ids."""
 
     model: str
     cores: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
     memory_bytes: int
     system: str
+    python: str
     numpy: str
     blas: str
     threads: int
 
     @property
     def id(self) -> str:
-        return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:12]
+        """Twelve hexadecimal digits, the same in every process."""
+        return hashlib.sha256(self.json().encode()).hexdigest()[:12]
+
+    def json(self) -> str:
+        """Canonical JSON of all fields."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Device:
+        """The inverse of `json`."""
+        return Device(**json.loads(text))
 
     def describe(self) -> str:
-        return f"{self.model}, {self.cores} cores, {self.threads} thread{'s' * (self.threads > 1)}, NumPy {self.numpy}, {self.blas}"
+        """One line for people."""
+        caches = "/".join(_size(b) for b in (self.l1_bytes, self.l2_bytes, self.l3_bytes))
+        return (
+            f"{self.model}, {self.cores} cores, caches {caches}, {_size(self.memory_bytes)}, {self.system}, "
+            f"{self.threads} thread{'s' * (self.threads > 1)}, Python {self.python}, NumPy {self.numpy}, {self.blas}"
+        )
+
+    def differences(self, other: Device) -> tuple[str, ...]:
+        """What is not the same on `other`: "numpy 2.4.6 -> 2.5.0" for each field."""
+        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return tuple(f"{name} {a} -> {b}" for name, a, b in pairs if a != b)
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Measured ceilings: float operations a second of a matrix product by dtype, bytes a second of a copy that does not fit
-    in cache, seconds to start one ufunc."""
+    """Measured ceilings: floating-point operations a second of a matrix product by dtype; bytes a second (read plus
+    written) of a copy that does not fit in cache and of one that does; seconds to start one ufunc."""
 
-    flops: dict[str, float]
+    flops: Mapping[str, float]
     bandwidth: float
+    cache_bandwidth: float
     launch: float
+
+    def json(self) -> str:
+        """Canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Peaks:
+        """The inverse of `json`."""
+        return Peaks(**json.loads(text))
 
 
 @lru_cache(maxsize=8)
@@ -44,17 +84,26 @@ def current_device(threads: int) -> Device:
     """This machine, running on `threads` threads."""
     import numpy as np
     import psutil
-    from threadpoolctl import threadpool_info
 
-    blas = next((f"{i['internal_api']} {i['version']} {i.get('architecture', '')}".strip()
-                 for i in threadpool_info() if i["user_api"] == "blas"), "no BLAS")  # fmt: skip
-    gib = round(psutil.virtual_memory().total / 2**30)
-    return Device(_model(), psutil.cpu_count() or 1, gib << 30, platform.system(), np.__version__, blas, threads)
+    l1, l2, l3 = (_cache_bytes(level) for level in (1, 2, 3))
+    return Device(
+        model=_model(),
+        cores=psutil.cpu_count() or 1,
+        l1_bytes=l1,
+        l2_bytes=l2,
+        l3_bytes=l3,
+        memory_bytes=round(psutil.virtual_memory().total / 2**30) << 30,
+        system=f"{platform.system()} {platform.machine()}",
+        python=".".join(platform.python_version_tuple()[:2]),
+        numpy=np.__version__,
+        blas=_blas(),
+        threads=threads,
+    )
 
 
 def _model() -> str:
     try:
-        with open("/proc/cpuinfo") as f:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
             for line in f:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()
@@ -63,26 +112,69 @@ def _model() -> str:
     return platform.processor() or platform.machine()
 
 
-def measure_peaks() -> Peaks:
-    """Measure the ceilings of this machine, in about half a second."""
-    import numpy as np
+def _cache_bytes(level: int) -> int:
+    """Bytes of the data cache of a level as the first core sees it, 0 where the system does not say."""
+    for folder in map(Path, sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*"))):
+        try:
+            said, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if said == str(level) and kind != "Instruction" and size[:-1].isdigit():
+            return int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1], 1)
+    return 0
 
-    def best(fn, repeat: int = 5) -> float:
-        times = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            fn()
-            times.append(time.perf_counter() - start)
-        return min(times)
+
+def _blas() -> str:
+    """The BLAS that NumPy uses. SciPy loads one of its own, which must not change the fingerprint when it happens to
+    be in.
+    """
+    from threadpoolctl import threadpool_info
+
+    found = [i for i in threadpool_info() if i["user_api"] == "blas"]
+    found.sort(key=lambda i: ("numpy" not in i["filepath"], i["filepath"]))
+    if not found:
+        return "no known BLAS"
+    return " ".join(str(found[0].get(k) or "") for k in ("internal_api", "version", "architecture")).strip()
+
+
+def _size(b: int) -> str:
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if b >= 1 << shift:
+            return f"{b / (1 << shift):g} {unit}"
+    return f"{b} B"
+
+
+def measure_peaks(threads: int) -> Peaks:
+    """Measure the ceilings of this machine with BLAS held to `threads` threads, in under two seconds."""
+    import numpy as np
+    from threadpoolctl import threadpool_limits
 
     flops = {}
-    for dtype in ("float32", "float64"):
-        a = np.ones((768, 768), dtype)
-        out = np.empty_like(a)
-        flops[dtype] = 2 * 768**3 / best(lambda a=a, out=out: np.matmul(a, a, out=out))
-    x = np.ones(1 << 24, np.uint8)
-    y = np.empty_like(x)
-    bandwidth = 2 * x.nbytes / best(lambda: np.copyto(y, x))
-    small = np.zeros(8, np.float32)
-    launch = best(lambda: [np.add(small, small, small) for _ in range(1000)]) / 1000
-    return Peaks(flops, bandwidth, launch)
+    with threadpool_limits(limits=threads, user_api="blas"):
+        for dtype in ("float32", "float64"):
+            a = np.ones((768, 768), dtype)
+            out = np.empty_like(a)
+            flops[dtype] = 2 * 768**3 / _best(lambda a=a, out=out: np.matmul(a, a, out=out))
+    far = min(max(64 << 20, 2 * _cache_bytes(3)), 256 << 20)
+    near = min(max(64 << 10, _cache_bytes(2) // 4), 1 << 20)
+    small, out = np.ones(8, np.float32), np.empty(8, np.float32)
+    launch = _best(lambda: [np.add(small, small, out) for _ in range(1000)]) / 1000
+    return Peaks(flops, _copy_bandwidth(far, 1), _copy_bandwidth(near, 50), launch)
+
+
+def _copy_bandwidth(size: int, times: int) -> float:
+    import numpy as np
+
+    x = np.ones(size, np.uint8)
+    y = np.ones_like(x)
+    return 2 * size * times / _best(lambda: [np.copyto(y, x) for _ in range(times)])
+
+
+def _best(fn: Callable[[], object], repeat: int = 6) -> float:
+    """The shortest of a few runs: a ceiling is what the machine can do when nothing else disturbs it."""
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        fn()
+        times.append(time.perf_counter() - start)
+    return max(min(times), 1e-9)

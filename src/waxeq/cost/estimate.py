@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from waxeq.cost.device import Peaks
-from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.features import roofline
+from waxeq.cost.key import Family, Timing, TimingKey
 
 _ENOUGH = 8
-_SLOW = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """seconds = sum of coefficient * feature, coefficients >= 0; `spread` is the factor that holds 80 % of residuals."""
+    """seconds = sum of coefficient * feature, coefficients >= 0; `spread` is the factor that holds 80 % of
+    residuals.
+    """
 
     coefficients: Mapping[str, float]
     spread: float
@@ -37,13 +39,13 @@ class CostModel:
     """Estimates for one device. Immutable; `with_measured` gives one that knows more."""
 
     peaks: Peaks
-    fits: Mapping[tuple[str, str], Fit] = field(default_factory=dict)
+    fits: Mapping[Family, Fit] = field(default_factory=dict)
     measured: Mapping[TimingKey, Timing] = field(default_factory=dict)
 
     @staticmethod
     def fit(timings: Iterable[Timing], peaks: Peaks, *, roofline_only: bool = False) -> CostModel:
         """Fit every family that has enough timings."""
-        groups: dict[tuple[str, str], list[Timing]] = {}
+        groups: dict[Family, list[Timing]] = {}
         if not roofline_only:
             for t in timings:
                 groups.setdefault(t.key.family, []).append(t)
@@ -66,28 +68,6 @@ class CostModel:
         unknown = {f: v for f, v in features.items() if f not in fit.coefficients}
         seconds = max(known_part + (roofline(unknown, key.dtype, self.peaks) if unknown else 0.0), 1e-7)
         return Estimate(seconds, seconds / fit.spread, seconds * fit.spread, "fitted")
-
-
-def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
-    """What the machine's ceilings allow: launches, plus the larger of arithmetic and memory traffic.
-
-    Source: Williams, Waterman, Patterson, "Roofline" (CACM 2009). Element-wise work counts as memory traffic from cache.
-    """
-    rate = peaks.flops.get(dtype, min(peaks.flops.values()) / 2)
-    flops = features.get("flops", 0.0) / rate + features.get("slow_flops", 0.0) * _SLOW / rate
-    traffic = features.get("bytes", 0.0) + features.get("panel", 0.0) / 4 + 4 * features.get("strided_bytes", 0.0)
-    traffic += 10 * features.get("slow_bytes", 0.0)
-    elements = sum(v * (8.0 if _costly(f) else 1.0) for f, v in features.items() if f.startswith("map:"))
-    cached = elements * 4 / peaks.bandwidth
-    launches = features.get("launches", 1.0) + features.get("batches", 0.0)
-    return max(flops, traffic / peaks.bandwidth) + cached + launches * peaks.launch + 1e-7
-
-
-def _costly(feature: str) -> bool:
-    from waxeq.basis.scalar import SCALARS
-
-    name = feature.split(":")[1]
-    return name in SCALARS and SCALARS[name].cost == "costly"
 
 
 def _fit(rows: list[Timing]) -> Fit:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 METHOD = 1
 """Version of the way kernels are timed; timings of another version are not used."""
+
+
+class Family(NamedTuple):
+    """Calls that one regression describes."""
+
+    backend: str
+    kernel: str
+    dtype: str
+    device: str
 
 
 @dataclass(frozen=True)
 class TimingKey:
     """One kernel on one call on one device.
 
-    text: the lowered text of the call (its meaning with canonical axes); dims: "i0=128,i1=384"; layout: strides of result and
-    operands; device: fingerprint id; threads used.
+    text: the lowered text of the call (its meaning with canonical axes); dims: "i0=128,i1=384"; layout: strides of
+    result and operands; device: fingerprint id; threads used; method: version of the way of timing.
     """
 
     backend: str
@@ -32,24 +44,28 @@ class TimingKey:
 
     @cached_property
     def digest(self) -> str:
-        """A name for the key that is the same in every process."""
-        return hashlib.sha256(repr(self._parts).encode()).hexdigest()
-
-    @property
-    def _parts(self) -> tuple:
-        return (
-            self.backend, self.kernel, self.text, self.dims, self.layout, self.dtype, self.device, self.threads, self.method
-        )  # fmt: skip
+        """A name for the key that is the same in every process: 64 hexadecimal digits."""
+        parts = (self.backend, self.kernel, self.text, self.dims, self.layout, self.dtype, self.device)
+        return hashlib.sha256(json.dumps([*parts, self.threads, self.method]).encode()).hexdigest()
 
     @cached_property
-    def family(self) -> tuple[str, str]:
-        """Calls that one regression describes: kernel and dtype."""
-        return self.kernel, self.dtype
+    def text_hash(self) -> str:
+        """SHA-256 of the lowered text: timings of a kernel on equal meanings share it."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def family(self) -> Family:
+        """The regression this call belongs to."""
+        return Family(self.backend, self.kernel, self.dtype, self.device)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Raw samples in seconds, features of the call, errors relative to the RMS of the float64 reference (NaN: not taken)."""
+    """Raw samples in seconds, features of the call, errors relative to the RMS of the float64 reference (NaN: not
+    taken), and when it was taken (seconds since 1970).
+
+    Raises ValueError without samples, or with one that is not a positive number.
+    """
 
     key: TimingKey
     samples: tuple[float, ...]
@@ -58,6 +74,30 @@ class Timing:
     features: Mapping[str, float]
     when: float
 
-    @property
+    def __post_init__(self) -> None:
+        if not self.samples or not all(0.0 < s < math.inf for s in self.samples):
+            raise ValueError(f"samples of {self.key.kernel} must be positive seconds, got {self.samples[:3]}")
+
+    @cached_property
     def seconds(self) -> float:
+        """The median sample."""
         return statistics.median(self.samples)
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """The samples without their lowest and highest tenth: where a sample taken again should fall."""
+        s = sorted(self.samples)
+        cut = len(s) // 10
+        return s[cut], s[-1 - cut]
+
+    @property
+    def spread(self) -> float:
+        """Width of `interval` over the median: 0 is perfectly steady."""
+        low, high = self.interval
+        return (high - low) / self.seconds
+
+    @cached_property
+    def id(self) -> int:
+        """64 bits that name this very measurement, so that merging it twice stores it once."""
+        said = json.dumps([self.key.digest, self.when, self.samples])
+        return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "big")

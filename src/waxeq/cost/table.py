@@ -1,8 +1,9 @@
 """The timing table: a DuckDB archive that many processes write to.
 
-Writers append JSON-lines shards, each written whole and renamed into place; a merge under a lock brings shards in. What is
-committed is a shard or a row, so a process killed at any point loses nothing that it was told is stored. The database is open
-only while it is read or merged, always under the lock: DuckDB's writer would otherwise lock readers out.
+Writers append JSON-lines shards, each written whole and renamed into place; a merge under a lock brings shards in.
+What is committed is a shard or a row, so a process killed at any point loses nothing that it was told is stored. The
+database is open only while it is read or merged, always under the lock: DuckDB's writer would otherwise lock readers
+out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from waxeq.errors import TableError, TableLockedError
 SCHEMA = 1
 _WAIT = 20.0
 _COLUMNS = (
-    "digest VARCHAR PRIMARY KEY, backend VARCHAR, kernel VARCHAR, text VARCHAR, dims VARCHAR, layout VARCHAR, dtype VARCHAR, "
-    "device VARCHAR, threads INTEGER, method INTEGER, samples DOUBLE[], max_relative_error DOUBLE, "
+    "digest VARCHAR PRIMARY KEY, backend VARCHAR, kernel VARCHAR, text VARCHAR, dims VARCHAR, layout VARCHAR, "
+    "dtype VARCHAR, device VARCHAR, threads INTEGER, method INTEGER, samples DOUBLE[], max_relative_error DOUBLE, "
     "rms_relative_error DOUBLE, features VARCHAR, written DOUBLE"
 )
 _NAMES = tuple(c.split()[0] for c in _COLUMNS.split(", "))
@@ -98,7 +99,9 @@ class TimingTable:
             if row is None:
                 db.execute("INSERT INTO about VALUES (?)", [SCHEMA])
             elif row[0] != SCHEMA:
-                raise TableError(f"{self.path} is a table of version {row[0]}, this waxeq reads version {SCHEMA}; move it aside")
+                raise TableError(
+                    f"{self.path} is a table of version {row[0]}, this waxeq reads version {SCHEMA}; move it aside"
+                )
             return db
         except duckdb.Error as e:
             raise TableError(
@@ -187,10 +190,13 @@ class TimingTable:
             rows = db.execute(sql, [list(by_digest)]).fetchall()
             for p in self.extra:
                 try:
-                    rows = db.execute(
-                        f"SELECT {', '.join(_NAMES)} FROM read_parquet('{_quoted(p)}') WHERE digest IN (SELECT unnest(?))",
-                        [list(by_digest)],
-                    ).fetchall() + rows
+                    rows = (
+                        db.execute(
+                            sql.replace("FROM timings", f"FROM read_parquet('{_quoted(p)}')"),
+                            [list(by_digest)],
+                        ).fetchall()
+                        + rows
+                    )
                 except duckdb.Error as e:
                     raise TableError(f"{p} cannot be read: {str(e).splitlines()[0]}") from e
         return {by_digest[r[0]]: _timing(r, by_digest[r[0]]) for r in rows}
@@ -217,9 +223,9 @@ class TimingTable:
         """The device's ceilings: measured once, then remembered."""
         known = self.memo_get("peaks", f"{device.id}:{METHOD}")
         if known is not None:
-            return Peaks(**json.loads(known))
-        found = measure_peaks()
-        self.memo_put("peaks", f"{device.id}:{METHOD}", json.dumps(asdict(found)))
+            return Peaks.from_json(known)
+        found = measure_peaks(device.threads)
+        self.memo_put("peaks", f"{device.id}:{METHOD}", found.json())
         return found
 
     def status(self) -> Mapping[str, Any]:

@@ -140,9 +140,7 @@ class _Reader:
         dtypes = {r.inputs[0]: self.atom(r.output, "String") for r in self.rows("dt")}
         values = {r.inputs[0]: self.atom(r.output, "f64") for r in self.rows("cval")}
         weights = {r.inputs[0] for r in self.rows("isw")}
-        raw = {
-            c: RawClass(ns, axes.get(c), dtypes.get(c), c in weights, values.get(c)) for c, ns in nodes.items()
-        }
+        raw = {c: RawClass(ns, axes.get(c), dtypes.get(c), c in weights, values.get(c)) for c, ns in nodes.items()}
         sizes = {self.atom(r.inputs[0], "String"): self.atom(r.output, "i64") for r in self.rows("size")}
         ends = {n: self.functions[let].rows[0].output for n, let in roots.items()}
         return settle(raw, ends, sizes)

@@ -1,4 +1,6 @@
-"""Kernel patterns in the e-graph: from a kernel's meaning come its constructor, the rule that introduces it, and back."""
+"""Kernel patterns in the e-graph: from a kernel's meaning come its constructor, the rule that introduces it, and
+back.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +55,7 @@ class Pattern:
 def pattern(name: str, kernel: Kernel) -> Pattern:
     """The pattern of a kernel of form "pattern"."""
     tree = read(kernel.pattern)
+    assert isinstance(tree, tuple), kernel.pattern
     found: dict[str, Sort] = {}
 
     def walk(e: Any, sort: Sort) -> None:
@@ -116,6 +119,6 @@ def _many(p: Pattern) -> list[str]:
     inner = f"({p.constructor} {' '.join('ks' if n == ks else n for n in names)})"
     return [
         _rule(p, f"(Sum k {body})", first, "one-sum"),
-        f'(rule ((= e (Sum k {inner}))) ((union e ({p.constructor} {" ".join(more)}))) :ruleset kernels '
+        f"(rule ((= e (Sum k {inner}))) ((union e ({p.constructor} {' '.join(more)}))) :ruleset kernels "
         f':name "kernels/{p.kernel}/more-sums")',
     ]

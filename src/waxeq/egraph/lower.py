@@ -1,7 +1,7 @@
 """From a graph with positions to terms with named axes.
 
-Axes that must agree are given one name (union-find over names). Where one name would stand twice in a tensor, as in x @ x.T,
-the operand is renamed by an explicit `Ren`. Dimensions of size 1 carry no information and have no name.
+Axes that must agree are given one name (union-find over names). Where one name would stand twice in a tensor, as in x
+@ x.T, the operand is renamed by an explicit `Ren`. Dimensions of size 1 carry no information and have no name.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def _rename(t: Term, name: Any, done: Mapping[Term, Term]) -> Term:
 
 
 class _Names:
-    """Axis names while lowering: a union-find, and for each name the places (contexts) where it stands beside others."""
+    """Axis names while lowering: a union-find, and for each name the places (contexts) where it stands beside
+    others.
+    """
 
     def __init__(self) -> None:
         self.parent: dict[str, str] = {}

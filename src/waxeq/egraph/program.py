@@ -1,4 +1,6 @@
-"""What a saturation runs: rule texts and the phases they run in. Plain data, so that it can cross to the worker process."""
+"""What a saturation runs: rule texts and the phases they run in. Plain data, so that it can cross to the worker
+process.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class RuleProgram:
-    """`texts`: (file name, egglog text) in load order, after the generated prelude; `phases` in order; `constructors`: those
-    beyond the basis (kernels) with the positions of their tensor arguments."""
+    """`texts`: (file name, egglog text) in load order, after the generated prelude; `phases` in order;
+    `constructors`: those beyond the basis (kernels) with the positions of their tensor arguments."""
 
     texts: tuple[tuple[str, str], ...]
     phases: tuple[Phase, ...]

@@ -23,7 +23,9 @@ _RULESET = re.compile(r":ruleset\s+(\S+?)[\s)]")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: its egglog text, the law in words, the class of equality it claims (with the bound of an approximate one)."""
+    """One rule: its egglog text, the law in words, the class of equality it claims (with the bound of an approximate
+    one).
+    """
 
     name: str
     ruleset: str
@@ -127,7 +129,9 @@ def _rule(form: str, comments: list[str], path: Path, line: int) -> Rule:
     if ruleset is None:
         raise RuleError(f"{place}: rule {name[1]} is in no ruleset; add :ruleset FAMILY")
     if tag is None:
-        raise RuleError(f"{place}: rule {name[1]} has no class; write ;; exact, ;; reassociating or ;; approximate 1e-3 above it")
+        raise RuleError(
+            f"{place}: rule {name[1]} has no class; write ;; exact, ;; reassociating or ;; approximate 1e-3 above it"
+        )
     if not law:
         raise RuleError(f"{place}: rule {name[1]} states no law; write it as a comment above")
     bound = float(tag[2]) if tag[2] else 0.0

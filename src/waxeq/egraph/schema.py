@@ -70,7 +70,7 @@ def _analyses(h: Head) -> Iterator[str]:
     elif h.name != "In":
         yield rule("weights", [], "(isw e)")
     for n, text in h.sizes:
-        used = [e for e in _size_uses(read(text))]
+        used = list(_size_uses(read(text)))
         facts = [f"(= n_{k} (size {k}))" for k in dict.fromkeys(used)]
         yield rule(f"size-{n}", facts, f"(set (size {n}) {_write_size(read(text))})")
 

@@ -28,7 +28,9 @@ class ENode:
 
 @dataclass(frozen=True, slots=True)
 class EClass:
-    """Nodes that are equal: axes, dtype, whether they depend on weights only, and the value if they are one constant."""
+    """Nodes that are equal: axes, dtype, whether they depend on weights only, and the value if they are one
+    constant.
+    """
 
     axes: frozenset[str]
     dtype: str
@@ -64,9 +66,9 @@ class RawClass:
 def settle(raw: Mapping[Any, RawClass], roots: Mapping[str, Any], sizes: Mapping[str, int]) -> Snapshot:
     """Number the classes reachable from the roots and sort their nodes, independent of the engine's ids.
 
-    Classes get a rank by refinement: first by what can be said of each alone (type, heads, atoms), then again and again by
-    the ranks of what their nodes read, until nothing splits. Classes still tied are numbered in the order a walk from the
-    roots meets them.
+    Classes get a rank by refinement: first by what can be said of each alone (type, heads, atoms), then again and
+    again by the ranks of what their nodes read, until nothing splits. Classes still tied are numbered in the order a
+    walk from the roots meets them.
     """
     alive = _reachable(raw, roots.values())
     rank = _refine(raw, alive)
@@ -144,7 +146,10 @@ def _walk(raw: Mapping[Any, RawClass], roots: Mapping[str, Any], rank: Mapping[A
             stack.append((c, True))
             nodes = sorted(
                 raw[c].nodes,
-                key=lambda n: (n[0], tuple(_atom_key(a) if i not in n[2] else ("#", rank[a]) for i, a in enumerate(n[1]))),
+                key=lambda n: (
+                    n[0],
+                    tuple(_atom_key(a) if i not in n[2] else ("#", rank[a]) for i, a in enumerate(n[1])),
+                ),
             )
             for _, args, places in reversed(nodes):
                 stack.extend((args[i], False) for i in reversed(places))

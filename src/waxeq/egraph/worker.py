@@ -131,4 +131,3 @@ class _Run:
                 break
         self.done.append(PhaseRun(phase.name, iterations, nodes, time.perf_counter() - begun, matches))
         return stop
-

@@ -88,7 +88,9 @@ def _build(
 ) -> Iterator[Candidate]:
     """Calls of one kernel for one meaning, over memory orders of the result and of what it reads."""
     k = space.kernels[kernel]
-    sizes = {a: space.snapshot.sizes[a] for a in dict.fromkeys((*space.snapshot.classes[number].axes, *axes_in(meaning)))}
+    sizes = {
+        a: space.snapshot.sizes[a] for a in dict.fromkeys((*space.snapshot.classes[number].axes, *axes_in(meaning)))
+    }
     options = [space.operands(r) for r in reads]
     for order in space.orders.of(number, k.orders(meaning, space.snapshot.classes[number].axes)):
         out = State(number, order)

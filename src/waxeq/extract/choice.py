@@ -36,7 +36,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """One maker for each state that is needed. `cost` is the predicted seconds of all calls, shared work counted once."""
+    """One maker for each state that is needed. `cost` is the predicted seconds of all calls, shared work counted
+    once.
+    """
 
     made: Mapping[State, Priced]
     roots: tuple[State, ...]

@@ -28,8 +28,8 @@ _START = 2000.0
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`inside` maps e-classes computed in the loops to their e-node; `leaves` are read. `work` is in rough units; it only
-    ranks cuts, the cost model prices the calls made from them."""
+    """`inside` maps e-classes computed in the loops to their e-node; `leaves` are read. `work` is in rough units; it
+    only ranks cuts, the cost model prices the calls made from them."""
 
     root: int
     inside: Mapping[int, ENode]
@@ -61,8 +61,12 @@ class Cuts:
 
     def _spread(self, means: Sequence[Means], leaves: Collection[int]) -> None:
         """Prices with every e-node a kernel of its own: Knuth's generalisation of Dijkstra's algorithm."""
-        rows = [*means, *(Means(i, _START + self._work(i, n) + self._traffic(i, n.tensors), tuple(dict.fromkeys(n.tensors)))
-                          for i, ns in self._single.items() for n in ns)]  # fmt: skip
+        rows = list(means)
+        for i, ns in self._single.items():
+            rows += (
+                Means(i, _START + self._work(i, n) + self._traffic(i, n.tensors), tuple(dict.fromkeys(n.tensors)))
+                for n in ns
+            )
         waiting = [{a for a in m.inputs if not self.snapshot.classes[a].weights_only} for m in rows]
         users: dict[int, list[int]] = {}
         for r, need in enumerate(waiting):
@@ -82,7 +86,9 @@ class Cuts:
                     heapq.heappush(heap, (rows[r].work + sum(self._share(a) for a in rows[r].inputs), rows[r].number))
 
     def _share(self, a: int) -> float:
-        """A user's part of the price of a class: area flow, with the count of users capped, as most are alternatives."""
+        """A user's part of the price of a class: area flow, with the count of users capped, as most are
+        alternatives.
+        """
         return self._price(a) / min(3, max(1, self._uses.get(a, 1)))
 
     def _traffic(self, number: int, reads: Iterable[int]) -> float:

@@ -1,8 +1,9 @@
-"""Polishing a choice with HiGHS: the same problem as a mixed-integer program, warm-started, under a time cap, gap reported.
+"""Polishing a choice with HiGHS: the same problem as a mixed-integer program, warm-started, under a time cap, gap
+reported.
 
-One binary per candidate. A needed state has exactly one maker; a maker needs its inputs; a level per state forbids cycles
-(Miller-Tucker-Zemlin), only within strongly connected components, where cycles can be. Sources: SPORES (VLDB 2020), Tensat
-(MLSys 2021) for the formulation.
+One binary per candidate. A needed state has exactly one maker; a maker needs its inputs; a level per state forbids
+cycles (Miller-Tucker-Zemlin), only within strongly connected components, where cycles can be. Sources: SPORES (VLDB
+2020), Tensat (MLSys 2021) for the formulation.
 """
 
 from __future__ import annotations
@@ -55,21 +56,21 @@ class _Model:
             makers.setdefault(p.candidate.out, []).append(i)
         for r in self.problem.roots:
             if r not in self.problem.given:
-                self.h.addConstr(sum(self.x[i] for i in makers[r]) >= 1)
+                self.h.addConstr(self.h.qsum(self.x[i] for i in makers[r]) >= 1)
         for s, rows in makers.items():
             users = [j for j, p in self.rows.items() if s in p.candidate.inputs]
-            made = sum(self.x[i] for i in rows)
+            made = self.h.qsum(self.x[i] for i in rows)
             by_out: dict[State, list[int]] = {}
             for j in users:
                 by_out.setdefault(self.rows[j].candidate.out, []).append(j)
             for group in by_out.values():  # of the makers of one state at most one is chosen: one row for all of them
-                self.h.addConstr(made - sum(self.x[j] for j in group) >= 0)
+                self.h.addConstr(made - self.h.qsum(self.x[j] for j in group) >= 0)
             if s not in self.problem.roots:
                 self.h.addConstr(made <= 1)
         self._forbid_cycles(makers)
         for old in self.forbid:
             inside = [i for i in old if i in self.x]
-            self.h.addConstr(sum(self.x[i] for i in inside) <= len(inside) - 1)
+            self.h.addConstr(self.h.qsum(self.x[i] for i in inside) <= len(inside) - 1)
 
     def _forbid_cycles(self, makers: dict[State, list[int]]) -> None:
         component = _components(self.rows.values(), makers)

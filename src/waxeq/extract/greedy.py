@@ -1,8 +1,8 @@
 """Greedy extraction by DAG cost: a worklist over states, shared work counted once.
 
-After the greedy-dag extractor of the extraction gym: each state keeps its best maker with the *set* of calls below it, so a
-call used twice is paid once; a state is visited again when something below it got cheaper. Always acyclic: a set that
-contains the state itself is refused.
+After the greedy-dag extractor of the extraction gym: each state keeps its best maker with the *set* of calls below
+it, so a call used twice is paid once; a state is visited again when something below it got cheaper. Always acyclic: a
+set that contains the state itself is refused.
 """
 
 from __future__ import annotations

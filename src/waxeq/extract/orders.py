@@ -1,7 +1,7 @@
 """Which memory orders each e-class may be materialized in ("interesting orders", as in query optimizers).
 
-Taken from the model as written: every value of the graph names its axes in order. Classes that only rewriting made get the
-order that these agree on, and kernels may propose more.
+Taken from the model as written: every value of the graph names its axes in order. Classes that only rewriting made
+get the order that these agree on, and kernels may propose more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Orders:
         return have
 
     def agreed(self, axes: frozenset[str]) -> Order:
-        """The order that most values of the model put these axes in (ranked by how many others an axis comes before)."""
+        """The order that most values of the model put these axes in (ranked by how many others an axis comes
+        before).
+        """
         ranked = self._ranked
         return tuple(sorted(axes, key=lambda k: ranked.get(k, (0, k))))
 

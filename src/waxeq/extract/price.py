@@ -1,4 +1,6 @@
-"""Prices: from candidates to seconds, measured where the table knows the call, estimated (and marked) where it does not."""
+"""Prices: from candidates to seconds, measured where the table knows the call, estimated (and marked) where it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ class Prices:
     """Predicted seconds of calls on one device; equal calls are priced once."""
 
     def __init__(
-        self, model: CostModel, kernels: Mapping[str, Kernel], device: str, threads: int, table: TimingTable | None = None
+        self,
+        model: CostModel,
+        kernels: Mapping[str, Kernel],
+        device: str,
+        threads: int,
+        table: TimingTable | None = None,
     ) -> None:
         self.model, self.kernels, self.device, self.threads, self.table = model, kernels, device, threads, table
 
@@ -44,7 +51,9 @@ class Prices:
         return [known[k] for k in keys]
 
     def problem(self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...]) -> Problem:
-        """The extraction problem over priced candidates; of candidates with equal output and inputs the cheapest stays."""
+        """The extraction problem over priced candidates; of candidates with equal output and inputs the cheapest
+        stays.
+        """
         best: dict[tuple, Priced] = {}
         for c, e in zip(rows, self.of([r.call for r in rows]), strict=True):
             key = (c.out, c.inputs)

@@ -111,7 +111,9 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def _content(self, what: str) -> UnsupportedError:
-        return self.tracer.refuse(f"{what} needs the content of an array while tracing", "use np.where or mark the value static")
+        return self.tracer.refuse(
+            f"{what} needs the content of an array while tracing", "use np.where or mark the value static"
+        )
 
     def __bool__(self) -> bool:
         raise self._content("a Python branch (if, while, and, or)")

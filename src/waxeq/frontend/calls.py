@@ -44,9 +44,13 @@ def named(tracer: Tracer, name: str, args: tuple[Any, ...], kw: Mapping[str, Any
     """Run the handler called `name`; source lines are noted."""
     handler = handlers.HANDLERS.get(name)
     if handler is None:
-        raise tracer.refuse(f"np.{name} is not traced", "see docs/coverage.md for what is, or compute it outside the model")
+        raise tracer.refuse(
+            f"np.{name} is not traced", "see docs/coverage.md for what is, or compute it outside the model"
+        )
     tracer.builder.source = tracer.source()
-    rest = {k: v for k, v in kw.items() if v is not np._NoValue and v is not None or k not in ("where", "initial", "out")}
+    rest = {
+        k: v for k, v in kw.items() if (v is not np._NoValue and v is not None) or k not in ("where", "initial", "out")
+    }
     try:
         return handler(tracer, *args, **rest)
     except TypeError as e:
@@ -102,5 +106,3 @@ def swapped_numpy(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
         yield
     finally:
         names.update(swapped)
-
-

@@ -181,7 +181,9 @@ def _dot(t: Tracer, x: Any, y: Any) -> TracedArray:
 
 def _einsum(t: Tracer, spec: Any, *xs: Any, **_: Any) -> TracedArray:
     if not isinstance(spec, str) or "." in spec or not 1 <= len(xs) <= 2:
-        raise t.refuse("this form of np.einsum is not traced", "write labels without ellipsis, with one or two operands")
+        raise t.refuse(
+            "this form of np.einsum is not traced", "write labels without ellipsis, with one or two operands"
+        )
     spec = spec.replace(" ", "")
     if "->" not in spec:
         letters = sorted(set(spec) - {","})
@@ -216,7 +218,7 @@ def _swapaxes(t: Tracer, x: Any, axis1: int, axis2: int) -> TracedArray:
 
 def _moveaxis(t: Tracer, x: Any, source: Axis, destination: Axis) -> TracedArray:
     rank = t.explicit.type(t.value(x)).rank
-    one = np.lib.array_utils.normalize_axis_tuple
+    one: Any = np.lib.array_utils.normalize_axis_tuple
     src, dst = one(source, rank), one(destination, rank)
     order = [n for n in range(rank) if n not in src]
     for d, s in sorted(zip(dst, src, strict=True)):
@@ -280,7 +282,9 @@ def _take(t: Tracer, x: Any, indices: Any, axis: int | None = None, **_: Any) ->
 
 def _pad(t: Tracer, x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0, **_: Any) -> TracedArray:
     if mode != "constant" or not isinstance(constant_values, (int, float)):
-        raise t.refuse(f"np.pad with mode {mode!r} is not traced", "use mode='constant' with one value, or np.concatenate")
+        raise t.refuse(
+            f"np.pad with mode {mode!r} is not traced", "use mode='constant' with one value, or np.concatenate"
+        )
     v = t.value(x)
     width = np.broadcast_to(np.asarray(pad_width), (t.explicit.type(v).rank, 2))
     for axis, (low, high) in enumerate(width.tolist()):
@@ -359,15 +363,35 @@ def _by_array(t: Tracer, v: Value, axis: int, p: Any, arrays: int) -> tuple[Valu
 
 Handler = Callable[..., Any]
 
-_FLOAT = (
-    "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh erf"
-).split()
-_NUMBER = (
-    "floor ceil trunc rint isnan isinf isfinite signbit square sign"
-).split()
+_FLOAT = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "cbrt",
+    "sin",
+    "cos",
+    "tan",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "arcsinh",
+    "arccosh",
+    "arctanh",
+    "erf",
+]
+_NUMBER = ["floor", "ceil", "trunc", "rint", "isnan", "isinf", "isfinite", "signbit", "square", "sign"]
 _ZIPS = {
     "add": "add", "multiply": "mul", "subtract": "sub", "floor_divide": "floordiv", "remainder": "mod", "fmod": "fmod",
-    "power": "pow", "maximum": "max", "minimum": "min", "fmax": "fmax", "fmin": "fmin", "equal": "eq", "not_equal": "ne",
+    "power": "pow", "maximum": "max", "minimum": "min", "fmax": "fmax", "fmin": "fmin", "equal": "eq",
+    "not_equal": "ne",
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "bitwise_and": "bitand",
     "bitwise_or": "bitor", "bitwise_xor": "bitxor", "left_shift": "shl", "right_shift": "shr",
 }  # fmt: skip

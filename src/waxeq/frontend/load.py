@@ -33,14 +33,14 @@ class Target:
 def load_target(reference: str) -> Target:
     """The model at FILE.py[:NAME]: NAME, else the sole @wx.model, else `model`, else `forward`.
 
-    Example arguments come from `example_inputs()` of the file; `weights()` gives the argument called `weights`, and `WEIGHTS`
-    names more parameters that are weights. Raises TargetError with one sentence.
+    Example arguments come from `example_inputs()` of the file; `weights()` gives the argument called `weights`, and
+    `WEIGHTS` names more parameters that are weights. Raises TargetError with one sentence.
     """
     path, _, name = reference.partition(":")
     module = _load(Path(path))
     fn = _find(module, path, name)
     example = _example(module, path, fn)
-    weights = set(getattr(module, "WEIGHTS", ()))
+    weights: set[str] = set(getattr(module, "WEIGHTS", ()))
     give = getattr(module, "weights", None)
     if callable(give) and give is not fn:
         example = {**example, "weights": _run(path, "weights", give)}
@@ -88,7 +88,9 @@ def _find(module: ModuleType, path: str, name: str) -> Callable[..., Any]:
 def _example(module: ModuleType, path: str, fn: Callable[..., Any]) -> Mapping[str, Any]:
     give = getattr(module, "example_inputs", None)
     if not callable(give):
-        raise TargetError(f"{path}: what does {fn.__name__} take? Add `def example_inputs(): return {{'x': array, ...}}`")
+        raise TargetError(
+            f"{path}: what does {fn.__name__} take? Add `def example_inputs(): return {{'x': array, ...}}`"
+        )
     found = _run(path, "example_inputs", give)
     if not isinstance(found, Mapping):
         raise TargetError(f"{path}: example_inputs() must return a dict from parameter name to array")

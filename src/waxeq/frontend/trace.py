@@ -21,8 +21,8 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced model: its graph, the structure its results come in (names, tuples, dicts), the arrays of its weights and
-    states, and the inputs it was traced with. `origin` is (file, name) where it can be loaded again."""
+    """A traced model: its graph, the structure its results come in (names, tuples, dicts), the arrays of its weights
+    and states, and the inputs it was traced with. `origin` is (file, name) where it can be loaded again."""
 
     name: str
     graph: Graph

@@ -69,7 +69,5 @@ class Index:
         number = self.build(tree, found)
         if number is None or tree[0] == "?":
             return None
-        args = tuple(
-            t[1] if t[0] == "=" else found[t[1]] if t[0] == "?" else self.build(t, found) for t in tree[1:]
-        )
+        args = tuple(t[1] if t[0] == "=" else found[t[1]] if t[0] == "?" else self.build(t, found) for t in tree[1:])
         return next((n for n in self.snapshot.classes[number].nodes if n.head == tree[0] and n.args == args), None)

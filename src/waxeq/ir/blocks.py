@@ -1,9 +1,9 @@
 """Cutting a graph into blocks, so that equal blocks are optimized once.
 
-The nodes of a graph in execution order are a word; repeated layers are a repeated substring of it. The word is cut at the
-repeats, and every segment becomes a block: a graph of its own whose leaves are numbered by first use, so that two blocks that
-do the same to different values are the same graph. A segment of consecutive nodes is always convex: no value leaves it and
-comes back.
+The nodes of a graph in execution order are a word; repeated layers are a repeated substring of it. The word is cut at
+the repeats, and every segment becomes a block: a graph of its own whose leaves are numbered by first use, so that two
+blocks that do the same to different values are the same graph. A segment of consecutive nodes is always convex: no
+value leaves it and comes back.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from waxeq.ir.graph import Graph, Leaf, Node
 
@@ -21,8 +22,8 @@ _LEAST = 8
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a graph. `graph` is the canonical form (leaves "v0", "w0", ... outputs "o0", ...); `leaves` and `outputs`
-    say which values of the whole graph these stand for; `key` is equal for equal blocks."""
+    """A piece of a graph. `graph` is the canonical form (leaves "v0", "w0", ... outputs "o0", ...); `leaves` and
+    `outputs` say which values of the whole graph these stand for; `key` is equal for equal blocks."""
 
     graph: Graph
     leaves: Mapping[str, int]
@@ -36,7 +37,7 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     if not graph.nodes:
         return ()
     bounds = sorted({0, len(graph.nodes), *_repeats(graph)})
-    spans = [s for a, b in zip(bounds, bounds[1:], strict=False) for s in _short(graph, a, b, most)]
+    spans = [s for a, b in pairwise(bounds) for s in _short(graph, a, b, most)]
     return tuple(_block(graph, a, b) for a, b in spans)
 
 
@@ -45,7 +46,9 @@ def _letters(graph: Graph) -> list[str]:
 
 
 def _repeats(graph: Graph) -> Iterator[int]:
-    """Cut points around the longest stretch that repeats with a period of at least `_LEAST` nodes, then inside the rest."""
+    """Cut points around the longest stretch that repeats with a period of at least `_LEAST` nodes, then inside the
+    rest.
+    """
     letters = _letters(graph)
     yield from _repeats_in(graph, letters, 0, len(letters))
 

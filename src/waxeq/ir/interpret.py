@@ -46,5 +46,3 @@ def evaluate_expansion(op: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
     leaves = [b.leaf(str(i), TensorType.of(a)) for i, a in enumerate(arrays)]
     graph = b.finish([("y", op.expand(b, *leaves))], keep=leaves)
     return interpret(graph, {str(i): np.asarray(a) for i, a in enumerate(arrays)})["y"]
-
-

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, dataclass_transform
 
 import numpy as np
 
@@ -33,7 +33,9 @@ class Lowering(Protocol):
         ...
 
     def axis(self, size: int) -> str:
-        """A new axis of the given size, named even when that is 1, for heads that must be told which axis they work on."""
+        """A new axis of the given size, named even when that is 1, for heads that must be told which axis they work
+        on.
+        """
         ...
 
     def size(self, axis: str | None) -> int:
@@ -65,6 +67,7 @@ class Builder(Protocol):
     def type(self, value: Any) -> TensorType: ...
 
 
+@dataclass_transform(frozen_default=True)
 class Op(ABC):
     """Base of all operators. A subclass body is the declaration: its annotated fields are the attributes (ints, floats,
     strings, bools, None and tuples of them), always explicit and normalised (no negative axes, no implicit casts)."""

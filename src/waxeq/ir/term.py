@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+
 class Term:
     """A head applied to arguments: terms, names (axes, functions, dtypes), numbers or sets of axis names.
 
@@ -63,7 +64,9 @@ def write(term: Term) -> str:
 
 
 def dump(term: Term) -> str:
-    """The term as one line, each distinct subterm once: rows in postorder, `$n` refers to row n. `parse` reads it back."""
+    """The term as one line, each distinct subterm once: rows in postorder, `$n` refers to row n. `parse` reads it
+    back.
+    """
     number: dict[Term, int] = {}
     rows = []
     for t in postorder(term):

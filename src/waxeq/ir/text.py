@@ -1,9 +1,9 @@
 """Graphs as text: one line a value, read back exactly.
 
-    input x: float32[4, 8]
-    weight w: float32[8, 2]
-    %2 = Einsum(%0, %1) spec="mk,kn->mn" : float32[4, 2]  # model.py:3
-    output y = %2
+input x: float32[4, 8]
+weight w: float32[8, 2]
+%2 = Einsum(%0, %1) spec="mk,kn->mn" : float32[4, 2]  # model.py:3
+output y = %2
 """
 
 from __future__ import annotations

@@ -45,10 +45,12 @@ def dtype_name(dtype: object) -> str:
 
 
 def is_float(dtype: str) -> bool:
+    """Whether the dtype is a floating-point one."""
     return dtype in FLOATS
 
 
 def is_integer(dtype: str) -> bool:
+    """Whether the dtype is a signed or unsigned integer; bool is not."""
     return dtype in INTEGERS
 
 

@@ -1,4 +1,6 @@
-"""The operators. `OPS` is read off the modules: a class defined in one of them is an operator, nothing registers itself."""
+"""The operators. `OPS` is read off the modules: a class defined in one of them is an operator, nothing registers
+itself.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,9 @@ class Select(Op):
 
     def infer(self, c: TensorType, x: TensorType, y: TensorType) -> TensorType:
         if c.dtype != "bool" or x.dtype != y.dtype:
-            raise TypeMismatch(f"Select takes a bool and two operands of one dtype, not {c.dtype}, {x.dtype}, {y.dtype}")
+            raise TypeMismatch(
+                f"Select takes a bool and two operands of one dtype, not {c.dtype}, {x.dtype}, {y.dtype}"
+            )
         return TensorType(x.dtype, broadcast(c, x, y))
 
     def reference(self, c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

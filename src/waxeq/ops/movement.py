@@ -126,7 +126,9 @@ class Slice(Op):
         n = x.shape[self.axis] if 0 <= self.axis < x.rank else -1
         last = self.start + self.step * (self.count - 1)
         if n < 0 or self.step == 0 or (self.count and not (0 <= self.start < n and 0 <= last < n)):
-            raise TypeMismatch(f"slice {self.start}::{self.step} of {self.count} along axis {self.axis} does not fit {x}")
+            raise TypeMismatch(
+                f"slice {self.start}::{self.step} of {self.count} along axis {self.axis} does not fit {x}"
+            )
         return TensorType(x.dtype, (*x.shape[: self.axis], self.count, *x.shape[self.axis + 1 :]))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -139,7 +141,7 @@ class Slice(Op):
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
         (x,) = xs
         k = x.axes[self.axis]
-        if k is None and self.count == 1:
+        if (self.start, self.step, self.count) == (0, 1, b.size(k)):
             return x
         new = b.fresh(self.count)
         if k is None:  # nothing is left of an axis of size 1
@@ -171,21 +173,14 @@ class Concat(Op):
         return np.concatenate(arrays, axis=self.axis)
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
-        labels = [[("apart", i) if d == self.axis else d for d in range(len(x.axes))] for i, x in enumerate(xs)]
-        joined, axis = b.join(*zip(xs, labels, strict=True))
-        t, k, size = joined[0].term, axis["apart", 0] or _unit(b), b.size(joined[0].axes[self.axis])
+        full = [x for x in xs if b.size(x.axes[self.axis]) > 0] or xs[:1]
+        labels = [[("apart", i) if d == self.axis else d for d in range(out.rank)] for i in range(len(full))]
+        joined, axis = b.join(*zip(full, labels, strict=True))
+        t, k = joined[0].term, axis["apart", 0]
         for i, x in enumerate(joined[1:], 1):
-            size += b.size(x.axes[self.axis])
-            new = b.axis(size)
-            t, k = b.term("Cat", k, axis["apart", i] or _unit(b), new, t, x.term), new
-        if len(xs) == 1:
-            return joined[0]
-        return Named(t, tuple(k if d == self.axis else axis[d] for d in range(len(out.shape))))
-
-
-def _unit(b: Lowering) -> str:
-    """A name for an axis of size 1, where a head must be told which axis it works on."""
-    return b.axis(1)
+            new = b.axis(b.size(k) + b.size(axis["apart", i]))
+            t, k = b.term("Cat", k or b.axis(1), axis["apart", i] or b.axis(1), new, t, x.term), new
+        return Named(t, tuple(k if d == self.axis else axis[d] for d in range(out.rank)))
 
 
 class Pad(Op):
@@ -212,14 +207,17 @@ class Pad(Op):
         (x,) = xs
         if not self.low and not self.high:
             return x
-        new = b.axis(out.shape[self.axis])
-        t = b.term("Pad", x.axes[self.axis] or _unit(b), new, self.low, float(self.value), x.term)
+        new = b.fresh(out.shape[self.axis])
+        if new is None:  # one element of padding beside nothing
+            t = b.term("Num", float(self.value), out.dtype)
+        else:
+            t = b.term("Pad", x.axes[self.axis] or b.axis(1), new, self.low, float(self.value), x.term)
         return Named(t, (*x.axes[: self.axis], new, *x.axes[self.axis + 1 :]))
 
 
 class Gather(Op):
-    """Elements of one axis at the positions of an integer tensor, as NumPy's take: the index's dimensions stand where the
-    axis was. Negative positions count from the end."""
+    """Elements of one axis at the positions of an integer tensor, as NumPy's take: the index's dimensions stand where
+    the axis was. Negative positions count from the end."""
 
     axis: int
     onnx = "Gather"

@@ -28,7 +28,7 @@ class Reduce(Op):
             raise TypeMismatch(f"{self.f} over axes {self.axes} does not fit {x}")
         if self.f in _PICKS and len(self.axes) != 1:
             raise TypeMismatch(f"{self.f} takes one axis, not {self.axes}")
-        if x.dtype == "bool" and self.f in ("sum", "prod") or x.dtype != "bool" and self.f in ("any", "all"):
+        if (x.dtype == "bool" and self.f in ("sum", "prod")) or (x.dtype != "bool" and self.f in ("any", "all")):
             raise TypeMismatch(f"{self.f} is not defined on {x.dtype}; cast first")
         if self.f in ("max", "min", *_PICKS) and any(x.shape[a] == 0 for a in self.axes):
             raise TypeMismatch(f"{self.f} over an axis of size 0 of {x} has no value")

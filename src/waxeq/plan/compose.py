@@ -14,13 +14,22 @@ from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
 from waxeq.plan.schedule import BlockPlan
 
 DIRECT = 1 << 18
-"""Bytes from which a result is written straight into the array the caller gets; a smaller one is copied out of the arena."""
+"""Bytes from which a result is written straight into the array the caller gets; a smaller one is copied out of the
+arena.
+"""
 
 
 def compose(
-    graph: Graph, blocks: Sequence[Block], plans: Sequence[BlockPlan], name: str, structure: Any, about: Mapping[str, Any]
+    graph: Graph,
+    blocks: Sequence[Block],
+    plans: Sequence[BlockPlan],
+    name: str,
+    structure: Any,
+    about: Mapping[str, Any],
 ) -> Plan:
-    """One plan of all blocks, `plans[i]` being that of `blocks[i]`. Memory is not assigned yet (`memory.assign_plan`)."""
+    """One plan of all blocks, `plans[i]` being that of `blocks[i]`. Memory is not assigned yet
+    (`memory.assign_plan`).
+    """
     where = {i: x.name for i, x in enumerate(graph.leaves)}
     buffers = {x.name: Buffer(x.name, x.type.dtype, x.type.elements, x.kind) for x in graph.leaves}
     folds: list[Fold] = []
@@ -89,8 +98,8 @@ def direct(plan: Plan) -> frozenset[str]:
 
 
 def in_place(plan: Plan, kernels: Mapping[str, Kernel]) -> list[tuple[str, str]]:
-    """(result, operand) pairs of which the result may take the operand's memory, where the kernel allows it and the operand
-    is not needed afterwards."""
+    """(result, operand) pairs of which the result may take the operand's memory, where the kernel allows it and the
+    operand is not needed afterwards."""
     life = lifetimes(plan, kernels)
     pairs = []
     for i, s in enumerate(plan.steps):
@@ -100,7 +109,13 @@ def in_place(plan: Plan, kernels: Mapping[str, Kernel]) -> list[tuple[str, str]]
             r = s.reads[n]
             same = s.call.operands[n].is_dense and s.call.operands[n].offset == 0
             whole = plan.buffers[r].elements == s.call.operands[n].elements and s.reads.count(r) == 1
-            if r in life and life[r][1] == i and same and whole and plan.buffers[r].bytes == plan.buffers[s.writes].bytes:
+            if (
+                r in life
+                and life[r][1] == i
+                and same
+                and whole
+                and plan.buffers[r].bytes == plan.buffers[s.writes].bytes
+            ):
                 pairs.append((s.writes, r))
                 break
     return pairs

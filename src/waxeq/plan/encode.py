@@ -47,9 +47,7 @@ def _read_step(d: Mapping[str, Any]) -> Step:
     call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, _read_view(d["writes"][1]))
     predicted, low, high, basis = d["predicted"]
     other = (d["runner_up"][0], d["runner_up"][1]) if d["runner_up"] else None
-    return Step(
-        call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other
-    )
+    return Step(call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other)
 
 
 def _fold(f: Fold) -> dict[str, Any]:
@@ -78,6 +76,7 @@ def _buffer(b: Buffer) -> list:
 
 
 def encode_block(p: BlockPlan) -> dict[str, Any]:
+    """A plan of one block as JSON values, for the memo of the timing table."""
     return {
         "buffers": {n: _buffer(b) for n, b in p.buffers.items()},
         "folds": [_fold(f) for f in p.folds],
@@ -87,6 +86,7 @@ def encode_block(p: BlockPlan) -> dict[str, Any]:
 
 
 def decode_block(d: Mapping[str, Any]) -> BlockPlan:
+    """The inverse of `encode_block`."""
     return BlockPlan(
         {n: Buffer(n, *row) for n, row in d["buffers"].items()},
         tuple(map(_read_fold, d["folds"])),

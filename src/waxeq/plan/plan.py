@@ -32,7 +32,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A weights-only term, computed once when weights are bound. `leaves`: axis at each position of the leaves it reads."""
+    """A weights-only term, computed once when weights are bound. `leaves`: axis at each position of the leaves it
+    reads.
+    """
 
     writes: str
     term: Term
@@ -75,9 +77,9 @@ class Output:
 class Plan:
     """A whole program. `graph` is the model as written, kept for checking and as the baseline.
 
-    With `written`, the plan has no steps: nothing was found that is faster than the model as written, so that is what runs.
-    `states` pairs a state leaf with the buffer whose content replaces it after a call. `about` holds what made the plan:
-    versions, options, hashes (all repeatable, no times and no machine paths).
+    With `written`, the plan has no steps: nothing was found that is faster than the model as written, so that is what
+    runs. `states` pairs a state leaf with the buffer whose content replaces it after a call. `about` holds what made
+    the plan: versions, options, hashes (all repeatable, no times and no machine paths).
     """
 
     name: str

@@ -1,8 +1,8 @@
 """How waxeq times things.
 
-Medians, because noise on a shared machine is one-sided and heavy-tailed; interleaved rounds, because clocks and neighbours
-drift, so that only times taken side by side compare; a process of its own, because threads, caches and memory that the
-compiler itself used would else be part of the result.
+Medians, because noise on a shared machine is one-sided and heavy-tailed; interleaved rounds, because clocks and
+neighbours drift, so that only times taken side by side compare; a process of its own, because threads, caches and
+memory that the compiler itself used would else be part of the result.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ def time_calls(
 def interleaved(
     rivals: Mapping[str, Callable[[], object]], *, rounds: int, budget_seconds: float, seed: int = 0
 ) -> dict[str, Samples]:
-    """Time rivals side by side: in each round every one once, in random (seeded) order. One that is after five rounds more
-    than three times slower than the best is not run again. At least three rounds, then until the budget or `rounds` is used."""
+    """Time rivals side by side: in each round every one once, in random (seeded) order. One that is after five rounds
+    more than three times slower than the best is not run again. At least three rounds, then until the budget or
+    `rounds` is used."""
     rng = random.Random(seed)
     taken: dict[str, list[float]] = {n: [] for n in rivals}
     running = list(rivals)

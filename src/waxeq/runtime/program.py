@@ -25,12 +25,14 @@ class Program:
     """`program(*inputs)` runs the plan; inputs by position or by leaf name.
 
     Results are arrays of their own: they alias neither the inputs nor each other nor memory that a later call writes. A
-    result's memory is used again only when nobody holds it any more. State lives in the program and is replaced by a call.
-    Not thread-safe: one program, one caller at a time.
+    result's memory is used again only when nobody holds it any more. State lives in the program and is replaced by a
+    call. Not thread-safe: one program, one caller at a time.
     """
 
     def __init__(self, plan: Plan, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:
-        """`tensors`: arrays of weight and state leaves by name. Raises TypeMismatch when one is missing or does not fit."""
+        """`tensors`: arrays of weight and state leaves by name. Raises TypeMismatch when one is missing or does not
+        fit.
+        """
         self.plan = plan
         missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
         if missing:
@@ -142,7 +144,9 @@ class Program:
 
 
 class _Results:
-    """Memory of results. A large one is written where the caller will have it; a small one is copied out of the arena."""
+    """Memory of results. A large one is written where the caller will have it; a small one is copied out of the
+    arena.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -166,7 +170,9 @@ class _Results:
         rows = {}
         for o in self.plan.outputs:
             direct = o.buffer in self.direct
-            rows[o.name] = self._current[o.buffer].lend(o.type) if direct else flat[o.buffer].reshape(o.type.shape).copy()
+            rows[o.name] = (
+                self._current[o.buffer].lend(o.type) if direct else flat[o.buffer].reshape(o.type.shape).copy()
+            )
         return rows
 
 
@@ -174,8 +180,8 @@ _SLOTS = 4
 
 
 class _Slot:
-    """Memory lent to one result at a time. Every view of a result keeps the array handed out alive, as its base (NumPy stops
-    collapsing bases at a memoryview), so when that array is gone nobody can see the memory."""
+    """Memory lent to one result at a time. Every view of a result keeps the array handed out alive, as its base
+    (NumPy stops collapsing bases at a memoryview), so when that array is gone nobody can see the memory."""
 
     def __init__(self, flat: np.ndarray) -> None:
         self.flat = flat
@@ -188,7 +194,7 @@ class _Slot:
     def lend(self, type: TensorType) -> np.ndarray:
         if type.elements == 0:
             return np.empty(type.shape, type.numpy)
-        a = np.frombuffer(memoryview(self.flat.view(np.uint8)), dtype=type.numpy)
+        a = np.frombuffer(self.flat.view(np.uint8).data, dtype=type.numpy)
         self._lent = weakref.ref(a)
         return a.reshape(type.shape)
 

@@ -1,4 +1,6 @@
-"""Plan files: NAME.plan.json (the plan, repeatable byte for byte) and NAME.plan.safetensors (weights, constants, inputs)."""
+"""Plan files: NAME.plan.json (the plan, repeatable byte for byte) and NAME.plan.safetensors (weights, constants,
+inputs).
+"""
 
 from __future__ import annotations
 

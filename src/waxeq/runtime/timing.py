@@ -21,8 +21,8 @@ _CHECKED = 1 << 22
 
 
 def time_call(kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
-    """Run `call` on random data for about `seconds`; raw samples, features, and the error against float64 (NaN where the call
-    is too large to evaluate in float64 in passing)."""
+    """Run `call` on random data for about `seconds`; raw samples, features, and the error against float64 (NaN where
+    the call is too large to evaluate in float64 in passing)."""
     rng = np.random.default_rng(0)
     arrays = [v.array(buffer_for(v, rng, limit)) for v, limit in zip(call.operands, _limits(call), strict=True)]
     out = call.out.array(buffer_for(call.out, None, None))
@@ -41,7 +41,9 @@ def time_call(kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Tim
 
 
 def buffer_for(v: View, rng: np.random.Generator | None, limit: int | None) -> np.ndarray:
-    """A flat array that holds the view; values of about unit size, positive with one in four negative; indices below limit."""
+    """A flat array that holds the view; values of about unit size, positive with one in four negative; indices below
+    limit.
+    """
     reach = [(n - 1) * s for n, s in zip(v.shape, v.strides, strict=True)]
     size = max(1, v.offset + sum(r for r in reach if r > 0) + 1)
     dtype = numpy_dtype(v.dtype)
@@ -98,8 +100,8 @@ def _volume(sizes: Mapping[str, int]) -> int:
 
 
 def relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
-    """(largest, root mean square) error where the reference is finite, each over the RMS of the reference; (inf, inf) where
-    one is finite and the other is not."""
+    """(largest, root mean square) error where the reference is finite, each over the RMS of the reference; (inf, inf)
+    where one is finite and the other is not."""
     if want.size == 0:
         return 0.0, 0.0
     g, w = got.astype(np.float64), want.astype(np.float64)

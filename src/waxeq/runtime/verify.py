@@ -16,8 +16,8 @@ from waxeq.runtime.timing import relative_error
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Errors of one output against float64: of the plan and of the model as written, each (max, RMS) over the RMS of the
-    reference."""
+    """Errors of one output against float64: of the plan and of the model as written, each (max, RMS) over the RMS of
+    the reference."""
 
     output: str
     plan: tuple[float, float]
@@ -25,7 +25,9 @@ class Accuracy:
     exact: bool
 
 
-def verify(program: Program, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> tuple[Accuracy, ...]:
+def verify(
+    program: Program, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
+) -> tuple[Accuracy, ...]:
     """Run the program and both references on real inputs and weights. States are as `tensors` has them."""
     graph = program.plan.graph
     given = {**graph.constants, **tensors, **inputs}
@@ -46,12 +48,12 @@ def verify(program: Program, inputs: Mapping[str, np.ndarray], tensors: Mapping[
 
 
 def require(rows: tuple[Accuracy, ...], tolerance: float) -> None:
-    """Raise AccuracyError when an output is further from the reference than `tolerance` (relative RMS) and than three times
-    what the model as written is."""
+    """Raise AccuracyError when an output is further from the reference than `tolerance` (relative RMS) and than three
+    times what the model as written is."""
     for r in rows:
         allowed = max(tolerance, 3 * r.written[1]) if np.isfinite(r.written[1]) else float("inf")
         if r.plan[1] > allowed:
             raise AccuracyError(
-                f"output {r.output!r} of the plan has relative RMS error {r.plan[1]:.2e} against float64, over the tolerance "
-                f"{tolerance:.0e}; the model as written has {r.written[1]:.2e}"
+                f"output {r.output!r} of the plan has relative RMS error {r.plan[1]:.2e} against float64, over the "
+                f"tolerance {tolerance:.0e}; the model as written has {r.written[1]:.2e}"
             )

@@ -1,4 +1,6 @@
-"""The model as written, run op by op with NumPy's own functions: the baseline, and what is returned when nothing beats it."""
+"""The model as written, run op by op with NumPy's own functions: the baseline, and what is returned when nothing
+beats it.
+"""
 
 from __future__ import annotations
 

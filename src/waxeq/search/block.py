@@ -94,7 +94,9 @@ def make_space(session: Session, lowered: Lowered, snapshot: Snapshot) -> tuple[
     for name in lowered.outputs:
         number = snapshot.roots[name]
         present = snapshot.classes[number].axes
-        roots.append(leaves.get(number) or State(number, tuple(k for k in dense_order(lowered.roots[name]) if k in present)))
+        roots.append(
+            leaves.get(number) or State(number, tuple(k for k in dense_order(lowered.roots[name]) if k in present))
+        )
     return space, tuple(roots)
 
 
@@ -112,7 +114,9 @@ def choose(
         problem = session.prices.problem(space, rows, roots)
         choice = greedy(problem)
         if choice is None:
-            raise BudgetError("no kernel of the installed backends can compute some value of the model; see `waxeq backends`")
+            raise BudgetError(
+                "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
+            )
         if session.options.polish:
             choice = polish(problem, choice, session.options.polish_seconds, seed=session.options.seed)
         if n == _ROUNDS or not session.options.measure or session.options.cost == "roofline":
@@ -125,7 +129,9 @@ def choose(
 
 
 def _worth_measuring(problem: Problem, choice: Choice) -> list[Call]:
-    """Unmeasured calls that could change the choice: those chosen, then rivals whose low estimate beats what was chosen."""
+    """Unmeasured calls that could change the choice: those chosen, then rivals whose low estimate beats what was
+    chosen.
+    """
     chosen = [p for p in choice.in_order() if p.estimate.source != "measured"]
     rivals = [
         q for s, p in choice.made.items() for q in problem.makers[s]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Report:
-    """What happened on the way to the plan. `notes` are sentences a user should read (limits hit, estimates, fallbacks)."""
+    """What happened on the way to the plan. `notes` are sentences a user should read (limits hit, estimates,
+    fallbacks).
+    """
 
     seconds: float = 0.0
     measuring_seconds: float = 0.0
@@ -67,9 +70,7 @@ class Result:
 
     def explain(self) -> Any:
         """For every kernel of the plan: where it comes from, the rules that led to it, its cost, the runner-up's."""
-        from waxeq.inspect.explain import explain
-
-        return explain(self)
+        return import_module("waxeq.inspect.explain").explain(self)
 
     def paths(self) -> Iterator[Choice]:
         """All choices for the largest searched block, in rising predicted cost."""

@@ -52,9 +52,13 @@ class Session:
         return Session(options, events, found, rules, device, table, prices, worker, Deadline(options.budget))
 
     def __enter__(self) -> Session:
+        from threadpoolctl import threadpool_limits
+
+        self._limits = threadpool_limits(self.options.threads)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._limits.restore_original_limits()
         self.worker.close()
 
     def about(self) -> dict[str, Any]:
@@ -77,7 +81,9 @@ class Session:
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
     def measure(self, calls: Sequence[Call], each: float = 0.02) -> int:
-        """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how many."""
+        """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how
+        many.
+        """
         rows = []
         for n, c in enumerate(calls):
             if self.deadline.expired or self.events.stop_requested:

@@ -1,0 +1,121 @@
+"""Features: what a kernel says of a call so that its time can be predicted, and how the machine's ceilings bound each.
+
+The vocabulary, all of them non-negative numbers:
+
+| name | unit | what it counts |
+|---|---|---|
+| flops | operations | of a tuned matrix product |
+| slow_flops | operations | of a plain loop over products |
+| bytes, bytes_read, bytes_written | bytes | moved once, in order |
+| panel | bytes | of matrix operands, mostly read again from cache |
+| strided_bytes | bytes | moved once, out of order |
+| slow_bytes | bytes | moved by code that makes temporaries |
+| map:FUNCTION:DTYPE | elements | through one scalar function in cache |
+| launches, calls, batches | calls | started one by one |
+| tiles | tiles | of a tiled loop |
+
+A name that is not in the list is kept and fitted, but adds nothing to the roofline.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Literal
+
+from waxeq.cost.device import Peaks
+
+Part = Literal["arithmetic", "traffic", "elements", "launches", "nothing"]
+
+_PARTS: Mapping[str, tuple[Part, float]] = {
+    "flops": ("arithmetic", 1.0),
+    "slow_flops": ("arithmetic", 20.0),
+    "bytes": ("traffic", 1.0),
+    "bytes_read": ("traffic", 1.0),
+    "bytes_written": ("traffic", 1.0),
+    "panel": ("traffic", 0.25),
+    "strided_bytes": ("traffic", 4.0),
+    "slow_bytes": ("traffic", 10.0),
+    "launches": ("launches", 1.0),
+    "calls": ("launches", 1.0),
+    "batches": ("launches", 1.0),
+}
+_OPERANDS = 3.0
+_COSTLY = 8.0
+_SHORTEST = 1e-7
+_ITEM_SIZE = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "float64": 8,
+              "int64": 8, "uint64": 8}  # fmt: skip
+
+
+class Features(Mapping[str, float]):
+    """Non-negative numbers by name, immutable. `+` adds name by name: the features of two calls made one after the
+    other.
+
+    Raises ValueError for a number that is negative, infinite or NaN.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        for name, v in values.items():
+            if not 0.0 <= v < math.inf:
+                raise ValueError(f"feature {name} must be a non-negative number, got {v}")
+        self._values = {n: float(values[n]) for n in sorted(values)}
+
+    def __getitem__(self, name: str) -> float:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __add__(self, other: Mapping[str, float]) -> Features:
+        return Features({n: self.get(n, 0.0) + other.get(n, 0.0) for n in {**self, **other}})
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Features({self._values})"
+
+    def json(self) -> str:
+        """Canonical JSON: names in order, no spaces."""
+        return json.dumps(self._values, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Features:
+        """The inverse of `json`."""
+        return Features(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _part(name: str) -> tuple[Part, float]:
+    """What a feature counts as in the roofline, and how much one unit of it weighs there."""
+    if not name.startswith("map:"):
+        return _PARTS.get(name, ("nothing", 0.0))
+    from waxeq.basis.scalar import SCALARS
+
+    _, function, dtype = (*name.split(":"), "float32")[:3]
+    known = SCALARS.get(function)
+    costly = known is not None and known.cost == "costly"
+    return "elements", _OPERANDS * _ITEM_SIZE.get(dtype, 4) * (_COSTLY if costly else 1.0)
+
+
+def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
+    """Seconds that the machine's ceilings allow: launches, plus element-wise work on data in cache, plus the larger of
+    arithmetic and memory traffic. Positive, finite, and never less when a feature is more.
+
+    Source: Williams, Waterman, Patterson, "Roofline", CACM 52 (4), 2009.
+    """
+    sums: dict[str, float] = {"arithmetic": 0.0, "traffic": 0.0, "elements": 0.0, "launches": 0.0, "nothing": 0.0}
+    for name, v in features.items():
+        part, weight = _part(name)
+        sums[part] += weight * v
+    # A dtype whose rate was not measured has no BLAS: NumPy computes it in float32 or float64 with conversions around.
+    rate = peaks.flops.get(dtype) or min(peaks.flops.values()) / 2
+    work = max(sums["arithmetic"] / rate, sums["traffic"] / peaks.bandwidth)
+    return work + sums["elements"] / peaks.cache_bandwidth + sums["launches"] * peaks.launch + _SHORTEST
