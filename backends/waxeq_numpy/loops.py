@@ -128,9 +128,8 @@ class _Binder:
         return np.ndarray(shape, dtype, self.workspace.data, s.slot)
 
     def _cut(self, a: np.ndarray, at: Mapping[str, tuple[int, int]]) -> np.ndarray:
-        return a[
-            tuple(slice(*at[k]) if k in at and a.shape[i] != 1 else slice(None) for i, k in enumerate(self.n.space))
-        ]
+        cuts = (slice(*at[k]) if k in at and a.shape[i] != 1 else slice(None) for i, k in enumerate(self.n.space))
+        return a[(*cuts, ...)]  # without the ellipsis, a tensor of no axes would become a scalar, which takes no result
 
     def _value(self, t: Term, arrays: Mapping[Term, np.ndarray], at: Mapping[str, tuple[int, int]]) -> np.ndarray:
         if t.head == "In":
@@ -149,7 +148,7 @@ class _Binder:
         if head in FOLDS:
             yield from self._fold(s, xs[0], out)
         elif head in ("Add", "Mul"):
-            yield partial(np.add if head == "Add" else np.multiply, *xs, out)
+            yield partial(np.add if head == "Add" else np.multiply, *xs, out=out)
         elif head in ("Map", "Zip"):
             yield from _scalar(s.term.args[0], xs, out)
         elif head == "Select":
@@ -176,7 +175,7 @@ class _Binder:
             yield partial(np.copyto, out, x)
         if missing != 1 and name in ("sum", "prod"):
             again = np.multiply if name == "sum" else np.power
-            yield partial(again, out, np.asarray(missing).astype(out.dtype), out)
+            yield partial(again, out, np.asarray(missing).astype(out.dtype), out=out)
 
 
 def _scipy(t: Term) -> bool:
@@ -187,9 +186,9 @@ def _scalar(name: str, xs: list[np.ndarray], out: np.ndarray) -> Iterator[Instru
     if name in _PARTS:
         one = np.asarray(1, dtype=xs[0].dtype)
         for f, args in _PARTS[name]:
-            yield partial(f, *(xs[0] if a == "x" else one if a == "1" else out for a in args), out)
+            yield partial(f, *(xs[0] if a == "x" else one if a == "1" else out for a in args), out=out)
     else:
-        yield partial(load(SCALARS[name].ufunc), *xs, out)
+        yield partial(load(SCALARS[name].ufunc), *xs, out=out)
 
 
 _PARTS: Mapping[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {

@@ -46,5 +46,5 @@ def optimize_traced(session: Session, traced: Traced) -> Result:
     plans = {key: optimize_block(session, block) for key, block in {b.key: b for b in blocks}.items()}
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, session.about())
     plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
-    result = Result(plan, traced.tensors, session.kernels, tuple(plans.values()), Report())
+    result = Result(plan, traced.tensors, session.kernels, tuple(plans.values()), Report(len(blocks), plan.predicted))
     return confirm(session, traced, result)

@@ -84,7 +84,7 @@ def aligned(array: np.ndarray, view: View, order: Iterable[str]) -> np.ndarray:
     """`array` (laid out as `view.axes`) with its axes in `order`; size 1 where it lacks one."""
     order = tuple(order)
     moved = array.transpose([view.axes.index(k) for k in order if k in view.axes])
-    return moved[tuple(slice(None) if k in view.axes else None for k in order)]
+    return moved[(*(slice(None) if k in view.axes else None for k in order), ...)]  # an array even of no axes
 
 
 @dataclass(frozen=True)

@@ -33,27 +33,57 @@ class Block:
 
 
 def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
-    """Blocks of an expanded graph, in order; together they compute every result."""
-    if not graph.nodes:
+    """Blocks of an expanded graph, in order; together they compute every result.
+
+    Nodes without operands (constants, iotas) belong to every block that reads them: passed between blocks they would
+    hide from the rules what their value is.
+    """
+    word = _Word.of(graph)
+    if not word.nodes:
         return ()
-    bounds = sorted({0, len(graph.nodes), *_repeats(graph)})
-    spans = [s for a, b in pairwise(bounds) for s in _short(graph, a, b, most)]
-    return tuple(_block(graph, a, b) for a, b in spans)
+    bounds = sorted({0, len(word.nodes), *_repeats_in(word, 0, len(word.nodes))})
+    spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
+    return tuple(_block(word, a, b) for a, b in spans)
 
 
-def _letters(graph: Graph) -> list[str]:
-    return [f"{n.op!r}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}" for n in graph.nodes]
+@dataclass(frozen=True)
+class _Word:
+    """The nodes of a graph that a cut can fall between, as value numbers in order; `sources` are those without
+    operands. `letters` are equal for nodes that do the same on equal types."""
+
+    graph: Graph
+    nodes: tuple[int, ...]
+    sources: frozenset[int]
+    letters: tuple[str, ...]
+
+    @staticmethod
+    def of(graph: Graph) -> _Word:
+        sources = frozenset(v for v, n in graph.values() if not n.inputs and v not in graph.results)
+        nodes = tuple(v for v, n in graph.values() if v not in sources)
+        letters = (
+            f"{n.op!r}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}"
+            for v, n in graph.values()
+            if v not in sources
+        )
+        return _Word(graph, nodes, sources, tuple(letters))
+
+    def node(self, value: int) -> Node:
+        return self.graph.nodes[value - len(self.graph.leaves)]
+
+    def read_after(self, at: int) -> set[int]:
+        """Values that nodes from position `at` on read, and results."""
+        return {i for v in self.nodes[at:] for i in self.node(v).inputs} | set(self.graph.results)
+
+    def crossing(self, at: int) -> int:
+        """How many values made before position `at` are needed at or after it."""
+        return len(self.read_after(at) & set(self.nodes[:at]))
 
 
-def _repeats(graph: Graph) -> Iterator[int]:
+def _repeats_in(word: _Word, low: int, high: int) -> Iterator[int]:
     """Cut points around the longest stretch that repeats with a period of at least `_LEAST` nodes, then inside the
     rest.
     """
-    letters = _letters(graph)
-    yield from _repeats_in(graph, letters, 0, len(letters))
-
-
-def _repeats_in(graph: Graph, letters: list[str], low: int, high: int) -> Iterator[int]:
+    letters = word.letters
     best: tuple[int, int, int] | None = None  # (length, -period, start)
     for period in range(_LEAST, (high - low) // 2 + 1):
         run = 0
@@ -65,60 +95,50 @@ def _repeats_in(graph: Graph, letters: list[str], low: int, high: int) -> Iterat
     if best is None:
         return
     length, period, start = best[0], -best[1], best[2]
-    first = start + _quietest(graph, start, period, length)
+    first = start + _quietest(word, start, period, length)
     count = (start + length - first) // period
     points = [first + i * period for i in range(count + 1)]
     yield from points
-    yield from _repeats_in(graph, letters, low, points[0])
-    yield from _repeats_in(graph, letters, points[-1], high)
+    yield from _repeats_in(word, low, points[0])
+    yield from _repeats_in(word, points[-1], high)
 
 
-def _crossing(graph: Graph, at: int) -> int:
-    """How many values made before node `at` are used at or after it."""
-    n = len(graph.leaves)
-    used = {i for node in graph.nodes[at:] for i in node.inputs if n <= i < n + at}
-    return len(used | {v for v in graph.results if n <= v < n + at})
-
-
-def _quietest(graph: Graph, start: int, period: int, length: int) -> int:
+def _quietest(word: _Word, start: int, period: int, length: int) -> int:
     """The offset in the period where fewest values cross, the earliest of equals that keeps most repeats."""
     spare = length % period
     offsets = range(min(period, spare + 1)) if length // period > 1 and spare else range(period)
-    return min(offsets, key=lambda o: (_crossing(graph, start + o + period), o))
+    return min(offsets, key=lambda o: (word.crossing(start + o + period), o))
 
 
-def _short(graph: Graph, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
+def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
     """A span in pieces of at most `most` nodes, cut in the middle half where fewest values cross."""
     if high - low <= most:
         if high > low:
             yield low, high
         return
     quarter = (high - low) // 4
-    at = min(range(low + quarter, high - quarter + 1), key=lambda i: (_crossing(graph, i), abs(2 * i - low - high)))
-    yield from _short(graph, low, at, most)
-    yield from _short(graph, at, high, most)
+    at = min(range(low + quarter, high - quarter + 1), key=lambda i: (word.crossing(i), abs(2 * i - low - high)))
+    yield from _short(word, low, at, most)
+    yield from _short(word, at, high, most)
 
 
-def _block(graph: Graph, low: int, high: int) -> Block:
-    base = len(graph.leaves)
-    inside = range(base + low, base + high)
+def _block(word: _Word, low: int, high: int) -> Block:
+    span = word.nodes[low:high]
+    read = {i for v in span for i in word.node(v).inputs}
+    inside = (*sorted(read & word.sources), *span)
     local: dict[int, int] = {}
     leaves: list[Leaf] = []
     for v in inside:
-        node = graph.nodes[v - base]
-        for i in node.inputs:
+        for i in word.node(v).inputs:
             if i not in inside and i not in local:
                 local[i] = len(leaves)
-                leaves.append(_leaf(graph, i, len(leaves)))
+                leaves.append(_leaf(word.graph, i, len(leaves)))
     number = dict(local) | {v: len(leaves) + j for j, v in enumerate(inside)}
-    nodes = tuple(
-        Node(n.op, tuple(number[i] for i in n.inputs), n.type, n.source)
-        for n in (graph.nodes[v - base] for v in inside)
-    )
-    later = {i for n in graph.nodes[high:] for i in n.inputs} | set(graph.results)
-    outs = [v for v in inside if v in later]
-    outputs = {f"o{j}": v for j, v in enumerate(outs)}
-    g = Graph(tuple(leaves), nodes, tuple((n, number[v]) for n, v in outputs.items()))
+    nodes = (word.node(v) for v in inside)
+    made = tuple(Node(n.op, tuple(number[i] for i in n.inputs), n.type, n.source) for n in nodes)
+    later = word.read_after(high)
+    outputs = {f"o{j}": v for j, v in enumerate(v for v in span if v in later)}
+    g = Graph(tuple(leaves), made, tuple((n, number[v]) for n, v in outputs.items()))
     names = {leaves[j].name: i for i, j in local.items()}
     return Block(g, names, outputs, tuple(inside), _key(g))
 

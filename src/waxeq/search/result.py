@@ -34,9 +34,13 @@ class Trial:
 @dataclass(frozen=True)
 class Report:
     """What happened on the way to the plan. `notes` are sentences a user should read (limits hit, estimates,
-    fallbacks).
+    fallbacks). `blocks` counts repeats; `predicted` is of the plan that was found, kept or not; `interrupted` says that
+    the user stopped the search. Times in seconds.
     """
 
+    blocks: int = 0
+    predicted: float = 0.0
+    interrupted: bool = False
     seconds: float = 0.0
     measuring_seconds: float = 0.0
     accuracy: tuple[Accuracy, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -38,6 +39,7 @@ class Session:
     worker: Worker
     deadline: Deadline
     measured: list[str] = field(default_factory=list)
+    measuring_seconds: float = 0.0
 
     @staticmethod
     def open(options: Options, events: Events) -> Session:
@@ -84,7 +86,7 @@ class Session:
         """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how
         many.
         """
-        rows = []
+        rows, begun = [], time.perf_counter()
         for n, c in enumerate(calls):
             if self.deadline.expired or self.events.stop_requested:
                 break
@@ -94,6 +96,7 @@ class Session:
         if rows:
             self.table.record(rows)
             self.measured += [r.key.digest for r in rows]
+        self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
 
 
