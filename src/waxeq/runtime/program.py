@@ -16,6 +16,7 @@ from waxeq.ir.graph import Leaf
 from waxeq.ir.types import TensorType, numpy_dtype
 from waxeq.plan.plan import Fold, Plan, Step
 from waxeq.runtime.arena import Arena
+from waxeq.runtime.written import Written
 
 COPIED = 1 << 16
 """Bytes up to which an input is copied into the program's own memory; a larger one is read where it lies."""
@@ -50,6 +51,7 @@ class Program:
         self._run: tuple[Instruction, ...] = ()
         self._bound: dict[str, np.ndarray] = {}
         self._readers = self._find_readers()
+        self._written = Written(plan.graph, tensors) if plan.written else None
 
     # -- binding
 
@@ -101,6 +103,8 @@ class Program:
 
     def _call(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         given = self._given(args, named)
+        if self._written is not None:
+            return self._run_written(self._written, given)
         results = self._results.fresh()
         moved = []
         for name, flat in (*given.items(), *results.items()):
@@ -118,6 +122,17 @@ class Program:
         for name, buffer in self.plan.states:
             np.copyto(self._flat[name], self._flat[buffer])
         return collected
+
+    def _run_written(self, written: Written, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The model as written; a result that may share memory with anything else is copied."""
+        shaped = {n: a.reshape(self._leaves[n].type.shape) for n, a in given.items()}
+        held = [*shaped.values(), *written.bound.values()]
+        rows: dict[str, np.ndarray] = {}
+        for name, a in written(shaped).items():
+            rows[name] = a.copy() if any(np.may_share_memory(a, h) for h in (*held, *rows.values())) else a
+        for name, _ in self.plan.states:
+            self._flat[name] = np.ascontiguousarray(written.bound[name]).reshape(-1)
+        return rows
 
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         if len(args) > len(self.inputs):
@@ -150,7 +165,8 @@ class _Results:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.direct = {o.buffer: o for o in plan.outputs if is_direct(plan, o.buffer)}
+        outputs = () if plan.written else plan.outputs
+        self.direct = {o.buffer: o for o in outputs if is_direct(plan, o.buffer)}
         self._slots: dict[str, list[_Slot]] = {b: [] for b in self.direct}
         self._current: dict[str, _Slot] = {}
 

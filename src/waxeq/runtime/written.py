@@ -13,11 +13,14 @@ from waxeq.ir.interpret import settle
 
 
 class Written:
-    """Runs a graph; leaves are bound by name, results come by name. Allocates as NumPy does."""
+    """Runs a graph; leaves are bound by name, results come by name. Allocates as NumPy does.
+
+    `bound`: constants, weights and states as they are now. Results may share memory with what was given.
+    """
 
     def __init__(self, graph: Graph, tensors: Mapping[str, np.ndarray]) -> None:
         self.graph = graph
-        self._bound = {**graph.constants, **tensors}
+        self.bound = {**graph.constants, **tensors}
         self._steps: list[tuple[Callable, tuple[int, ...], np.dtype, int]] = []
         last = {i: v for v, n in graph.values() for i in n.inputs}
         keep = set(graph.results)
@@ -29,7 +32,7 @@ class Written:
             self._steps.append((n.op.reference, n.inputs, n.type.numpy, v))
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        values: list = [inputs.get(x.name, self._bound.get(x.name)) for x in self.graph.leaves]
+        values: list = [inputs.get(x.name, self.bound.get(x.name)) for x in self.graph.leaves]
         values += [None] * len(self._steps)
         with np.errstate(all="ignore"):
             for run, reads, dtype, v in self._steps:
@@ -38,5 +41,5 @@ class Written:
                     values[i] = None
         results = {name: values[v] for name, v in self.graph.outputs}
         for name, v in self.graph.states:
-            self._bound[name] = values[v]
+            self.bound[name] = values[v]
         return results

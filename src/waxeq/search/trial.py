@@ -18,7 +18,7 @@ from waxeq.plan.encode import encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.measure import compare, in_fresh_process, interleaved
 from waxeq.runtime.save import load_plan, save_plan
-from waxeq.runtime.verify import require, verify
+from waxeq.runtime.verify import Accuracy, require, verify
 from waxeq.runtime.written import Written
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
@@ -35,22 +35,33 @@ def confirm(session: Session, traced: Traced, result: Result) -> Result:
         if session.options.strict:
             raise
         notes.append(f"the plan was dropped: {e}")
-        return _written(result, notes, rows, None)
-    trial = _trial(session, traced, result) if session.options.trial else None
+        return _reported(session, replace(result, plan=as_written(result.plan)), notes, rows, None)
+    stopped = session.events.stop_requested
+    if stopped:
+        notes.append("stopped early: the plan is right, but it was not timed against the model as written")
+    trial = _trial(session, traced, result) if session.options.trial and not stopped else None
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
     if trial is not None and trial.verdict != "faster":
         if session.options.strict:
             raise FallbackError(f"no plan is faster than the model as written (ratio {trial.ratio:.2f})")
         notes.append(f"the model as written is kept: the plan is {trial.verdict} ({1 / trial.ratio:.2f}x)")
-        return _written(result, notes, rows, trial)
-    report = replace(result.report, accuracy=rows, trial=trial, notes=tuple(notes), seconds=session.deadline.elapsed)
+        result = replace(result, plan=as_written(result.plan))
+    return _reported(session, result, notes, rows, trial)
+
+
+def _reported(
+    session: Session, result: Result, notes: list[str], rows: tuple[Accuracy, ...], trial: Trial | None
+) -> Result:
+    report = replace(
+        result.report,
+        interrupted=session.events.stop_requested,
+        seconds=session.deadline.elapsed,
+        measuring_seconds=session.measuring_seconds,
+        accuracy=rows,
+        trial=trial,
+        notes=tuple(notes),
+    )
     return replace(result, report=report)
-
-
-def _written(result: Result, notes: list[str], rows: tuple, trial: Trial | None) -> Result:
-    plan = replace(as_written(result.plan))
-    report = replace(result.report, accuracy=rows, trial=trial, notes=tuple(notes))
-    return Result(plan, result.tensors, result.kernels, result.blocks, report)
 
 
 def as_written(plan: Plan) -> Plan:
