@@ -19,6 +19,8 @@ from waxeq_numpy.nest import FOLDS, Nest, Stage, nest
 HEADS = frozenset({"In", "Num", "Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota"})
 _WHOLE = 1 << 62
 _MOST_SCRATCH = 1 << 26
+_CACHED = 1 << 19
+"""Bytes that an intermediate may have and still be in cache when the next stage reads it."""
 _MOST_TILES = 1 << 14
 
 
@@ -28,6 +30,7 @@ class Loops(Kernel):
     name = "loops"
     form = "loops"
     target = 1 << 14
+    tiled = True
 
     def matches(self, meaning: Term) -> bool:
         return True
@@ -40,11 +43,28 @@ class Loops(Kernel):
             or set(n.call.out.axes) != n.kinds[n.call.meaning].axes
         ):
             return False
-        if self.target != _WHOLE and not n.steps:
+        if self.tiled and not n.steps:
             return False  # one tile: the untiled kernel is the same thing
         if n.tiles > _MOST_TILES or n.scratch > _MOST_SCRATCH:
             return False
+        return self.fits(n)
+
+    def fits(self, n: Nest) -> bool:
+        """Whether every function takes the dtypes it is given."""
         return all(x.dtype != "bfloat16" for x in n.kinds.values()) or not any(_scipy(t) for t in n.terms)
+
+    def passes(self, s: Stage) -> Mapping[str, int]:
+        """How often each function runs over the tile for one stage."""
+        if s.term.head not in ("Map", "Zip"):
+            return {s.term.args[0] if s.term.head == "Red" else s.term.head: 1}
+        name = s.term.args[0]
+        return {name: len(_PARTS[name]) if name in _PARTS else 1}
+
+    def steps(
+        self, n: Nest, s: Stage, xs: list[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Iterator[Instruction]:
+        """Instructions of a stage that applies a function to arrays of one tile."""
+        return _scalar(s.term.args[0], xs, out)
 
     def workspace(self, call: Call) -> int:
         return nest(call, self.target).scratch
@@ -65,10 +85,11 @@ class Loops(Kernel):
 
         for s in n.stages:
             axes = frozenset(s.axes | {k for x in s.source for k in n.kinds[x].axes})
-            steps = len(_PARTS.get(s.term.args[0], ((),))) if s.term.head in ("Map", "Zip") else 1
-            more("launches", float(steps * (1 if s.hoisted else n.tiles)))
-            name = s.term.args[0] if s.term.head in ("Map", "Zip", "Red") else s.term.head
-            more(f"map:{name}:{s.dtype}", float(n.elements(axes)))
+            for name, times in self.passes(s).items():
+                more("launches", float(times * (1 if s.hoisted else n.tiles)))
+                more(f"map:{name}:{s.dtype}", float(times * n.elements(axes)))
+            if s.slot is not None and math.prod(n.extent(s.axes)) * numpy_dtype(s.dtype).itemsize > _CACHED:
+                more("spilled", 2.0 * n.elements(axes) * numpy_dtype(s.dtype).itemsize)
         for v in (*call.operands, call.out):
             inner = n.space[-1] if n.space else ""
             more("bytes" if v.stride(inner) in (0, 1) else "strided_bytes", float(v.bytes))
@@ -77,7 +98,7 @@ class Loops(Kernel):
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
     ) -> Sequence[Instruction]:
-        return tuple(_Binder(nest(call, self.target), call, operands, out, workspace).instructions())
+        return tuple(_Binder(self, nest(call, self.target), call, operands, out, workspace).instructions())
 
 
 class WideLoops(Loops):
@@ -92,13 +113,20 @@ class WholeLoops(Loops):
 
     name = "loops_whole"
     target = _WHOLE
+    tiled = False
 
 
 class _Binder:
     def __init__(
-        self, n: Nest, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+        self,
+        kernel: Loops,
+        n: Nest,
+        call: Call,
+        operands: Sequence[np.ndarray],
+        out: np.ndarray,
+        workspace: np.ndarray,
     ) -> None:
-        self.n, self.workspace = n, workspace
+        self.kernel, self.n, self.workspace = kernel, n, workspace
         c = call.canonical
         self.leaves = [aligned(a, v, n.space) for a, v in zip(operands, c.operands, strict=True)]
         self.out = aligned(out, c.out, n.space)
@@ -150,7 +178,7 @@ class _Binder:
         elif head in ("Add", "Mul"):
             yield partial(np.add if head == "Add" else np.multiply, *xs, out=out)
         elif head in ("Map", "Zip"):
-            yield from _scalar(s.term.args[0], xs, out)
+            yield from self.kernel.steps(self.n, s, xs, out, self.workspace)
         elif head == "Select":
             yield partial(np.copyto, out, xs[2])
             yield partial(np.copyto, out, xs[1], where=xs[0])

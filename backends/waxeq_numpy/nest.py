@@ -14,6 +14,12 @@ from waxeq.ir.types import numpy_dtype
 
 FOLDS = ("Sum", "Red")
 _LINE = 64
+_kinds = lru_cache(maxsize=4096)(types)
+
+
+@lru_cache(maxsize=4096)
+def _terms(meaning: Term) -> tuple[Term, ...]:
+    return tuple(postorder(meaning))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,11 @@ class Nest:
 
     @cached_property
     def kinds(self) -> dict[Term, TermType]:
-        return types(self.call.meaning)
+        return _kinds(self.call.meaning)
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        return tuple(postorder(self.call.meaning))
+        return _terms(self.call.meaning)
 
     @cached_property
     def bound(self) -> frozenset[str]:
@@ -107,29 +113,9 @@ def _bytes(nest: Nest, axes: frozenset[str], dtype: str) -> int:
     return -(-n // _LINE) * _LINE
 
 
-@lru_cache(maxsize=256)
-def nest_of(kernel: str, text: str, dims: str, layout: str, target: int, box: _Box) -> Nest:
-    """The nest of a call; equal calls share one."""
-    return Nest(box.call, target)
-
-
-class _Box:
-    """Carries a call past the cache key: equal texts mean equal calls."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Box)
-
-
 def nest(call: Call, target: int) -> Nest:
     """The nest of a call (of its canonical form: axes are named by use)."""
-    c = call.canonical
-    return nest_of(call.kernel, call.text, call.dims, call.layout, target, _Box(c))
+    return call.remember(("nest", target), lambda: Nest(call.canonical, target))
 
 
 def _chains(nest: Nest) -> dict[Term, tuple[tuple[str, ...], Term]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -87,6 +88,9 @@ def aligned(array: np.ndarray, view: View, order: Iterable[str]) -> np.ndarray:
     return moved[(*(slice(None) if k in view.axes else None for k in order), ...)]  # an array even of no axes
 
 
+Value = TypeVar("Value")
+
+
 @dataclass(frozen=True)
 class Call:
     """`kernel` computes `meaning` of its operands into `out`.
@@ -99,6 +103,17 @@ class Call:
     sizes: Mapping[str, int]
     operands: tuple[View, ...]
     out: View
+
+    def remember(self, what: Hashable, make: Callable[[], Value]) -> Value:
+        """What `make` returned when first asked for `what`: for facts about a call that are worked out once."""
+        known = self._facts
+        if what not in known:
+            known[what] = make()
+        return known[what]
+
+    @cached_property
+    def _facts(self) -> dict[Hashable, Any]:
+        return {}
 
     @cached_property
     def canonical(self) -> Call:
@@ -113,7 +128,7 @@ class Call:
     @cached_property
     def text(self) -> str:
         """The lowered text: meaning, with canonical axes."""
-        return dump(self.canonical.meaning)
+        return _dump(self.canonical.meaning)
 
     @cached_property
     def dims(self) -> str:
@@ -129,6 +144,10 @@ class Call:
         )
 
 
+_dump = lru_cache(maxsize=8192)(dump)
+
+
+@lru_cache(maxsize=8192)
 def axes_in(meaning: Term) -> tuple[str, ...]:
     """Every axis that a term names, in order of first use."""
     found: dict[str, None] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from waxeq.cost.device import Peaks
 from waxeq.cost.features import roofline
@@ -34,35 +34,48 @@ class Fit:
     points: int
 
 
-@dataclass(frozen=True)
 class CostModel:
-    """Estimates for one device. Immutable; `with_measured` gives one that knows more."""
+    """Estimates for one device: a timing where there is one, else the fit of the call's family, else the roofline.
 
-    peaks: Peaks
-    fits: Mapping[Family, Fit] = field(default_factory=dict)
-    measured: Mapping[TimingKey, Timing] = field(default_factory=dict)
+    Fits are made when they are first asked for, and again when `learn` brings timings of their family.
+    """
 
-    @staticmethod
-    def fit(timings: Iterable[Timing], peaks: Peaks, *, roofline_only: bool = False) -> CostModel:
-        """Fit every family that has enough timings."""
-        groups: dict[Family, list[Timing]] = {}
-        if not roofline_only:
-            for t in timings:
-                groups.setdefault(t.key.family, []).append(t)
-        return CostModel(peaks, {f: _fit(rows) for f, rows in groups.items() if len(rows) >= _ENOUGH})
+    def __init__(self, peaks: Peaks, timings: Iterable[Timing] = (), *, roofline_only: bool = False) -> None:
+        self.peaks, self.roofline_only = peaks, roofline_only
+        self.measured: dict[TimingKey, Timing] = {}
+        self._rows: dict[Family, dict[TimingKey, Timing]] = {}
+        self._fits: dict[Family, Fit | None] = {}
+        self.learn(timings)
 
-    def with_measured(self, rows: Mapping[TimingKey, Timing]) -> CostModel:
-        return CostModel(self.peaks, self.fits, {**self.measured, **rows})
+    def learn(self, timings: Iterable[Timing]) -> frozenset[Family]:
+        """Take in timings; the families whose estimates may have changed."""
+        changed: set[Family] = set()
+        if self.roofline_only:
+            return frozenset()
+        for t in timings:
+            if self.measured.get(t.key) is not t:
+                self.measured[t.key] = t
+                self._rows.setdefault(t.key.family, {})[t.key] = t
+                changed.add(t.key.family)
+        for f in changed:
+            self._fits.pop(f, None)
+        return frozenset(changed)
+
+    def fit(self, family: Family) -> Fit | None:
+        """The fit of a family; None while it has too few timings."""
+        if family not in self._fits:
+            rows = list(self._rows.get(family, {}).values())
+            self._fits[family] = _fit(rows) if len(rows) >= _ENOUGH else None
+        return self._fits[family]
 
     def estimate(self, key: TimingKey, features: Mapping[str, float]) -> Estimate:
         """Seconds for a call; positive and finite."""
         known = self.measured.get(key)
         if known is not None:
-            s = sorted(known.samples)
-            return Estimate(known.seconds, s[len(s) // 10], s[-1 - len(s) // 10], "measured")
-        fit = self.fits.get(key.family)
-        bound = roofline(features, key.dtype, self.peaks)
+            return Estimate(known.seconds, *known.interval, "measured")
+        fit = self.fit(key.family)
         if fit is None:
+            bound = roofline(features, key.dtype, self.peaks)
             return Estimate(bound, bound / 3, bound * 3, "roofline")
         known_part = sum(c * features.get(f, 0.0) for f, c in fit.coefficients.items())
         unknown = {f: v for f, v in features.items() if f not in fit.coefficients}

@@ -1,4 +1,4 @@
-"""Greedy extraction by DAG cost: a worklist over states, shared work counted once.
+"""Greedy extraction by DAG cost: a worklist over states, shared work counted once; then better makers one by one.
 
 After the greedy-dag extractor of the extraction gym: each state keeps its best maker with the *set* of calls below
 it, so a call used twice is paid once; a state is visited again when something below it got cheaper. Always acyclic: a
@@ -48,7 +48,48 @@ def greedy(problem: Problem) -> Choice | None:
                 ready.append(u)
     if any(r not in best and r not in problem.given for r in problem.roots):
         return None
-    return repair({s: b.maker for s, b in best.items()}, problem)
+    makers = {s: b.maker for s, b in best.items()}
+    return improve(problem, repair(makers, problem), makers)
+
+
+def improve(problem: Problem, choice: Choice, fallback: Mapping[State, Priced]) -> Choice:
+    """Change the maker of one state at a time while that makes the whole choice cheaper.
+
+    Greedy counts sharing below a state, not between states: a maker that reads what another call makes anyway looks
+    too expensive to it. States a new maker needs and the choice lacks are made as `fallback` says.
+    """
+    found = dict(choice.made)
+    cost, changed = choice.cost, True
+    while changed:
+        changed = False
+        for s in list(found):
+            for p in problem.makers[s]:
+                if s not in found or p is found[s]:
+                    continue
+                new = _follow(problem, {**fallback, **found, s: p})
+                if new is not None and (total := sum(q.cost for q in new.values())) < cost * (1 - 1e-9):
+                    found, cost, changed = new, total, True
+    return Choice(found, problem.roots, cost, method="greedy")
+
+
+def _follow(problem: Problem, made: Mapping[State, Priced]) -> dict[State, Priced] | None:
+    """What the roots need when states are made as `made` says, operands first; None when that runs in a circle."""
+    done: dict[State, Priced] = {}
+    opened: set[State] = set()
+    stack = [(r, False) for r in problem.roots]
+    while stack:
+        s, ready = stack.pop()
+        if s in problem.given or s in done:
+            continue
+        if ready:
+            done[s] = made[s]
+        elif s in opened or s not in made:
+            return None
+        else:
+            opened.add(s)
+            stack.append((s, True))
+            stack.extend((i, False) for i in made[s].candidate.inputs if i not in done)
+    return done
 
 
 def _try(p: Priced, best: Mapping[State, _Best], problem: Problem) -> _Best | None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
-from waxeq.cost.estimate import CostModel
-from waxeq.cost.key import METHOD, TimingKey
+from waxeq.cost.estimate import CostModel, Estimate
+from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Priced, Problem
@@ -20,14 +20,16 @@ _FLOP = 0.03
 """Price of one floating-point operation of a product, in the rough units of `extract.cuts`."""
 
 
-def timing_key(call: Call, device: str, threads: int) -> TimingKey:
-    """What the table files a call under: its lowered text, sizes and strides; never a name of the model."""
-    backend = call.kernel.partition(".")[0]
-    return TimingKey(backend, call.kernel, call.text, call.dims, call.layout, call.out.dtype, device, threads, METHOD)
+def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingKey:
+    """What the table files a call under: the kernel and its text, the call's lowered text, sizes and strides; never a
+    name of the model.
+    """
+    what = (call.kernel.partition(".")[0], call.kernel, kernel.code, call.text, call.dims, call.layout, call.out.dtype)
+    return TimingKey(*what, device, threads, METHOD)
 
 
 class Prices:
-    """Predicted seconds of calls on one device; equal calls are priced once."""
+    """Predicted seconds of calls on one device; equal calls are priced once, the table is asked once for each key."""
 
     def __init__(
         self,
@@ -38,17 +40,30 @@ class Prices:
         table: TimingTable | None = None,
     ) -> None:
         self.model, self.kernels, self.device, self.threads, self.table = model, kernels, device, threads, table
+        self._asked: set[TimingKey] = set()
+        self._known: dict[TimingKey, Estimate] = {}
 
-    def of(self, calls: Sequence[Call]) -> list:
+    def key(self, call: Call) -> TimingKey:
+        """What a call is filed under on this device."""
+        return call.remember("key", lambda: timing_key(call, self.kernels[call.kernel], self.device, self.threads))
+
+    def of(self, calls: Sequence[Call]) -> list[Estimate]:
         """An Estimate for each call."""
-        keys = [timing_key(c, self.device, self.threads) for c in calls]
-        if self.table is not None:
-            self.model = self.model.with_measured(self.table.lookup(dict.fromkeys(keys)))
-        known: dict[TimingKey, object] = {}
+        keys = [self.key(c) for c in calls]
+        new = dict.fromkeys(k for k in keys if k not in self._asked)
+        if self.table is not None and new:
+            self.learn(self.table.lookup(new))
+            self._asked.update(new)
         for k, c in zip(keys, calls, strict=True):
-            if k not in known:
-                known[k] = self.model.estimate(k, self.kernels[c.kernel].features(c))
-        return [known[k] for k in keys]
+            if k not in self._known:
+                features = c.remember("features", lambda c=c: self.kernels[c.kernel].features(c))
+                self._known[k] = self.model.estimate(k, features)
+        return [self._known[k] for k in keys]
+
+    def learn(self, rows: Mapping[TimingKey, Timing]) -> None:
+        """Take in timings that were measured or found."""
+        changed = self.model.learn(rows.values())
+        self._known = {k: e for k, e in self._known.items() if k.family not in changed}
 
     def problem(self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...]) -> Problem:
         """The extraction problem over priced candidates; of candidates with equal output and inputs the cheapest
@@ -62,10 +77,22 @@ class Prices:
         makers: dict[State, list[Priced]] = {}
         for p in best.values():
             makers.setdefault(p.candidate.out, []).append(p)
+        makers = {s: _undominated(ps) for s, ps in makers.items()}
         given = set(space.leaves.values())
-        given |= {s for p in best.values() for s in p.candidate.inputs if space.free(s.number)}
+        given |= {s for ps in makers.values() for p in ps for s in p.candidate.inputs if space.free(s.number)}
         given |= {r for r in roots if space.free(r.number)}
         return Problem({s: tuple(ps) for s, ps in makers.items()}, roots, frozenset(given))
+
+
+def _undominated(rows: list[Priced]) -> list[Priced]:
+    """Makers without those that cost no less than another one that reads no more."""
+    rows = sorted(rows, key=lambda p: (p.cost, len(p.candidate.inputs)))
+    kept: list[Priced] = []
+    for p in rows:
+        reads = set(p.candidate.inputs)
+        if not any(reads.issuperset(q.candidate.inputs) for q in kept):
+            kept.append(p)
+    return kept
 
 
 def other_means(space: Space) -> list[Means]:

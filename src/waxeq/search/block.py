@@ -25,8 +25,9 @@ from waxeq.plan.encode import decode_block, encode_block
 from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.search.session import Session
 
-_ROUNDS = 4
-_PER_ROUND = 24
+_ROUNDS = 12
+_RIVAL_ROUNDS = 5
+_PER_ROUND = 16
 
 
 @dataclass(frozen=True)
@@ -108,39 +109,43 @@ def grow(space: Space) -> list[Candidate]:
 def choose(
     session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...]
 ) -> tuple[Problem, Choice, int]:
-    """Choose, measure what the choice hangs on, choose again, until nothing that matters is unmeasured."""
+    """Choose, measure what the choice hangs on, choose again, until nothing that matters is unmeasured; then polish,
+    and measure what only the polished choice uses."""
+    measuring = session.options.measure and session.options.cost != "roofline"
+    polishing = session.options.polish
     measured = 0
-    for n in range(_ROUNDS + 1):
+    for n in range(_ROUNDS):
         problem = session.prices.problem(space, rows, roots)
         choice = greedy(problem)
         if choice is None:
             raise BudgetError(
                 "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
             )
-        if session.options.polish:
+        new = session.measure(_worth_measuring(problem, choice, n < _RIVAL_ROUNDS)) if measuring else 0
+        if new == 0 and polishing:
             choice = polish(problem, choice, session.options.polish_seconds, seed=session.options.seed)
-        if n == _ROUNDS or not session.options.measure or session.options.cost == "roofline":
-            break
-        new = session.measure(_worth_measuring(problem, choice))
+            polishing = False
+            new = session.measure(_worth_measuring(problem, choice, False)) if measuring else 0
+            polishing = new > 0 and n < _ROUNDS - 2
         measured += new
         if new == 0:
             break
     return problem, with_runners_up(problem, choice), measured
 
 
-def _worth_measuring(problem: Problem, choice: Choice) -> list[Call]:
+def _worth_measuring(problem: Problem, choice: Choice, with_rivals: bool) -> list[Call]:
     """Unmeasured calls that could change the choice: those chosen, then rivals whose low estimate beats what was
     chosen.
     """
     chosen = [p for p in choice.in_order() if p.estimate.source != "measured"]
     rivals = [
         q for s, p in choice.made.items() for q in problem.makers[s]
-        if q is not p and q.estimate.source != "measured" and q.estimate.low < p.cost
+        if with_rivals and q is not p and q.estimate.source != "measured" and q.estimate.low < p.cost
     ]  # fmt: skip
     rivals.sort(key=lambda q: q.cost)
-    calls = {(q.candidate.call.kernel, q.candidate.call.text, q.candidate.call.dims, q.candidate.call.layout):
-             q.candidate.call for q in (*chosen, *rivals)}  # fmt: skip
-    return list(calls.values())[:_PER_ROUND]
+    calls = [q.candidate.call for q in (*chosen, *rivals)]
+    distinct = {(c.kernel, c.text, c.dims, c.layout): c for c in calls}
+    return list(distinct.values())[: max(_PER_ROUND, len(chosen))]
 
 
 def with_runners_up(problem: Problem, choice: Choice) -> Choice:

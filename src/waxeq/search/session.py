@@ -20,7 +20,7 @@ from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import load_rules
 from waxeq.egraph.saturate import Worker
 from waxeq.events import Deadline, Events, Progress
-from waxeq.extract.price import Prices, timing_key
+from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.runtime.timing import time_call
 
@@ -44,11 +44,11 @@ class Session:
     @staticmethod
     def open(options: Options, events: Events) -> Session:
         worker = Worker.start()
-        found = kernels(backends(options.backends))
+        found = {n: k for n, k in kernels(backends(options.backends)).items() if k.error <= options.tolerance}
         device = current_device(options.threads)
         table = TimingTable.open(options.table, extra=calibration_tables())
         peaks = table.peaks(device)
-        model = CostModel.fit(table.families(device.id), peaks, roofline_only=options.cost == "roofline")
+        model = CostModel(peaks, table.families(device.id), roofline_only=options.cost == "roofline")
         prices = Prices(model, found, device.id, options.threads, None if options.cost == "roofline" else table)
         rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra)
         return Session(options, events, found, rules, device, table, prices, worker, Deadline(options.budget))
@@ -74,7 +74,7 @@ class Session:
         }
 
     def kernels_hash(self) -> str:
-        rows = (f"{n}:{k.form}:{k.pattern}" for n, k in sorted(self.kernels.items()))
+        rows = (f"{n}:{k.form}:{k.pattern}:{k.code}" for n, k in sorted(self.kernels.items()))
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
     def memo_key(self, block: str) -> str:
@@ -91,10 +91,10 @@ class Session:
             if self.deadline.expired or self.events.stop_requested:
                 break
             self.events.emit(Progress("measure", n, len(calls), c.kernel))
-            key = timing_key(c, self.device.id, self.options.threads)
-            rows.append(time_call(self.kernels[c.kernel], c, key, each))
+            rows.append(time_call(self.kernels[c.kernel], c, self.prices.key(c), each))
         if rows:
             self.table.record(rows)
+            self.prices.learn({r.key: r for r in rows})
             self.measured += [r.key.digest for r in rows]
         self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
