@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from waxeq.errors import UsageError
 
 DEFAULT_TOLERANCE = 1e-5
+_TOLERANCES = {"exact": 0.0, "default": DEFAULT_TOLERANCE, "reassociating": DEFAULT_TOLERANCE, "approximate": 1e-3}
 
 
 def seconds(value: object) -> float | None:
@@ -38,17 +39,18 @@ def bytes_(value: object) -> int:
 
 
 def parse_tolerance(value: object) -> float:
-    """Relative RMS error allowed: "exact" is 0, "default" 1e-5, or a number. Raises ValueError."""
-    if value == "exact":
-        return 0.0
-    if value == "default":
-        return DEFAULT_TOLERANCE
+    """Relative RMS error allowed: a number, or the class of rules to admit: "exact" (0), "reassociating" (1e-5, the
+    default), "approximate" (1e-3). Raises ValueError."""
+    if isinstance(value, str) and value in _TOLERANCES:
+        return _TOLERANCES[value]
     try:
         found = float(str(value))
     except ValueError:
         found = -1.0
     if not 0 <= found < 1:
-        raise ValueError(f"{value!r} is not a tolerance; write exact, default or a number such as 1e-3")
+        raise ValueError(
+            f"{value!r} is not a tolerance; write exact, reassociating, approximate or a number such as 1e-4"
+        )
     return found
 
 

@@ -35,3 +35,15 @@ def read_bytes(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as e:
         raise PlanError(f"{path} cannot be read: {e.strerror or e}") from e
+
+
+def require_writable(path: str | Path) -> None:
+    """Raise PlanError when a file could not be written there: before the work, not after it."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(21, "it is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as e:
+        raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with --output") from e

@@ -1,0 +1,13 @@
+"""The `waxeq` command. Importing this loads nothing; `main` loads what the command at hand needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code. Never raises for what a user may do."""
+    from waxeq.cli.app import run
+
+    return run(sys.argv[1:] if argv is None else list(argv))

@@ -1,0 +1,84 @@
+"""The command line: its commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from waxeq.__about__ import __version__
+from waxeq.cli import looking, machine, work
+from waxeq.cli.console import say
+from waxeq.errors import WaxeqError
+
+INTERRUPTED = 130
+
+
+def build() -> App:
+    """The command line with all its commands."""
+    app = App(
+        name="waxeq",
+        help="A superoptimizing compiler for tensor programs: waxeq optimize FILE.py finds the fastest program equal "
+        "to a NumPy function, proves it right, and writes it as a plan.",
+        version=__version__,
+        help_format="plaintext",
+    )
+    for command in (work.optimize, work.run, looking.explain, looking.paths, looking.mem, work.bench):
+        app.command(command)
+    app.command(machine.calibrate)
+    rules = App(name="rules", help="The rewrite rules: list them, check your own.")
+    rules.command(machine.rules_list, name="list")
+    rules.command(machine.rules_check, name="check")
+    app.command(rules)
+    app.command(machine.backends)
+    db = App(name="db", help="The timing table.")
+    db.command(machine.db_status, name="status")
+    app.command(db)
+    app.command(machine.doctor)
+    return app
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command line; its exit code."""
+    try:
+        code = build()(argv, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        _discard_stdout()
+        return 0
+    except KeyboardInterrupt:
+        say("waxeq: interrupted")
+        return INTERRUPTED
+    except Exception as e:
+        if "--traceback" in argv:
+            import traceback
+
+            traceback.print_exc()
+        say(sentence(e))
+        return code_of(e)
+
+
+def sentence(e: Exception) -> str:
+    """An error in one sentence."""
+    if isinstance(e, WaxeqError):
+        return f"waxeq: {e}"
+    if isinstance(e, CycloptsError):
+        return f"waxeq: {e}; see waxeq --help"
+    return (
+        f"waxeq: internal error: {type(e).__name__}: {e}; this is a bug, please report it with what --traceback prints"
+    )
+
+
+def code_of(e: Exception) -> int:
+    """The exit code of an error; see the table in README.md."""
+    return e.exit_code if isinstance(e, WaxeqError) else 2 if isinstance(e, CycloptsError) else 1
+
+
+def _discard_stdout() -> None:
+    """Nobody reads any more; what is still buffered must not fail when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

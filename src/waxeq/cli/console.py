@@ -1,0 +1,99 @@
+"""Where output goes: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from waxeq.cli.options import Show
+from waxeq.events import Event, Events, Note, Progress, StageFinished, StageStarted
+
+_WIDTH = 120
+"""Columns of what goes into a file or a pipe."""
+
+
+def finish(show: Show, data: Any, view: Callable[[Any], Any]) -> None:
+    """Print the outcome of a command on stdout: the data as JSON, or how `view` shows it."""
+    if show.json:
+        sys.stdout.write(json.dumps(_finite(data), indent=1, allow_nan=False) + "\n")
+    else:
+        from rich.console import Console
+
+        Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH).print(view(data))
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(" ".join(text.split()) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they become text."""
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def working(show: Show) -> Iterator[Events]:
+    """Events whose progress is shown on stderr, a first Ctrl-C being a wish to stop. What the user's model prints
+    goes to stderr too."""
+    with redirect_stdout(sys.stderr), _listener(show) as listen:
+        events = Events(listen)
+        with events.on_interrupt():
+            yield events
+
+
+@contextmanager
+def _listener(show: Show) -> Iterator[Callable[[Event], None]]:
+    if show.quiet:
+        yield lambda event: None
+    elif show.verbose or not sys.stderr.isatty():
+        yield _lines(show.verbose)
+    else:
+        with _bar() as listen:
+            yield listen
+
+
+def _lines(verbose: bool) -> Callable[[Event], None]:
+    def listen(event: Event) -> None:
+        if isinstance(event, Note):
+            say(f"note: {event.text}")
+        elif verbose and isinstance(event, StageStarted):
+            say(f"{event.stage} {event.detail}".rstrip() + " ...")
+        elif verbose and isinstance(event, StageFinished):
+            say(f"{event.stage} done at {event.seconds:.2f} s {event.detail}".rstrip())
+        elif verbose and isinstance(event, Progress):
+            say(f"{event.stage} {event.done + 1}/{event.total} {event.detail}".rstrip())
+
+    return listen
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Event], None]]:
+    """A line that says what is going on, while it goes on."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Line
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn())
+    with Line(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as line:
+        task = line.add_task("start", total=None)
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Note):
+                line.console.print(f"note: {event.text}", markup=False)
+            elif isinstance(event, StageStarted):
+                line.update(task, description=f"{event.stage} {event.detail}".rstrip(), total=None, completed=0)
+            elif isinstance(event, Progress):
+                what = f"{event.stage} {event.detail}".rstrip()
+                line.update(task, description=what, total=event.total, completed=event.done)
+
+        yield listen

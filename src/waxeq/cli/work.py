@@ -1,0 +1,119 @@
+"""Commands that work on a model: optimize, run, bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from waxeq.cli.console import finish, working
+from waxeq.cli.options import SEARCH, SHOW, Search, Show
+
+if TYPE_CHECKING:
+    from waxeq.events import Events
+    from waxeq.frontend.trace import Traced
+    from waxeq.options import Options
+    from waxeq.search.result import Result
+
+Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
+
+
+def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, show: Show = SHOW) -> int:
+    """Find the fastest program equal to a model, prove it right, and write it as a plan.
+
+    Ctrl-C ends the search and writes the best plan found so far (exit code 130).
+
+    Parameters
+    ----------
+    target
+        FILE.py or FILE.py:NAME. Inputs come from its `example_inputs()`, weights from `weights()`.
+    output
+        Where to write the plan [default: NAME.plan.json here].
+    """
+    with working(show) as events:
+        from waxeq.inspect.report import report
+        from waxeq.runtime.files import require_writable
+        from waxeq.runtime.save import save_plan
+
+        options = search.options()
+        traced = load(target)
+        path = output or Path(f"{traced.name}.plan.json")
+        require_writable(path)
+        result = search_plan(traced, options, events)
+        save_plan(path, result.plan, result.tensors, traced.inputs)
+    from waxeq.inspect.show import report_view
+
+    finish(show, report(result, str(path)), report_view)
+    return 130 if result.report.interrupted else 0
+
+
+def load(target: str) -> Traced:
+    """The traced model at FILE.py[:NAME]. Raises TargetError, UnsupportedError."""
+    from waxeq.frontend.load import load_target
+    from waxeq.frontend.trace import trace
+
+    found = load_target(target)
+    return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
+
+
+def search_plan(traced: Traced, options: Options, events: Events) -> Result:
+    """The best plan for a traced model."""
+    from waxeq.compile import optimize_traced
+    from waxeq.search.session import Session
+
+    with Session.open(options, events) as session:
+        return optimize_traced(session, traced)
+
+
+def run(
+    plan: Path,
+    /,
+    *,
+    input: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    output: Output = None,
+    threads: int | None = None,
+    show: Show = SHOW,
+) -> None:
+    """Run a plan, on given inputs or on those it was made with.
+
+    Parameters
+    ----------
+    plan
+        A file that `waxeq optimize` wrote.
+    input
+        NAME=FILE.npy; may be repeated. Inputs not named are those the plan was made with.
+    output
+        Save the results as an .npz file.
+    threads
+        Threads to use [default: all cores this process may use].
+    """
+    from waxeq.cli.running import run_plan
+    from waxeq.inspect.show import run_view
+
+    with working(show):
+        data = run_plan(plan, input, output, threads)
+    finish(show, data, run_view)
+
+
+def bench(target: str, /, *, seconds: float = 10.0, search: Search = SEARCH, show: Show = SHOW) -> int:
+    """Time the plan against the model as written and the original function, interleaved, in a fresh process.
+
+    Parameters
+    ----------
+    target
+        FILE.py or FILE.py:NAME.
+    seconds
+        How long to time.
+    """
+    with working(show) as events:
+        from waxeq.cli.running import bench_plan
+
+        options = search.options(trial=False)
+        traced = load(target)
+        result = search_plan(traced, options, events)
+        data = bench_plan(result, traced, options.threads, seconds)
+    from waxeq.inspect.show import bench_view
+
+    finish(show, data, bench_view)
+    return 130 if result.report.interrupted else 0

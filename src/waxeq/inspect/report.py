@@ -1,0 +1,122 @@
+"""Results as plain data: what `waxeq optimize --json` prints, and what the report on the screen is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from waxeq.inspect.formula import formula, shapes
+from waxeq.plan.plan import Plan, Step
+from waxeq.runtime.verify import Accuracy
+from waxeq.search.block import Optimized
+from waxeq.search.result import Result
+
+
+def report(result: Result, path: str) -> dict[str, Any]:
+    """Everything worth saying about an optimization whose plan lies at `path`. Times in seconds, memory in bytes."""
+    plan, r = result.plan, result.report
+    return {
+        "model": plan.name,
+        "nodes": len(plan.graph.nodes),
+        "blocks": {
+            "total": r.blocks,
+            "distinct": len(result.blocks),
+            "remembered": sum(b.remembered for b in result.blocks),
+        },
+        "e_graph": e_graph(result.blocks),
+        "kernels": [kernel(i, s) for i, s in enumerate(plan.steps)],
+        "folded": {"tensors": len(plan.folds), "bytes": plan.bytes_of("folded")},
+        "predicted": r.predicted,
+        "trial": None if r.trial is None else asdict(r.trial),
+        "as_written": plan.written,
+        "verdict": verdict(result),
+        "accuracy": [accuracy(a, plan.written) for a in r.accuracy],
+        "memory": memory(plan),
+        "seconds": {
+            "total": r.seconds,
+            "measuring": r.measuring_seconds,
+            "searching": max(0.0, r.seconds - r.measuring_seconds),
+        },
+        "notes": list(r.notes),
+        "interrupted": r.interrupted,
+        "plan": path,
+    }
+
+
+def e_graph(blocks: Sequence[Optimized]) -> dict[str, Any]:
+    """Sizes of the e-graphs of distinct blocks together, and why each saturation stopped. A remembered block counts
+    with what it had when it was searched."""
+    facts = [b.facts for b in blocks]
+    stops: dict[str, int] = {}
+    for f in facts:
+        stop = str(f.get("stop", "?"))
+        stops[stop] = stops.get(stop, 0) + 1
+    gaps = [g for f in facts if isinstance(g := f.get("gap"), float)]
+    return {
+        "nodes": sum(_count(f.get("e_nodes")) for f in facts),
+        "classes": sum(_count(f.get("e_classes")) for f in facts),
+        "candidates": sum(_count(f.get("candidates")) for f in facts),
+        "measured": sum(_count(b.facts.get("measured")) for b in blocks if not b.remembered),
+        "stops": stops,
+        "worst_gap": max(gaps) if gaps else None,
+    }
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def kernel(index: int, s: Step) -> dict[str, Any]:
+    """One step of a plan."""
+    return {
+        "step": index,
+        "kernel": s.call.kernel,
+        "what": formula(s.call, s.reads),
+        "shapes": shapes(s),
+        "writes": s.writes,
+        "sources": list(s.sources),
+        "seconds": s.predicted,
+        "low": s.low,
+        "high": s.high,
+        "basis": s.basis or "unpriced",
+        "runner_up": None if s.runner_up is None else {"kernel": s.runner_up[0], "seconds": s.runner_up[1]},
+    }
+
+
+def verdict(result: Result) -> str:
+    """The outcome in a few words."""
+    t = result.report.trial
+    if result.plan.written:
+        if t is None:
+            return "kept the model as written: the plan was not accurate enough"
+        return f"kept the model as written: the plan is {t.verdict}, {t.ratio:.2f}x [{t.low:.2f}, {t.high:.2f}]"
+    if t is None:
+        return "not timed against the model as written"
+    return f"{t.verdict} {t.ratio:.2f}x [{t.low:.2f}, {t.high:.2f}]"
+
+
+def accuracy(a: Accuracy, as_written: bool) -> dict[str, Any]:
+    """Errors of one output against float64, relative to its RMS."""
+    error = a.written if as_written else a.plan
+    return {
+        "output": a.output,
+        "rms": error[1],
+        "max": error[0],
+        "written_rms": a.written[1],
+        "exact_dtype": a.exact,
+    }
+
+
+def memory(plan: Plan) -> dict[str, Any]:
+    """Bytes by kind. `peak` is what the program itself holds; inputs and results belong to the caller."""
+    results = sum(o.type.bytes for o in plan.outputs)
+    return {
+        "peak": plan.peak_bytes,
+        "arena": plan.arena_bytes,
+        "weights": plan.bytes_of("weight", "constant"),
+        "folded": plan.bytes_of("folded"),
+        "states": plan.bytes_of("state"),
+        "inputs": plan.bytes_of("input"),
+        "results": results,
+    }

@@ -1,0 +1,185 @@
+"""How plain data looks on a screen: each function turns the data of one command into something rich can print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from waxeq.memory.estimate import amount
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Data = Mapping[str, Any]
+
+
+def time_(seconds: float) -> str:
+    """Seconds for people: 12.3 us."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> RenderableType:
+    """A plain table; columns in `right` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    t = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for c in columns:
+        t.add_column(c, justify="right" if c in right else "left", overflow="fold")
+    for r in rows:
+        t.add_row(*(Text(str(x)) for x in r))
+    return t
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
+    """Labels and values, one a line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    t = Table.grid(padding=(0, 2))
+    t.add_column(style="bold", no_wrap=True)
+    t.add_column(overflow="fold")
+    for label, value in rows:
+        t.add_row(label, Text(value))
+    return t
+
+
+def group(*parts: RenderableType) -> RenderableType:
+    """Parts below each other."""
+    from rich.console import Group
+
+    return Group(*parts)
+
+
+def kernels_view(rows: Sequence[Data]) -> RenderableType:
+    """The kernels of a plan."""
+    return table(
+        ("#", "kernel", "what", "from", "predicted", "basis"),
+        ((k["step"], k["kernel"], f"{k['what']}   {k['shapes']}", places(k["sources"]), time_(k["seconds"]), k["basis"])
+         for k in rows),
+        right=("#", "predicted"),
+    )  # fmt: skip
+
+
+def places(sources: Sequence[str]) -> str:
+    """Source places, lines of one file together: mlp.py:12,14."""
+    lines: dict[str, list[str]] = {}
+    for s in sources:
+        file, _, line = s.rpartition(":")
+        lines.setdefault(file.rpartition("/")[2], []).append(line)
+    return " ".join(f"{f}:{','.join(sorted(set(ls), key=_number))}" for f, ls in lines.items()) or "-"
+
+
+def _number(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdigit() else (0, text)
+
+
+def report_view(d: Data) -> RenderableType:
+    """The report of an optimization."""
+    blocks, e, t = d["blocks"], d["e_graph"], d["trial"]
+    stops = ", ".join(s if n == 1 else f"{s} x{n}" for s, n in e["stops"].items()) or "nothing to search"
+    gap = "" if e["worst_gap"] is None else f", proved within {e['worst_gap']:.1%} of the best"
+    rows: list[tuple[str, str]] = [
+        ("model", f"{d['model']}: {d['nodes']} nodes, {blocks['total']} blocks of which {blocks['distinct']} distinct"
+                  + (f" ({blocks['remembered']} remembered)" if blocks["remembered"] else "")),
+        ("e-graph", f"{e['nodes']:,} e-nodes in {e['classes']:,} e-classes, {stops}"),
+        ("choice", f"of {e['candidates']:,} candidate calls, {e['measured']} newly measured{gap}"),
+    ]  # fmt: skip
+    below: list[tuple[str, str]] = []
+    if t is not None:
+        off = f" ({abs(d['predicted'] / t['plan'] - 1):.0%} {'over' if d['predicted'] > t['plan'] else 'under'})"
+        below.append(
+            ("plan", f"{time_(t['plan'])} measured, {time_(d['predicted'])} predicted{off if t['plan'] else ''}")
+        )
+        known = "; remembered" if t["remembered"] else ""
+        below.append(("as written", f"{time_(t['written'])} (median, interleaved, in a fresh process{known})"))
+    else:
+        below.append(("plan", f"{time_(d['predicted'])} predicted"))
+    below.append(("verdict", d["verdict"]))
+    below += [("accuracy", _accuracy(a)) for a in d["accuracy"]]
+    below += [("memory", memory_line(d["memory"])), ("took", _took(d["seconds"]))]
+    below += [("note", n) for n in d["notes"]]
+    below.append(("written to", d["plan"]))
+    kernels = [kernels_view(d["kernels"])] if d["kernels"] else []
+    return group(facts(rows), *kernels, facts(below))
+
+
+def _accuracy(a: Data) -> str:
+    if a["exact_dtype"]:
+        return f"{a['output']}: exact" if a["rms"] == 0 else f"{a['output']}: differs"
+    return f"{a['output']}: relative RMS error {a['rms']:.1e} against float64 (as written {a['written_rms']:.1e})"
+
+
+def memory_line(m: Data) -> str:
+    """Peak bytes in one line."""
+    parts = [(m["arena"], "arena"), (m["weights"], "weights"), (m["folded"], "folded weights"), (m["states"], "state")]
+    inside = ", ".join(f"{amount(n)} {what}" for n, what in parts if n) or "nothing"
+    return f"{amount(m['peak'])} ({inside}); beside it {amount(m['inputs'])} inputs, {amount(m['results'])} results"
+
+
+def _took(s: Data) -> str:
+    return f"{time_(s['total'])}: {time_(s['measuring'])} measuring kernels, {time_(s['searching'])} everything else"
+
+
+def run_view(d: Data) -> RenderableType:
+    """The results of a plan."""
+    rows = ((o["name"], f"{o['dtype']}{o['shape']}", *(_numbers(o))) for o in d["outputs"])
+    what = "the model as written" if d["as_written"] else f"{time_(d['predicted_seconds'])} predicted"
+    below: list[tuple[str, str]] = [("time", f"{time_(d['seconds'])} (median of {d['calls_timed']}; {what})")]
+    if d["saved"]:
+        below.append(("saved", d["saved"]))
+    return group(table(("output", "type", "min", "mean", "max", "NaN", "inf"), rows), facts(below))
+
+
+def _numbers(o: Data) -> tuple[str, ...]:
+    values = (f"{o[k]:.6g}" if k in o else "-" for k in ("min", "mean", "max"))
+    return (*values, str(o.get("nan", "-")), str(o.get("infinite", "-")))
+
+
+def bench_view(d: Data) -> RenderableType:
+    """Times side by side."""
+    rows = ((r["name"], time_(r["seconds"]), _ratio(r), r["samples"]) for r in d["rivals"])
+    return group(
+        table(("what", "time", "plan is faster by", "samples"), rows, right=("time", "samples")),
+        facts([("threads", str(d["threads"]))]),
+    )
+
+
+def _ratio(r: Data) -> str:
+    return "-" if r["ratio"] is None else f"{r['ratio']:.2f}x [{r['low']:.2f}, {r['high']:.2f}]"
+
+
+def rules_view(rows: Sequence[Data]) -> RenderableType:
+    """Rules."""
+    return group(
+        table(("rule", "class", "law"), ((r["name"], r["class"], r["law"]) for r in rows)),
+        facts([("rules", str(len(rows)))]),
+    )
+
+
+def backends_view(rows: Sequence[Data]) -> RenderableType:
+    """Backends and their kernels."""
+    parts: list[RenderableType] = []
+    for b in rows:
+        state = f"on {b['device']}" if b["usable"] else f"cannot be used: {b['why']}"
+        parts.append(facts([(b["name"], f"{b['distribution']}, {state}")]))
+        if b["kernels"]:
+            kernels = ((k["name"], k["form"], k["meaning"] or "-") for k in b["kernels"])
+            parts.append(table(("kernel", "form", "meaning"), kernels))
+    return group(*parts) if parts else "no backend is installed"
+
+
+def db_view(d: Data) -> RenderableType:
+    """The state of the timing table."""
+    top = facts([
+        ("table", f"{d['path']} ({amount(d['bytes'])})"),
+        ("timings", f"{sum(r['rows'] for r in d['timings']):,}"),
+        ("memos", ", ".join(f"{n} {k}" for k, n in d["memos"].items()) or "none"),
+        ("shipped", ", ".join(d["shipped"]) or "none"),
+    ])  # fmt: skip
+    rows = ((r["device"], r["kernel"], r["rows"]) for r in d["timings"])
+    return group(top, table(("device", "kernel", "timings"), rows, right=("timings",))) if d["timings"] else top
