@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from waxeq.backend.call import Call
+from waxeq.backend.code import code_hash
 from waxeq.ir.term import Term
 
 Instruction = Callable[[], object]
@@ -24,12 +25,21 @@ class Kernel(ABC):
 
     pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one
     or more) of sums. From it come the e-graph rule, the conformance test and the cost key.
+    error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
+    under a tolerance of at least that.
     """
 
     name: ClassVar[str]
     form: ClassVar[Form] = "pattern"
     pattern: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...] | None] = None
+    error: ClassVar[float] = 0.0
+
+    @property
+    def code(self) -> str:
+        """What names the kernel's own text: timings taken with another text are not used. A kernel whose text is not
+        (only) its class overrides this."""
+        return code_hash(type(self))
 
     def matches(self, meaning: Term) -> bool:
         """For form "loops": whether the kernel computes such a meaning. Patterns are matched by the e-graph."""

@@ -10,6 +10,7 @@ The vocabulary, all of them non-negative numbers:
 | panel | bytes | of matrix operands, mostly read again from cache |
 | strided_bytes | bytes | moved once, out of order |
 | slow_bytes | bytes | moved by code that makes temporaries |
+| spilled | bytes | of intermediates that leave the cache between stages |
 | map:FUNCTION:DTYPE | elements | through one scalar function in cache |
 | launches, calls, batches | calls | started one by one |
 | tiles | tiles | of a tiled loop |
@@ -38,6 +39,7 @@ _PARTS: Mapping[str, tuple[Part, float]] = {
     "panel": ("traffic", 0.25),
     "strided_bytes": ("traffic", 4.0),
     "slow_bytes": ("traffic", 10.0),
+    "spilled": ("traffic", 1.0),
     "launches": ("launches", 1.0),
     "calls": ("launches", 1.0),
     "batches": ("launches", 1.0),

@@ -20,6 +20,7 @@ class Family(NamedTuple):
 
     backend: str
     kernel: str
+    code: str
     dtype: str
     device: str
 
@@ -28,12 +29,14 @@ class Family(NamedTuple):
 class TimingKey:
     """One kernel on one call on one device.
 
-    text: the lowered text of the call (its meaning with canonical axes); dims: "i0=128,i1=384"; layout: strides of
-    result and operands; device: fingerprint id; threads used; method: version of the way of timing.
+    code: hash of the kernel's own text, so that a kernel that is changed is timed anew; text: the lowered text of the
+    call (its meaning with canonical axes); dims: "i0=128,i1=384"; layout: strides of result and operands; device:
+    fingerprint id; threads used; method: version of the way of timing.
     """
 
     backend: str
     kernel: str
+    code: str
     text: str
     dims: str
     layout: str
@@ -45,7 +48,7 @@ class TimingKey:
     @cached_property
     def digest(self) -> str:
         """A name for the key that is the same in every process: 64 hexadecimal digits."""
-        parts = (self.backend, self.kernel, self.text, self.dims, self.layout, self.dtype, self.device)
+        parts = (self.backend, self.kernel, self.code, self.text, self.dims, self.layout, self.dtype, self.device)
         return hashlib.sha256(json.dumps([*parts, self.threads, self.method]).encode()).hexdigest()
 
     @cached_property
@@ -56,7 +59,7 @@ class TimingKey:
     @cached_property
     def family(self) -> Family:
         """The regression this call belongs to."""
-        return Family(self.backend, self.kernel, self.dtype, self.device)
+        return Family(self.backend, self.kernel, self.code, self.dtype, self.device)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The timing table: a DuckDB archive that many processes write to.
 
-Writers append JSON-lines shards, each written whole and renamed into place; a merge under a lock brings shards in.
+Writers append shards (`cost.shards`), each written whole and renamed into place; a merge under a lock brings shards in.
 What is committed is a shard or a row, so a process killed at any point loses nothing that it was told is stored. The
 database is open only while it is read or merged, always under the lock: DuckDB's writer would otherwise lock readers
 out.
@@ -8,10 +8,7 @@ out.
 
 from __future__ import annotations
 
-import json
-import os
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,16 +17,20 @@ from typing import Any
 
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
+from waxeq.cost.rows import COLUMNS, TIMINGS, newest, written
+from waxeq.cost.shards import Shards, timing_rows
 from waxeq.errors import TableError, TableLockedError
 
-SCHEMA = 1
-_WAIT = 20.0
-_COLUMNS = (
-    "digest VARCHAR PRIMARY KEY, backend VARCHAR, kernel VARCHAR, text VARCHAR, dims VARCHAR, layout VARCHAR, "
-    "dtype VARCHAR, device VARCHAR, threads INTEGER, method INTEGER, samples DOUBLE[], max_relative_error DOUBLE, "
-    "rms_relative_error DOUBLE, features VARCHAR, written DOUBLE"
+SCHEMA = 2
+_SOON = 1.0
+"""Seconds that a writer waits for the lock before it leaves its shard to the next merge."""
+_TABLES = (
+    "CREATE TABLE about (schema INTEGER)",
+    f"CREATE TABLE timings ({', '.join(f'{n} {t}' for n, t in TIMINGS.items())}, PRIMARY KEY (id))",
+    "CREATE TABLE memos (kind VARCHAR, key VARCHAR, payload VARCHAR, written DOUBLE, PRIMARY KEY (kind, key))",
+    "CREATE TABLE devices (id VARCHAR PRIMARY KEY, description VARCHAR)",
+    f"INSERT INTO about VALUES ({SCHEMA})",
 )
-_NAMES = tuple(c.split()[0] for c in _COLUMNS.split(", "))
 
 
 def default_path() -> Path:
@@ -41,224 +42,229 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class TimingTable:
-    """Timings and memos at `path`; `extra` are Parquet tables that are read but never written."""
+    """Timings and memos at `path`; `extra` are Parquet tables (made by `export_parquet`) that are read but never
+    written. `wait`: seconds to wait for another process that holds the table.
+
+    Every method raises TableError when the table cannot be read or written, and TableLockedError when another process
+    holds it for longer than `wait`.
+    """
 
     path: Path
     extra: tuple[str, ...] = ()
+    wait: float = 20.0
 
     @staticmethod
-    def open(path: str | Path | None = None, extra: Iterable[str] = ()) -> TimingTable:
-        """The table at `path`, made if it is not there. Raises TableError, TableLockedError."""
-        table = TimingTable(Path(path) if path else default_path(), tuple(extra))
+    def open(path: str | Path | None = None, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
+        """The table at `path`, made if it is not there."""
+        table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
         try:
-            table.shards.mkdir(parents=True, exist_ok=True)
+            table.shards.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise TableError(f"{table.shards} cannot be made: {e.strerror}; name another table with --table") from e
+            raise TableError(
+                f"{table.shards.folder} cannot be made: {e.strerror or e}; name another table with --table"
+            ) from e
         with table._database():
             pass
         return table
 
     @property
-    def shards(self) -> Path:
-        return self.path.with_name(self.path.name + ".shards")
+    def shards(self) -> Shards:
+        """Where writers leave what is not in the database yet: a folder beside it."""
+        return Shards(self.path.with_name(self.path.name + ".shards"))
 
     # -- the database
 
     @contextmanager
-    def _database(self, wait: float = _WAIT) -> Iterator[Any]:
+    def _database(self, wait: float | None = None) -> Iterator[Any]:
+        """The database with every shard brought in, under the lock."""
+        import duckdb
         from filelock import FileLock, Timeout
 
-        lock = FileLock(str(self.path) + ".lock", timeout=wait)
+        wait = self.wait if wait is None else wait
         try:
-            with lock:
-                db = self._connect()
-                try:
-                    yield db
-                finally:
-                    db.close()
+            with FileLock(str(self.path) + ".lock", timeout=wait), duckdb.connect() as db:
+                self._attach(db)
+                self._merge(db)
+                yield db
         except Timeout as e:
             raise TableLockedError(f"{self.path} has been locked by another process for {wait:.0f} s; try again") from e
         except OSError as e:
             raise TableError(f"{self.path} cannot be used: {e.strerror or e}; name another table with --table") from e
-
-    def _connect(self) -> Any:
-        import duckdb
-
-        try:
-            db = duckdb.connect()
-            db.execute("SET threads=1")
-            if not self.path.exists():
-                db.execute(f"ATTACH '{_quoted(self.path)}' AS t (STORAGE_VERSION 'v1.5.0')")
-            else:
-                db.execute(f"ATTACH '{_quoted(self.path)}' AS t")
-            db.execute("USE t")
-            db.execute("CREATE TABLE IF NOT EXISTS about (schema INTEGER)")
-            db.execute(f"CREATE TABLE IF NOT EXISTS timings ({_COLUMNS})")
-            db.execute("CREATE TABLE IF NOT EXISTS memos (kind VARCHAR, key VARCHAR, payload VARCHAR, written DOUBLE)")
-            row = db.execute("SELECT schema FROM about").fetchone()
-            if row is None:
-                db.execute("INSERT INTO about VALUES (?)", [SCHEMA])
-            elif row[0] != SCHEMA:
-                raise TableError(
-                    f"{self.path} is a table of version {row[0]}, this waxeq reads version {SCHEMA}; move it aside"
-                )
-            return db
         except duckdb.Error as e:
             raise TableError(
-                f"{self.path} cannot be read ({str(e).splitlines()[0]}); move it aside, a new one is made"
+                f"{self.path} cannot be used ({_first_line(e)}); move it aside and a new one is made, or name "
+                "another with --table"
             ) from e
+
+    def _attach(self, db: Any) -> None:
+        new = "" if self.path.exists() else " (STORAGE_VERSION 'v1.5.0')"
+        db.execute("SET threads=1")
+        db.execute(f"ATTACH '{_quoted(self.path)}' AS t{new}")
+        db.execute("USE t")
+        known = db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]
+        if not known:
+            for sql in ("BEGIN", *_TABLES, "COMMIT"):
+                db.execute(sql)
+        version = db.execute("SELECT schema FROM about").fetchone()
+        if version is None or version[0] != SCHEMA:
+            raise TableError(
+                f"{self.path} is a table of version {version and version[0]}, this waxeq reads version {SCHEMA}; "
+                "move it aside and a new one is made"
+            )
+
+    def _merge(self, db: Any) -> None:
+        found = self.shards.read()
+        if not found.read:
+            return
+        db.execute("BEGIN")
+        _insert(db, "timings", [tuple(written(t).values()) for t in found.timings], "IGNORE")
+        _insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], "REPLACE")
+        _insert(db, "devices", list(found.devices.items()), "REPLACE")
+        db.execute("COMMIT")
+        self.shards.done(found)
 
     # -- writing
 
     def record(self, timings: Sequence[Timing]) -> None:
         """Store timings: committed when this returns, merged now or by whoever comes next."""
-        rows = []
-        for t in timings:
-            k = t.key
-            rows.append({
-                "kind": "timing", "digest": k.digest, "backend": k.backend, "kernel": k.kernel, "text": k.text,
-                "dims": k.dims, "layout": k.layout, "dtype": k.dtype, "device": k.device, "threads": k.threads,
-                "method": k.method, "samples": list(t.samples), "max_relative_error": t.max_relative_error,
-                "rms_relative_error": t.rms_relative_error, "features": json.dumps(dict(t.features), sort_keys=True),
-                "written": t.when,
-            })  # fmt: skip
-        self._append(rows)
+        self._append(timing_rows(timings))
 
     def memo_put(self, kind: str, key: str, payload: str) -> None:
         """Remember a text under (kind, key)."""
         self._append([{"kind": "memo", "memo": kind, "key": key, "payload": payload, "written": time.time()}])
 
-    def _append(self, rows: list[dict[str, Any]]) -> None:
-        if not rows:
+    def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        if not lines:
             return
-        name = f"{time.time_ns()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        temporary = self.shards / f".{name}"
         try:
-            with open(temporary, "w") as f:
-                f.write("".join(json.dumps(r) + "\n" for r in rows))
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(temporary, self.shards / f"{name}.jsonl")
+            self.shards.write(lines)
         except OSError as e:
-            raise TableError(f"{self.shards} cannot be written: {e.strerror}; name another table with --table") from e
+            raise TableError(
+                f"{self.shards.folder} cannot be written: {e.strerror or e}; name another table with --table"
+            ) from e
         try:
-            self.merge(wait=1.0)
+            self.merge(_SOON)
         except TableLockedError:
-            return  # another process holds the table: the shard is safe where it is
+            return  # the shard is safe where it is, and whoever holds the table or comes next brings it in
 
-    def merge(self, wait: float = _WAIT) -> int:
-        """Bring shards into the database; how many."""
-        with self._database(wait) as db:
-            return self._merge(db)
-
-    def _merge(self, db: Any) -> int:
-        shards = sorted(self.shards.glob("*.jsonl"))
-        if not shards:
-            return 0
-        timings, memos = [], []
-        for s in shards:
-            for line in s.read_text().splitlines():
-                r = json.loads(line)
-                if r["kind"] == "timing":
-                    timings.append([r[n] for n in _NAMES])
-                else:
-                    memos.append([r["memo"], r["key"], r["payload"], r["written"]])
-        db.execute("BEGIN")
-        if timings:
-            marks = ", ".join("?" for _ in _NAMES)
-            db.executemany(f"INSERT OR REPLACE INTO timings VALUES ({marks})", timings)
-        if memos:
-            db.executemany("DELETE FROM memos WHERE kind = ? AND key = ?", [m[:2] for m in memos])
-            db.executemany("INSERT INTO memos VALUES (?, ?, ?, ?)", memos)
-        db.execute("COMMIT")
-        for s in shards:
-            s.unlink(missing_ok=True)
-        return len(shards)
+    def merge(self, wait: float | None = None) -> tuple[str, ...]:
+        """Bring shards into the database; names of damaged ones, which lie aside (`NAME.damaged`) from now on."""
+        with self._database(wait):
+            return self.shards.set_aside()
 
     # -- reading
 
     def lookup(self, keys: Iterable[TimingKey]) -> dict[TimingKey, Timing]:
-        """Timings of those keys that are known, in one join."""
-        import duckdb
-
+        """The newest timing of each of those keys that is known, in one join."""
         by_digest = {k.digest: k for k in keys}
         if not by_digest:
             return {}
-        with self._database() as db:
-            self._merge(db)
-            sql = f"SELECT {', '.join(_NAMES)} FROM timings WHERE digest IN (SELECT unnest(?))"
-            rows = db.execute(sql, [list(by_digest)]).fetchall()
-            for p in self.extra:
-                try:
-                    rows = (
-                        db.execute(
-                            sql.replace("FROM timings", f"FROM read_parquet('{_quoted(p)}')"),
-                            [list(by_digest)],
-                        ).fetchall()
-                        + rows
-                    )
-                except duckdb.Error as e:
-                    raise TableError(f"{p} cannot be read: {str(e).splitlines()[0]}") from e
-        return {by_digest[r[0]]: _timing(r, by_digest[r[0]]) for r in rows}
+        found = newest(self._rows("digest IN (SELECT unnest(?::VARCHAR[]))", [list(by_digest)]))
+        return {by_digest[d]: t for d, t in found.items()}
 
     def families(self, device: str) -> list[Timing]:
-        """Every timing of a device, for fitting."""
+        """The newest timing of every call that was timed on a device, for fitting."""
+        return list(newest(self._rows("device = ? AND method = ?", [device, METHOD])).values())
+
+    def _rows(self, where: str, given: list[Any]) -> list[tuple]:
+        import duckdb
+
+        found: list[tuple] = []
         with self._database() as db:
-            self._merge(db)
-            where = "WHERE device = ? AND method = ?"
-            rows = []
-            for source in (*(f"read_parquet('{_quoted(p)}')" for p in self.extra), "timings"):
-                rows += db.execute(f"SELECT {', '.join(_NAMES)} FROM {source} {where}", [device, METHOD]).fetchall()
-        latest = {r[0]: r for r in rows}
-        return [_timing(r) for r in latest.values()]
+            for p in self.extra:
+                try:
+                    sql = f"SELECT {COLUMNS} FROM read_parquet('{_quoted(p)}') WHERE {where}"
+                    found += db.execute(sql, given).fetchall()
+                except duckdb.Error as e:
+                    raise TableError(f"the table {p} cannot be read ({_first_line(e)}); remove it") from e
+            found += db.execute(f"SELECT {COLUMNS} FROM timings WHERE {where}", given).fetchall()
+        return found
 
     def memo_get(self, kind: str, key: str) -> str | None:
         """What was remembered under (kind, key)."""
         with self._database() as db:
-            self._merge(db)
             row = db.execute("SELECT payload FROM memos WHERE kind = ? AND key = ?", [kind, key]).fetchone()
         return row[0] if row else None
 
     def peaks(self, device: Device) -> Peaks:
-        """The device's ceilings: measured once, then remembered."""
+        """The device's ceilings: measured once, then remembered, together with what the device is."""
         known = self.memo_get("peaks", f"{device.id}:{METHOD}")
         if known is not None:
             return Peaks.from_json(known)
         found = measure_peaks(device.threads)
-        self.memo_put("peaks", f"{device.id}:{METHOD}", found.json())
+        self._append([
+            {"kind": "device", "id": device.id, "description": device.json()},
+            {"kind": "memo", "memo": "peaks", "key": f"{device.id}:{METHOD}", "payload": found.json(),
+             "written": time.time()},
+        ])  # fmt: skip
         return found
+
+    def devices(self) -> dict[str, Device]:
+        """The devices this table knows, by id."""
+        with self._database() as db:
+            rows = db.execute("SELECT id, description FROM devices ORDER BY id").fetchall()
+        return {i: Device.from_json(d) for i, d in rows}
 
     def status(self) -> Mapping[str, Any]:
         """Counts for `waxeq db status`."""
         with self._database() as db:
-            merged = self._merge(db)
-            rows = db.execute("SELECT device, kernel, count(*) FROM timings GROUP BY ALL ORDER BY ALL").fetchall()
+            sql = "SELECT device, kernel, count(*), max(written) FROM timings GROUP BY ALL ORDER BY ALL"
+            rows = db.execute(sql).fetchall()
             memos = db.execute("SELECT kind, count(*) FROM memos GROUP BY ALL ORDER BY ALL").fetchall()
+            devices = db.execute("SELECT id, description FROM devices ORDER BY id").fetchall()
         return {
             "path": str(self.path),
             "bytes": self.path.stat().st_size,
-            "shards_merged": merged,
-            "timings": [{"device": d, "kernel": k, "rows": n} for d, k, n in rows],
+            "devices": {i: Device.from_json(d).describe() for i, d in devices},
+            "timings": [{"device": d, "kernel": k, "rows": n, "newest": w} for d, k, n, w in rows],
             "memos": dict(memos),
+            "damaged": list(self.shards.set_aside()),
             "shipped": [Path(p).name for p in self.extra],
         }
 
+    # -- Parquet
+
     def export_parquet(self, path: str | Path, device: str) -> int:
-        """Write one device's timings as Parquet; how many rows."""
+        """Write the newest timing of every call timed on a device as Parquet, each with the device's description; how
+        many. The file appears whole or not at all.
+        """
+        path = Path(path)
+        whole = path.with_name(f".{path.name}.part")
+        newest_only = "QUALIFY row_number() OVER (PARTITION BY digest ORDER BY written DESC) = 1"
         with self._database() as db:
-            self._merge(db)
-            db.execute(
-                f"COPY (SELECT {', '.join(_NAMES)} FROM timings WHERE device = '{device}' ORDER BY digest) "
-                f"TO '{_quoted(path)}' (FORMAT parquet, COMPRESSION zstd)"
-            )
-            row = db.execute("SELECT count(*) FROM timings WHERE device = ?", [device]).fetchone()
+            try:
+                row = db.execute(
+                    f"COPY (SELECT t.*, d.description FROM timings t LEFT JOIN devices d ON t.device = d.id "
+                    f"WHERE t.device = '{_quoted(device)}' {newest_only} ORDER BY kernel, text, digest) "
+                    f"TO '{_quoted(whole)}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19)"
+                ).fetchone()
+                whole.replace(path)
+            finally:
+                whole.unlink(missing_ok=True)
         return row[0] if row else 0
+
+    def import_parquet(self, path: str | Path) -> int:
+        """Take in what `export_parquet` wrote, devices included; how many timings are new."""
+        source = f"FROM read_parquet('{_quoted(path)}')"
+        with self._database() as db:
+            row = db.execute(f"INSERT OR IGNORE INTO timings BY NAME SELECT {COLUMNS} {source}").fetchone()
+            db.execute(
+                "INSERT OR IGNORE INTO devices SELECT DISTINCT device, description "
+                f"{source} WHERE description IS NOT NULL"
+            )
+        return row[0] if row else 0
+
+
+def _insert(db: Any, table: str, rows: Sequence[tuple], conflict: str) -> None:
+    """All rows in one statement, column by column: row by row is a hundred times slower."""
+    if rows:
+        marks = ", ".join(f"unnest(?::{c[1]}[])" for c in db.execute(f"DESCRIBE {table}").fetchall())
+        db.execute(f"INSERT OR {conflict} INTO {table} SELECT {marks}", list(map(list, zip(*rows, strict=True))))
+
+
+def _first_line(e: Exception) -> str:
+    return str(e).strip().splitlines()[0]
 
 
 def _quoted(path: str | Path) -> str:
     return str(path).replace("'", "''")
-
-
-def _timing(r: Sequence[Any], key: TimingKey | None = None) -> Timing:
-    made = key or TimingKey(*r[1:10])
-    return Timing(made, tuple(r[10]), r[11], r[12], json.loads(r[13]), r[14])

@@ -1,0 +1,109 @@
+"""Shards: what one process has to say to the timing table, each in a file of its own, whole or absent.
+
+A shard is committed when it has its name. It is brought into the database later, by whoever holds the lock; a process
+that is killed at any moment leaves shards, or temporary files that nobody reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from waxeq.cost import rows
+from waxeq.cost.key import Timing
+
+_STALE = 3600.0
+"""Seconds after which a temporary file belongs to nobody: writing one takes milliseconds."""
+
+
+@dataclass
+class Content:
+    """What shards hold: timings, memos by (kind, key) and descriptions of devices by id. `read` are the files,
+    `damaged` those of them with a line that is none of these, and why."""
+
+    timings: list[Timing] = field(default_factory=list)
+    memos: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
+    read: list[Path] = field(default_factory=list)
+    damaged: dict[Path, str] = field(default_factory=dict)
+
+    def add(self, line: str) -> None:
+        """Take in one line. Raises ValueError, KeyError or TypeError for a damaged one."""
+        row = json.loads(line)
+        kind = row["kind"]
+        if kind == "timing":
+            self.timings.append(rows.read(row))
+        elif kind == "memo":
+            self.memos[str(row["memo"]), str(row["key"])] = str(row["payload"]), float(row["written"])
+        elif kind == "device":
+            self.devices[str(row["id"])] = str(row["description"])
+        else:
+            raise ValueError(f"a row of kind {kind!r}")
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards in a folder."""
+
+    folder: Path
+
+    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Commit rows: when this returns they are on disk. Raises OSError, and then none of them is."""
+        name = f"{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        temporary = self.folder / f".{name}"
+        try:
+            with open(temporary, "w", encoding="utf-8") as f:
+                f.write("".join(json.dumps(row) + "\n" for row in lines))
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(temporary, self.folder / f"{name}.jsonl")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def read(self) -> Content:
+        """The content of every shard, oldest first. A damaged line is passed over, its shard noted."""
+        found = Content()
+        for path in sorted(self.folder.glob("*.jsonl")):
+            found.read.append(path)
+            try:
+                lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
+            except OSError as e:
+                found.damaged[path] = str(e)
+                continue
+            for number, line in enumerate(lines, 1):
+                try:
+                    found.add(line)
+                except (ValueError, KeyError, TypeError, AttributeError) as e:
+                    found.damaged.setdefault(path, f"line {number}: {type(e).__name__}: {e}")
+        return found
+
+    def done(self, found: Content) -> None:
+        """Remove what was brought in; a damaged shard stays beside it under another name, for people to look at."""
+        for path in found.read:
+            with contextlib.suppress(OSError):
+                if path in found.damaged:
+                    path.rename(path.with_suffix(".damaged"))
+                else:
+                    path.unlink(missing_ok=True)
+        for path in self.folder.glob(".*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _STALE:
+                    path.unlink()
+
+    def set_aside(self) -> tuple[str, ...]:
+        """Names of damaged shards."""
+        return tuple(sorted(p.name for p in self.folder.glob("*.damaged")))
+
+
+def timing_rows(timings: Iterable[Timing]) -> list[dict[str, Any]]:
+    """Lines of a shard for timings."""
+    return [{"kind": "timing", **rows.written(t)} for t in timings]

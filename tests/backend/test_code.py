@@ -1,0 +1,180 @@
+"""The text of a kernel: what changes its hash, and what does not."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.backend.kernel import Kernel
+
+pytestmark = pytest.mark.quick
+
+KERNEL = '''
+"""A module."""
+from waxeq.backend.kernel import Kernel
+from madeup.helpers import SIZE, scale, unused
+
+
+class Base(Kernel):
+    """A base."""
+
+    def accepts(self, call):
+        return True
+
+    def features(self, call):
+        return {"launches": 1.0}
+
+
+class Doubles(Base):
+    """Doubles."""
+
+    name = "doubles"
+    pattern = "(Map f x)"
+
+    def bind(self, call, operands, out, workspace):
+        """Bind."""
+        return (lambda: scale(operands[0], out),)
+
+
+def stranger():
+    return 1
+
+
+def make(name):
+    return type(name, (Doubles,), {"name": name, "tile": 4})
+
+
+Made = make("Other")
+'''
+
+HELPERS = '''
+import numpy as np
+
+SIZE = 4
+"""How large."""
+FACTOR = 2.0
+
+
+def scale(x, out):
+    """Scale."""
+    np.multiply(x, FACTOR, out=out)
+
+
+def unused():
+    return 0
+'''
+
+Load = Callable[..., Kernel]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """`load(kernel text, helpers text, class name)`: a kernel of a package that is written and imported afresh."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "madeup").mkdir()
+    (tmp_path / "madeup" / "__init__.py").touch()
+
+    def forget() -> None:
+        for name in [m for m in sys.modules if m.partition(".")[0] == "madeup"]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+
+    def load(kernel: str = KERNEL, helpers: str = HELPERS, name: str = "Doubles") -> Kernel:
+        forget()
+        (tmp_path / "madeup" / "kernels.py").write_text(kernel)
+        (tmp_path / "madeup" / "helpers.py").write_text(helpers)
+        for cached in tmp_path.rglob("*.pyc"):  # two edits in one second have one time stamp
+            cached.unlink()
+        return getattr(importlib.import_module("madeup.kernels"), name)()
+
+    yield load
+    forget()
+
+
+def edited(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""Doubles."""', '"""Computes twice its operand."""'),
+        ('        """Bind."""\n', ""),
+        ("        return (lambda", "        # fast\n        return (lambda"),
+        (
+            "return (lambda: scale(operands[0], out),)",
+            "return (\n            lambda: scale(operands[0], out),\n        )",
+        ),
+        ("def stranger():\n    return 1", "def stranger():\n    return 2"),
+        ("\n\nclass Base", "\n\n\n\n\nclass Base"),
+    ],
+)
+def test_comments_docstrings_layout_and_strangers_do_not_count(load: Load, old: str, new: str) -> None:
+    assert load().code == load(edited(KERNEL, old, new)).code
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("scale(operands[0], out)", "scale(operands[1], out)"),
+        ('pattern = "(Map f x)"', 'pattern = "(Map f y)"'),
+        ('{"launches": 1.0}', '{"launches": 2.0}'),
+        ("class Doubles(Base):", "class Doubles(Base, object):"),
+    ],
+)
+def test_an_edit_of_the_class_or_its_base_counts(load: Load, old: str, new: str) -> None:
+    assert load().code != load(edited(KERNEL, old, new)).code
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("FACTOR = 2.0", "FACTOR = 3.0", False),
+        ("np.multiply(x, FACTOR, out=out)", "np.multiply(FACTOR, x, out=out)", False),
+        ('"""Scale."""', '"""Scale it."""', True),
+        ('"""How large."""', '"""The size."""', True),
+        ("def unused():\n    return 0", "def unused():\n    return 1", True),
+        ("SIZE = 4", "SIZE = 5", True),
+    ],
+)
+def test_what_the_class_uses_of_its_package_counts(load: Load, old: str, new: str, same: bool) -> None:
+    assert (load().code == load(helpers=edited(HELPERS, old, new)).code) is same
+
+
+def test_a_class_made_while_running(load: Load) -> None:
+    before = load(name="Made").code
+    assert before != load().code
+    assert before == load(edited(KERNEL, "def stranger", "# a comment\ndef stranger"), name="Made").code
+    assert before != load(edited(KERNEL, '"tile": 4', '"tile": 8'), name="Made").code
+    assert before != load(helpers=edited(HELPERS, "2.0", "4.0"), name="Made").code
+
+
+def test_without_source_the_bytecode_counts() -> None:
+    def make(body: str) -> type:
+        space: dict = {"__name__": "nowhere_to_be_found"}
+        exec(f'class Thing:\n    def run(self, x):\n        "{body}"\n        return {body}\n', space)
+        return space["Thing"]
+
+    from waxeq.backend.code import code_hash
+
+    assert code_hash(make("x + 1")) == code_hash(make("x + 1"))
+    assert code_hash(make("x + 1")) != code_hash(make("x + 2"))
+
+
+def test_every_kernel_has_a_hash_that_is_the_same_in_every_process() -> None:
+    here = {n: k.code for n, k in kernels(backends()).items()}
+    assert all(len(c) == 16 for c in here.values())
+    assert len(set(here.values())) == len(here)
+    script = (
+        "from waxeq.backend.discover import backends, kernels\n"
+        "print({n: k.code for n, k in kernels(backends()).items()} == eval(input()))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=repr(here), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True", done.stderr

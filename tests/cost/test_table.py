@@ -1,0 +1,154 @@
+"""The timing table: what goes in comes out, and what comes out is for whom it was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from waxeq.cost.device import Device, Peaks
+from waxeq.cost.key import Timing
+from waxeq.cost.table import TimingTable
+from waxeq.errors import TableError
+
+Make = Callable[..., Timing]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TimingTable:
+    return TimingTable.open(tmp_path / "t.duckdb")
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device("A CPU's name", 2, 1 << 15, 1 << 20, 1 << 25, 4 << 30, "Linux x86_64", "3.11", "2.5.0", "openblas", 1)
+
+
+def test_a_timing_comes_back_whole(table: TimingTable, timing: Make) -> None:
+    t = timing(1, samples=(1e-6, 3.5e-6, 2e-6), max_relative_error=math.nan, features={"flops": 2.0})
+    table.record([t])
+    (found,) = table.lookup([t.key]).values()
+    assert (found.key, found.samples, found.features, found.when) == (t.key, t.samples, t.features, t.when)
+    assert math.isnan(found.max_relative_error) and found.rms_relative_error == t.rms_relative_error
+    assert found.seconds == 2e-6
+
+
+def test_what_is_not_known_is_not_found(table: TimingTable, timing: Make) -> None:
+    table.record([timing(1)])
+    assert table.lookup([]) == {}
+    assert table.lookup([timing(2).key]) == {}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"device": "there"}, {"threads": 2}, {"code": "0ther"}, {"method": 2}, {"layout": "float32:i0*2"}],
+)
+def test_another_device_thread_count_code_or_method_is_another_call(
+    table: TimingTable, timing: Make, other: dict
+) -> None:
+    table.record([timing(1), timing(1, **other, samples=(9.0,))])
+    found = table.lookup([timing(1).key])
+    assert [t.samples for t in found.values()] == [timing(1).samples]
+
+
+def test_fitting_sees_one_device_and_one_method(table: TimingTable, timing: Make) -> None:
+    table.record([timing(1), timing(2), timing(3, device="there"), timing(4, method=99)])
+    assert {t.key for t in table.families("here")} == {timing(1).key, timing(2).key}
+
+
+def test_the_newest_timing_of_a_call_counts_and_older_ones_stay(table: TimingTable, timing: Make) -> None:
+    new, old = timing(1, when=2000.0, samples=(2.0,)), timing(1, when=1000.0, samples=(1.0,))
+    table.record([new])
+    table.record([old])
+    assert table.lookup([new.key])[new.key].samples == (2.0,)
+    assert [t.samples for t in table.families("here")] == [(2.0,)]
+    assert table.status()["timings"][0]["rows"] == 2
+
+
+def test_the_same_measurement_twice_is_one_row(table: TimingTable, timing: Make) -> None:
+    table.record([timing(1), timing(1)])
+    table.record([timing(1)])
+    assert table.status()["timings"] == [{"device": "here", "kernel": "numpy.gemm", "rows": 1, "newest": 1001.0}]
+
+
+def test_two_thousand_keys_at_once(table: TimingTable, timing: Make) -> None:
+    rows = [timing(n) for n in range(2000)]
+    table.record(rows[:1500])
+    found = table.lookup([t.key for t in rows])
+    assert {k: t.samples for k, t in found.items()} == {t.key: t.samples for t in rows[:1500]}
+
+
+def test_memos_the_last_one_counts(table: TimingTable) -> None:
+    assert table.memo_get("plan", "a") is None
+    for payload in ("one", "two", 'it\'s "quoted"\n; DROP TABLE memos'):
+        table.memo_put("plan", "a", payload)
+        assert table.memo_get("plan", "a") == payload
+    assert table.memo_get("plan", "b") is None and table.memo_get("trial", "a") is None
+
+
+def test_ceilings_are_measured_once(table: TimingTable, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6)
+    asked: list[int] = []
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: asked.append(threads) or peaks)
+    assert table.peaks(device) == table.peaks(device) == peaks
+    assert asked == [1]
+    assert table.devices() == {device.id: device}
+    assert table.peaks(replace(device, threads=2)) == peaks and asked == [1, 2]
+    assert device.describe() in table.status()["devices"].values()
+
+
+def test_a_row_says_what_it_is_of(table: TimingTable, timing: Make) -> None:
+    t = timing(1)
+    table.record([t])
+    with duckdb.connect() as db:
+        db.execute(f"ATTACH '{table.path}' AS t (READ_ONLY)")
+        row = db.execute("SELECT text, text_hash, dims, layout, dtype, samples FROM t.timings").fetchone()
+    assert row == (t.key.text, t.key.text_hash, t.key.dims, t.key.layout, t.key.dtype, list(t.samples))
+
+
+# -- Parquet
+
+
+def test_what_is_exported_can_be_read_by_others(
+    table: TimingTable, device: Device, timing: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+    table.peaks(device)
+    rows = [timing(n, device=device.id) for n in range(5)]
+    table.record([*rows, timing(1, device=device.id, when=1.0), timing(7, device="there")])
+    path = tmp_path / "it's.parquet"
+    assert table.export_parquet(path, device.id) == 5
+    assert sorted(p.name for p in tmp_path.iterdir() if "parquet" in p.name) == [path.name]
+
+    beside = TimingTable.open(tmp_path / "other.duckdb", extra=[str(path)])
+    assert beside.lookup([t.key for t in rows]) == {t.key: t for t in rows}
+    assert {t.key for t in beside.families(device.id)} == {t.key for t in rows}
+    assert beside.status()["timings"] == [] and beside.status()["shipped"] == [path.name]
+
+    own = TimingTable.open(tmp_path / "own.duckdb")
+    assert (own.import_parquet(path), own.import_parquet(path)) == (5, 0)
+    assert own.lookup([t.key for t in rows]) == {t.key: t for t in rows}
+    assert own.devices() == {device.id: device}
+
+
+def test_an_own_timing_that_is_newer_beats_a_shipped_one(table: TimingTable, timing: Make, tmp_path: Path) -> None:
+    shipped = timing(1, samples=(1.0,))
+    table.record([shipped])
+    table.export_parquet(tmp_path / "a.parquet", "here")
+    own = TimingTable.open(tmp_path / "own.duckdb", extra=[str(tmp_path / "a.parquet")])
+    own.record([timing(1, samples=(2.0,), when=9999.0)])
+    assert own.lookup([shipped.key])[shipped.key].samples == (2.0,)
+
+
+def test_a_damaged_parquet_table_is_named(tmp_path: Path, timing: Make) -> None:
+    bad = tmp_path / "bad.parquet"
+    bad.write_bytes(b"no parquet")
+    table = TimingTable.open(tmp_path / "t.duckdb", extra=[str(bad)])
+    with pytest.raises(TableError, match=r"bad\.parquet"):
+        table.lookup([timing(1).key])
+    with pytest.raises(TableError, match=r"bad\.parquet"):
+        table.import_parquet(bad)
