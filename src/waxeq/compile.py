@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from waxeq.events import Events
 from waxeq.frontend.trace import Traced, trace
-from waxeq.ir.blocks import cut
-from waxeq.ir.graph import expand
+from waxeq.ir.blocks import Block, cut
+from waxeq.ir.graph import Graph, expand
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
-from waxeq.search.block import optimize_block
+from waxeq.search.block import Optimized, optimize_block
 from waxeq.search.result import Report, Result
+from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
 from waxeq.search.trial import confirm
 
@@ -44,7 +45,15 @@ def optimize_traced(session: Session, traced: Traced) -> Result:
     graph = expand(traced.graph)
     blocks = cut(graph)
     plans = {key: optimize_block(session, block) for key, block in {b.key: b for b in blocks}.items()}
+    return confirm(
+        session, traced, [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)]
+    )
+
+
+def assemble(
+    session: Session, traced: Traced, graph: Graph, blocks: Sequence[Block], plans: Mapping[str, Optimized]
+) -> Result:
+    """Plans of blocks, by key, as one plan in one arena."""
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, session.about())
     plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
-    result = Result(plan, traced.tensors, session.kernels, tuple(plans.values()), Report(len(blocks), plan.predicted))
-    return confirm(session, traced, result)
+    return Result(plan, traced.tensors, session.kernels, tuple(plans.values()), Report(len(blocks), plan.predicted))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from waxeq.errors import AccuracyError
+from waxeq.ir.graph import Graph
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import is_float
 from waxeq.runtime.program import Program
@@ -25,26 +26,41 @@ class Accuracy:
     exact: bool
 
 
+@dataclass(frozen=True)
+class Truth:
+    """What a model should compute on given inputs and weights (the reference in float64), and what it computes as
+    written."""
+
+    graph: Graph
+    oracle: Mapping[str, np.ndarray]
+    written: Mapping[str, np.ndarray]
+
+    @staticmethod
+    def of(graph: Graph, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> Truth:
+        """Run the model as written and in float64. States are as `tensors` has them."""
+        given = {**graph.constants, **tensors, **inputs}
+        return Truth(graph, interpret(graph, given, oracle=True), interpret(graph, given))
+
+    def accuracy(self, got: Mapping[str, np.ndarray]) -> tuple[Accuracy, ...]:
+        """Errors of results, output by output."""
+        rows = []
+        for name, v in self.graph.outputs:
+            if not is_float(self.graph.type(v).dtype):
+                same = bool(np.array_equal(got[name], self.written[name]))
+                err = (0.0, 0.0) if same else (float("inf"), float("inf"))
+                rows.append(Accuracy(name, err, (0.0, 0.0), True))
+            else:
+                plan = relative_error(got[name], self.oracle[name])
+                rows.append(Accuracy(name, plan, relative_error(self.written[name], self.oracle[name]), False))
+        return tuple(rows)
+
+
 def verify(
     program: Program, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
 ) -> tuple[Accuracy, ...]:
-    """Run the program and both references on real inputs and weights. States are as `tensors` has them."""
-    graph = program.plan.graph
-    given = {**graph.constants, **tensors, **inputs}
-    oracle = interpret(graph, given, oracle=True)
-    written = interpret(graph, given)
-    got = program.flat_results(inputs)
-    rows = []
-    for name, v in graph.outputs:
-        exact = not is_float(graph.type(v).dtype)
-        if exact:
-            same = bool(np.array_equal(got[name], written[name]))
-            err = (0.0, 0.0) if same else (float("inf"), float("inf"))
-            rows.append(Accuracy(name, err, (0.0, 0.0), True))
-        else:
-            plan = relative_error(got[name], oracle[name])
-            rows.append(Accuracy(name, plan, relative_error(written[name], oracle[name]), False))
-    return tuple(rows)
+    """Run the program and both references on real inputs and weights."""
+    truth = Truth.of(program.plan.graph, inputs, tensors)
+    return truth.accuracy(program.flat_results(inputs))
 
 
 def require(rows: tuple[Accuracy, ...], tolerance: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from waxeq.backend.call import Call
 from waxeq.egraph.kernels import patterns
@@ -41,6 +41,7 @@ class Optimized:
     space: Space | None = None
     problem: Problem | None = None
     choice: Choice | None = None
+    lowered: Lowered | None = None
 
 
 def optimize_block(session: Session, block: Block) -> Optimized:
@@ -51,10 +52,15 @@ def optimize_block(session: Session, block: Block) -> Optimized:
         data = json.loads(known)
         return Optimized(block, decode_block(data["plan"]), True, data["facts"])
     found = search_block(session, block)
-    if found.choice is not None and not session.events.stop_requested:
-        payload = {"plan": encode_block(found.plan), "facts": dict(found.facts)}
-        session.table.memo_put("block", key, json.dumps(payload, sort_keys=True))
+    if not session.events.stop_requested:
+        remember(session, found)
     return found
+
+
+def remember(session: Session, found: Optimized) -> None:
+    """Keep the plan of a block in the table, for every model that has an equal block."""
+    payload = {"plan": encode_block(found.plan), "facts": dict(found.facts)}
+    session.table.memo_put("block", session.memo_key(found.block.key), json.dumps(payload, sort_keys=True))
 
 
 def search_block(session: Session, block: Block) -> Optimized:
@@ -64,9 +70,16 @@ def search_block(session: Session, block: Block) -> Optimized:
     space, roots = make_space(session, lowered, saturation.snapshot)
     rows = _stage(session, "candidates", lambda: grow(space))
     problem, choice, measured = _stage(session, "extract", lambda: choose(session, space, rows, roots))
-    plan = schedule(choice, lowered, saturation.snapshot, space.leaves, space.kernels, _sources(saturation.snapshot))
     facts = _facts(saturation, rows, choice, measured)
-    return Optimized(block, plan, False, facts, space, problem, choice)
+    found = Optimized(block, BlockPlan({}, (), (), {}), False, facts, space, problem, choice, lowered)
+    return replace(found, plan=planned(found, choice))
+
+
+def planned(found: Optimized, choice: Choice) -> BlockPlan:
+    """The plan of a searched block that follows a choice."""
+    space, lowered = found.space, found.lowered
+    assert space is not None and lowered is not None, "a remembered block has no choices"
+    return schedule(choice, lowered, space.snapshot, space.leaves, space.kernels, _sources(space.snapshot))
 
 
 def _stage(session: Session, name, run):

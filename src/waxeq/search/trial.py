@@ -5,48 +5,75 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from waxeq.backend.discover import backends, kernels
 from waxeq.errors import AccuracyError, FallbackError
 from waxeq.events import StageFinished, StageStarted
+from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.plan.encode import encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.measure import compare, in_fresh_process, interleaved
+from waxeq.runtime.program import Program
 from waxeq.runtime.save import load_plan, save_plan
-from waxeq.runtime.verify import Accuracy, require, verify
+from waxeq.runtime.verify import Accuracy, Truth, require, verify
 from waxeq.runtime.written import Written
+from waxeq.search.block import remember
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
 
-def confirm(session: Session, traced: Traced, result: Result) -> Result:
-    """The result, proved right and timed; or the model as written when the plan is not both."""
-    rows = verify(result.program, traced.inputs, traced.tensors)
-    notes = list(result.report.notes)
+def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Result:
+    """The fastest result that is right; or the model as written when none is right, or none is faster.
+
+    `results`: ways to plan the model, lowest prediction first.
+    """
     session.events.emit(StageStarted("trial", ""))
-    try:
-        require(rows, session.options.tolerance)
-    except AccuracyError as e:
-        if session.options.strict:
-            raise
-        notes.append(f"the plan was dropped: {e}")
-        return _reported(session, replace(result, plan=as_written(result.plan)), notes, rows, None)
+    right, notes = _proved(session, traced, results)
+    if not right:
+        first, rows = results[0], verify(results[0].program, traced.inputs, traced.tensors)
+        return _reported(session, replace(first, plan=as_written(first.plan)), notes, rows, None)
     stopped = session.events.stop_requested
     if stopped:
         notes.append("stopped early: the plan is right, but it was not timed against the model as written")
-    trial = _trial(session, traced, result) if session.options.trial and not stopped else None
+    contest = session.options.trial and not stopped
+    winner, trial = _trial(session, traced, [r for r, _ in right]) if contest else (0, None)
+    result, rows = right[winner]
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
     if trial is not None and trial.verdict != "faster":
         if session.options.strict:
             raise FallbackError(f"no plan is faster than the model as written (ratio {trial.ratio:.2f})")
         notes.append(f"the model as written is kept: the plan is {trial.verdict} ({1 / trial.ratio:.2f}x)")
         result = replace(result, plan=as_written(result.plan))
+    elif winner > 0:
+        for b in result.blocks:
+            if b.choice is not None:
+                remember(session, b)
     return _reported(session, result, notes, rows, trial)
+
+
+def _proved(
+    session: Session, traced: Traced, results: Sequence[Result]
+) -> tuple[list[tuple[Result, tuple[Accuracy, ...]]], list[str]]:
+    """The results that agree with the float64 reference, with their errors; and a sentence for each that does not."""
+    right, notes = [], list(results[0].report.notes)
+    truth = Truth.of(results[0].plan.graph, traced.inputs, traced.tensors)
+    for r in results:
+        rows = truth.accuracy(r.program.flat_results(traced.inputs))
+        try:
+            require(rows, session.options.tolerance)
+            right.append((r, rows))
+        except AccuracyError as e:
+            if session.options.strict:
+                raise
+            notes.append(f"a plan was dropped: {e}")
+    return right, notes
 
 
 def _reported(
@@ -70,44 +97,44 @@ def as_written(plan: Plan) -> Plan:
     return replace(plan, buffers=leaves, folds=(), steps=(), arena_bytes=0, in_place=(), written=True)
 
 
-def _trial(session: Session, traced: Traced, result: Result) -> Trial:
-    text = json.dumps(encode(result.plan), sort_keys=True)
-    key = hashlib.sha256(f"{text}|{session.device.id}".encode()).hexdigest()
-    known = None if session.options.fresh else session.table.memo_get("trial", key)
+def _trial(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial]:
+    """Which result is fastest in a contest of whole plans, and how it does against the model as written."""
+    texts = [json.dumps(encode(r.plan), sort_keys=True) for r in results]
+    key = hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
+    known = None if session.options.fresh else session.table.memo_get("contest", key)
     if known is not None:
-        return replace(Trial(**json.loads(known)), remembered=True)
+        winner, trial = json.loads(known)
+        return winner, replace(Trial(**trial), remembered=True)
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d) / "trial.plan.json"
-        save_plan(path, result.plan, result.tensors, traced.inputs)
+        paths = [str(Path(d) / f"trial{i}.plan.json") for i in range(len(results))]
+        for path, r in zip(paths, results, strict=True):
+            save_plan(path, r.plan, r.tensors, traced.inputs)
         budget = min(10.0, max(1.0, session.deadline.share(0.2)))
-        found = in_fresh_process(contest, (str(path), traced.origin, budget), threads=session.options.threads)
+        winner, found = in_fresh_process(contest, (paths, traced.origin, budget), threads=session.options.threads)
     trial = Trial(**found)
-    session.table.memo_put("trial", key, json.dumps(asdict(trial), sort_keys=True))
-    return trial
+    session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
+    return winner, trial
 
 
-def contest(path: str, origin: tuple[str, str] | None, budget: float) -> Mapping[str, object]:
-    """Time a saved plan against the model as written; runs in a process of its own."""
-    from waxeq.backend.discover import backends, kernels
-    from waxeq.runtime.program import Program
-
-    saved = load_plan(path)
-    program = Program(saved.plan, kernels(backends()), saved.tensors)
-    written = Written(saved.plan.graph, saved.tensors)
-    inputs = {n: np.asarray(a) for n, a in saved.inputs.items()}
-    rivals = {"plan": lambda: program.flat_results(inputs), "written": lambda: written(inputs)}
+def contest(paths: Sequence[str], origin: tuple[str, str] | None, budget: float) -> tuple[int, Mapping[str, object]]:
+    """Time saved plans against the model as written; runs in a process of its own. The number of the fastest plan, and
+    how it compares."""
+    installed = kernels(backends())
+    plans = [load_plan(p) for p in paths]
+    inputs = {n: np.asarray(a) for n, a in plans[0].inputs.items()}
+    rivals: dict[str, Callable[[], object]] = {
+        f"plan {i}": partial(Program(p.plan, installed, p.tensors).flat_results, inputs) for i, p in enumerate(plans)
+    }
+    rivals["written"] = partial(Written(plans[0].plan.graph, plans[0].tensors), inputs)
     if origin is not None:
-        from waxeq.frontend.load import load_target
-
-        target = load_target(":".join(origin))
-        rivals["function"] = target.call
+        rivals["function"] = load_target(":".join(origin)).call
     times = interleaved(rivals, rounds=200, budget_seconds=budget)
-    names = [n for n in rivals if n != "plan"]
-    best = min(names, key=lambda n: times[n].median)
-    c = compare(times["plan"], times[best])
-    return {
-        "plan": times["plan"].median,
-        "written": times[best].median,
+    winner = min(range(len(plans)), key=lambda i: times[f"plan {i}"].median)
+    plan, written = times[f"plan {winner}"], min((times[n] for n in rivals if n[:4] != "plan"), key=lambda t: t.median)
+    c = compare(plan, written)
+    return winner, {
+        "plan": plan.median,
+        "written": written.median,
         "ratio": c.ratio,
         "low": c.low,
         "high": c.high,
