@@ -84,7 +84,6 @@ KERNELS = (
     Pick,
     _direct("gather", "(Gather k i x)"),
     _direct("cat", "(Cat p q n x y)"),
-    _direct("pad", "(Pad k n low value x)"),
     _direct("scatter", "(Scatter f k p i u x)"),
     _direct("scan", "(Scan f k x)"),
     _direct("sort", "(Sort k x)"),

@@ -90,9 +90,9 @@ class Loops(Kernel):
                 more(f"map:{name}:{s.dtype}", float(times * n.elements(axes)))
             if s.slot is not None and math.prod(n.extent(s.axes)) * numpy_dtype(s.dtype).itemsize > _CACHED:
                 more("spilled", 2.0 * n.elements(axes) * numpy_dtype(s.dtype).itemsize)
-        for v in (*call.operands, call.out):
-            inner = n.space[-1] if n.space else ""
-            more("bytes" if v.stride(inner) in (0, 1) else "strided_bytes", float(v.bytes))
+        inner = n.space[-1] if n.space else ""
+        straight = all(v.stride(inner) in (0, 1) for v in (*call.operands, call.out))
+        more("bytes" if straight else "strided_bytes", float(call.bytes_read + call.out.bytes))
         return rows
 
     def bind(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
@@ -41,6 +41,12 @@ class View:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def extent(self) -> int:
+        """Elements a buffer must have to hold the view."""
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        return max(1, self.offset + sum(r for r in reach if r > 0) + 1)
 
     @property
     def bytes(self) -> int:
@@ -95,7 +101,8 @@ Value = TypeVar("Value")
 class Call:
     """`kernel` computes `meaning` of its operands into `out`.
 
-    In the meaning, operand n is the leaf (In "%n" axes dtype). All axes of the meaning are in `sizes`.
+    In the meaning, operand n is the leaf (In "%n" axes dtype). All axes of the meaning are in `sizes`. `shared` says
+    which operands are views of one buffer (operands with equal numbers are); empty when no two are.
     """
 
     kernel: str
@@ -103,6 +110,16 @@ class Call:
     sizes: Mapping[str, int]
     operands: tuple[View, ...]
     out: View
+    shared: tuple[int, ...] = ()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the operands, what several read in one buffer counted once."""
+        largest: dict[int, int] = {}
+        for i, v in enumerate(self.operands):
+            n = self.shared[i] if self.shared else i
+            largest[n] = max(largest.get(n, 0), v.bytes)
+        return sum(largest.values())
 
     def remember(self, what: Hashable, make: Callable[[], Value]) -> Value:
         """What `make` returned when first asked for `what`: for facts about a call that are worked out once."""
@@ -123,7 +140,14 @@ class Call:
             name.setdefault(k, f"i{len(name)}")
         sizes = {name[k]: self.sizes[k] for k in name}
         meaning = rename_axes(self.meaning, name)
-        return Call(self.kernel, meaning, sizes, tuple(v.renamed(name) for v in self.operands), self.out.renamed(name))
+        return Call(
+            self.kernel,
+            meaning,
+            sizes,
+            tuple(v.renamed(name) for v in self.operands),
+            self.out.renamed(name),
+            self.shared,
+        )
 
     @cached_property
     def text(self) -> str:
@@ -136,12 +160,13 @@ class Call:
 
     @cached_property
     def layout(self) -> str:
-        """Strides of the result and of every operand."""
+        """Strides of the result and of every operand, and which operands lie in one buffer."""
         c = self.canonical
-        return ";".join(
+        views = ";".join(
             f"{v.dtype}:" + ",".join(f"{k}*{s}" for k, s in zip(v.axes, v.strides, strict=True))
             for v in (c.out, *c.operands)
         )
+        return f"{views};shared {','.join(map(str, c.shared))}" if c.shared else views
 
 
 _dump = lru_cache(maxsize=8192)(dump)
@@ -174,6 +199,13 @@ def rename_axes(term: Term, name: Mapping[str, str]) -> Term:
                 args.append(name[a] if sort in ("Axis", "NewAxis") else a)
         done[t] = Term(t.head, *args)
     return done[term]
+
+
+def sharing(buffers: Sequence[Hashable]) -> tuple[int, ...]:
+    """What `Call.shared` is for operands in these buffers."""
+    place: dict[Hashable, int] = {}
+    numbers = tuple(place.setdefault(b, len(place)) for b in buffers)
+    return numbers if len(place) < len(numbers) else ()
 
 
 def operand(n: int, axes: Iterable[str], dtype: str) -> Term:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
 
-from waxeq.backend.call import Call, View, axes_in, operand
+from waxeq.backend.call import Call, View, axes_in, operand, sharing
 from waxeq.backend.kernel import Kernel
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.kernels import Pattern
@@ -60,9 +60,10 @@ class Space:
         return tuple(State(number, o) for o in self.orders.of(number))
 
     def operands(self, number: int) -> list[tuple[State, View]]:
-        """Ways to read a class: a state in memory and the view of it that is this class."""
+        """Ways to read a class: a state in memory and the view of it that is this class; views before copies, and
+        those of what lies deepest first, since others are likely to read that as well."""
         rows = []
-        for src in [Source(number)] if self.free(number) else sources(self.snapshot, number):
+        for src in [Source(number)] if self.free(number) else sources(self.snapshot, number)[::-1]:
             for s in self.states(src.base):
                 v = src.view(self.dense(s), self.snapshot.sizes)
                 if v is not None:
@@ -98,7 +99,9 @@ def _build(
         for pick in islice(product(*ranked), _COMBINATIONS):
             if any(s.number == number for s, _ in pick):
                 continue
-            call = Call(kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out))
+            call = Call(
+                kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out), sharing([s for s, _ in pick])
+            )
             if k.accepts(call):
                 yield Candidate(out, tuple(s for s, _ in pick), call, nodes)
 

@@ -55,6 +55,7 @@ class Cuts:
         self._uses = self._count_uses()
         self._single = {i: self._fusible(i) for i, c in enumerate(snapshot.classes) if not c.weights_only}
         self.flow: dict[int, float] = {}
+        self._base: dict[int, int] = {}
         self.best: dict[int, tuple[Cut, ...]] = {}
         self._spread(means, leaves)
         self._grow()
@@ -72,18 +73,27 @@ class Cuts:
         for r, need in enumerate(waiting):
             for a in need:
                 users.setdefault(a, []).append(r)
-        heap: list[tuple[float, int]] = [(0.0, i) for i in sorted(leaves)]
-        heap += [(m.work, m.number) for m, need in zip(rows, waiting, strict=True) if not need]
+        heap: list[tuple[float, int, int]] = [(0.0, i, -1) for i in sorted(leaves)]
+        heap += [(m.work, m.number, r) for r, (m, need) in enumerate(zip(rows, waiting, strict=True)) if not need]
         heapq.heapify(heap)
         while heap:
-            price, i = heapq.heappop(heap)
+            price, i, made = heapq.heappop(heap)
             if i in self.flow:
                 continue
             self.flow[i] = price
+            view = made >= 0 and rows[made].work == 0.0
+            self._base[i] = self._base.get(rows[made].inputs[0], rows[made].inputs[0]) if view else i
             for r in users.get(i, ()):
                 waiting[r].discard(i)
                 if not waiting[r] and rows[r].number not in self.flow:
-                    heapq.heappush(heap, (rows[r].work + sum(self._share(a) for a in rows[r].inputs), rows[r].number))
+                    heapq.heappush(heap, (rows[r].work + self._flow_of(rows[r].inputs), rows[r].number, r))
+
+    def _bases(self, reads: Iterable[int]) -> dict[int, None]:
+        """The tensors in memory that are read, each once: several may be read as views of one."""
+        return dict.fromkeys(self._base.get(a, a) for a in reads)
+
+    def _flow_of(self, reads: Iterable[int]) -> float:
+        return sum(self._share(a) for a in self._bases(reads))
 
     def _share(self, a: int) -> float:
         """A user's part of the price of a class: area flow, with the count of users capped, as most are
@@ -92,7 +102,7 @@ class Cuts:
         return self._price(a) / min(3, max(1, self._uses.get(a, 1)))
 
     def _traffic(self, number: int, reads: Iterable[int]) -> float:
-        return _READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *dict.fromkeys(reads)))
+        return _READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self._bases(reads)))
 
     def _count_uses(self) -> dict[int, int]:
         uses: dict[int, set[int]] = {}
@@ -173,7 +183,7 @@ class Cuts:
             return None
         work = _START + sum(self._work(i, e) for i, e in inside.items())
         work += self._traffic(number, leaves)
-        flow = work + sum(self._share(a) for a in leaves)
+        flow = work + self._flow_of(leaves)
         return Cut(number, inside, tuple(sorted(leaves)), work, flow)
 
     def _constant(self, a: int) -> bool:

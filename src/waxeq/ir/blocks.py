@@ -17,7 +17,10 @@ from waxeq.ir.graph import Graph, Leaf, Node
 
 MOST = 120
 """Nodes a block may have: what one saturation handles in seconds. A longer stretch is cut where fewest values cross."""
-_LEAST = 8
+_LEAST = 30
+"""Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
+_WHOLE = 64
+"""Nodes of a graph that is one block, whatever repeats in it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     word = _Word.of(graph)
     if not word.nodes:
         return ()
-    bounds = sorted({0, len(word.nodes), *_repeats_in(word, 0, len(word.nodes))})
+    end = len(word.nodes)
+    bounds = sorted({0, end, *(_repeats_in(word, 0, end) if end > _WHOLE else ())})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
     return tuple(_block(word, a, b) for a, b in spans)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from waxeq.backend.call import Call, View, axes_in
+from waxeq.backend.call import Call, View, axes_in, sharing
 from waxeq.errors import PlanError
 from waxeq.ir.term import dump, parse
 from waxeq.ir.text import parse_graph, print_graph
@@ -44,7 +44,8 @@ def _step(s: Step) -> dict[str, Any]:
 
 def _read_step(d: Mapping[str, Any]) -> Step:
     reads, operands = tuple(n for n, _ in d["reads"]), tuple(_read_view(v) for _, v in d["reads"])
-    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, _read_view(d["writes"][1]))
+    out = _read_view(d["writes"][1])
+    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads))
     predicted, low, high, basis = d["predicted"]
     other = (d["runner_up"][0], d["runner_up"][1]) if d["runner_up"] else None
     return Step(call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other)

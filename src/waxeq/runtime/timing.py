@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from waxeq.backend.call import Call, View, operand_index
+from waxeq.backend.call import Call, operand_index
 from waxeq.backend.kernel import Kernel
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.cost.key import TimingKey
@@ -16,48 +16,71 @@ from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq.runtime.measure import time_calls
 
-_CHECKED = 1 << 22
+_CHECKED = 1 << 20
 """Elements of the iteration space up to which a timed call is also checked against the meaning in float64."""
 
 
-def time_call(kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
-    """Run `call` on random data for about `seconds`; raw samples, features, and the error against float64 (NaN where
-    the call is too large to evaluate in float64 in passing)."""
-    rng = np.random.default_rng(0)
-    arrays = [v.array(buffer_for(v, rng, limit)) for v, limit in zip(call.operands, _limits(call), strict=True)]
-    out = call.out.array(buffer_for(call.out, None, None))
-    scratch = np.zeros(max(1, kernel.workspace(call)), np.uint8)
-    steps = tuple(kernel.bind(call, arrays, out, scratch))
+class Bench:
+    """Times calls on random data, one after another, in memory that it keeps from call to call: filling fresh pages
+    costs more than most kernels that are timed."""
 
-    def run() -> None:
-        for f in steps:
-            f()
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._kept: dict[tuple[int, str], np.ndarray] = {}
 
-    with np.errstate(all="ignore"):
-        run()
-        worst, rms = _error(call, arrays, out)
-        samples = time_calls(run, min_seconds=seconds, max_samples=40, warmup=1)
-    return Timing(key, samples, worst, rms, dict(kernel.features(call)), time.time())
+    def time(self, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
+        """Run `call` for about `seconds`; raw samples, features, and the error against float64 (NaN where the call is
+        too large to evaluate in float64 in passing)."""
+        arrays = self.operands(call)
+        out = call.out.array(self._buffer(-1, call.out.extent, call.out.dtype, None))
+        scratch = np.zeros(max(1, kernel.workspace(call)), np.uint8)
+        steps = tuple(kernel.bind(call, arrays, out, scratch))
+
+        def run() -> None:
+            for f in steps:
+                f()
+
+        with np.errstate(all="ignore"):
+            run()
+            worst, rms = _error(call, arrays, out)
+            samples = time_calls(run, min_seconds=seconds, max_samples=40, warmup=1)
+        return Timing(key, samples, worst, rms, dict(kernel.features(call)), time.time())
+
+    def operands(self, call: Call) -> list[np.ndarray]:
+        """Random operands, in buffers that are shared as the call says."""
+        numbers = call.shared or tuple(range(len(call.operands)))
+        buffers: dict[int, np.ndarray] = {}
+        for n, v, limit in zip(numbers, call.operands, _limits(call), strict=True):
+            size = max(x.extent for m, x in zip(numbers, call.operands, strict=True) if m == n)
+            if n not in buffers:
+                buffers[n] = self._buffer(n, size, v.dtype, limit)
+        return [v.array(buffers[n]) for n, v in zip(numbers, call.operands, strict=True)]
+
+    def _buffer(self, slot: int, size: int, dtype: str, limit: int | None) -> np.ndarray:
+        if limit is not None:
+            return random_values(size, dtype, self._rng, limit)
+        have = self._kept.get((slot, dtype))
+        if have is None or have.size < size:
+            block = random_values(min(size, _BLOCK), dtype, self._rng)
+            have = self._kept[slot, dtype] = np.resize(block, size)
+        return have[:size]
 
 
-def buffer_for(v: View, rng: np.random.Generator | None, limit: int | None) -> np.ndarray:
-    """A flat array that holds the view; values of about unit size, positive with one in four negative; indices below
-    limit.
-    """
-    reach = [(n - 1) * s for n, s in zip(v.shape, v.strides, strict=True)]
-    size = max(1, v.offset + sum(r for r in reach if r > 0) + 1)
-    dtype = numpy_dtype(v.dtype)
-    if rng is None:
-        return np.zeros(size, dtype)
+_BLOCK = 100_003
+"""Random values that are made; a longer buffer repeats them. A prime, so that rows are not all alike."""
+
+
+def random_values(size: int, dtype: str, rng: np.random.Generator, limit: int | None = None) -> np.ndarray:
+    """A flat array of values of about unit size, positive with one in four negative; indices below `limit`."""
     if limit is not None:
-        return rng.integers(0, max(1, limit), size).astype(dtype)
-    if v.dtype == "bool":
+        return rng.integers(0, max(1, limit), size).astype(numpy_dtype(dtype))
+    if dtype == "bool":
         return rng.random(size) < 0.5
-    if not is_float(v.dtype):
-        return rng.integers(1, 5, size).astype(dtype)
+    if not is_float(dtype):
+        return rng.integers(1, 5, size).astype(numpy_dtype(dtype))
     x = rng.random(size, dtype=np.float32) + np.float32(0.25)
     np.negative(x, out=x, where=rng.random(size, dtype=np.float32) < 0.25)
-    return x.astype(dtype)
+    return x.astype(numpy_dtype(dtype))
 
 
 def _limits(call: Call) -> list[int | None]:

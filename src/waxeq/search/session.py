@@ -22,7 +22,7 @@ from waxeq.egraph.saturate import Worker
 from waxeq.events import Deadline, Events, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
-from waxeq.runtime.timing import time_call
+from waxeq.runtime.timing import Bench
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Session:
     worker: Worker
     deadline: Deadline
     measured: list[str] = field(default_factory=list)
+    bench: Bench = field(default_factory=Bench)
     measuring_seconds: float = 0.0
 
     @staticmethod
@@ -91,7 +92,7 @@ class Session:
             if self.deadline.expired or self.events.stop_requested:
                 break
             self.events.emit(Progress("measure", n, len(calls), c.kernel))
-            rows.append(time_call(self.kernels[c.kernel], c, self.prices.key(c), each))
+            rows.append(self.bench.time(self.kernels[c.kernel], c, self.prices.key(c), each))
         if rows:
             self.table.record(rows)
             self.prices.learn({r.key: r for r in rows})
