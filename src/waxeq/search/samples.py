@@ -196,7 +196,19 @@ def _copy(axes: str, dtype: str, sizes: Sizes) -> tuple[Term, Sizes, list[tuple[
 def _single(sizes: Sequence[int]) -> Iterator[Sample]:
     f, at = "float32", "int64"
     for n in sizes:
-        s = {"i": n, "j": n, "k": 4 * n, "l": 5 * n, "p": n // 2, "q": 2, "w": 3, "o": n - 2, "h": n // 2, "r": n}
+        s = {
+            "i": n,
+            "j": n,
+            "k": 4 * n,
+            "l": 5 * n,
+            "p": n // 2,
+            "q": 2,
+            "w": 3,
+            "o": n - 2,
+            "h": n // 2,
+            "r": n,
+            "m": 2 * n,
+        }
         (x,) = _ins(("ij", f))
         yield from (
             _sample(meaning, {k: v for k, v in s.items() if k in used}, leaves, order)
@@ -214,7 +226,7 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Iota", "k", at), "k", [], "k"),
                 (Term("Ren", "i", "r", x), "ijr", [("ij", f)], "rj"),
                 (Term("Split", "i", "p", "q", x), "ijpq", [("ij", f)], "pqj"),
-                (Term("Merge", "i", "q", "l", *_ins(("iqj", f))), "ijql", [("iqj", f)], "lj"),
+                (Term("Merge", "i", "q", "m", *_ins(("iqj", f))), "ijqm", [("iqj", f)], "mj"),
                 (Term("Diag", "i", "j", "r", x), "ijr", [("ij", f)], "r"),
                 (Term("Slice", "i", "h", 0, 2, x), "ijh", [("ij", f)], "hj"),
                 (Term("Unfold", "i", "o", "w", 1, 1, x), "ijow", [("ij", f)], "owj"),
