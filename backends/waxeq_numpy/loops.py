@@ -38,7 +38,7 @@ class Loops(Kernel):
     def accepts(self, call: Call) -> bool:
         n = nest(call, self.target)
         if (
-            any(t.head not in HEADS for t in n.terms)
+            any(t.head not in HEADS or t.args[:1] in (("argmax",), ("argmin",)) for t in n.terms)
             or not n.stages
             or set(n.call.out.axes) != n.kinds[n.call.meaning].axes
         ):

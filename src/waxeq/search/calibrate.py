@@ -1,0 +1,86 @@
+"""Calibration: timing every kernel over a grid, so that what was never timed can be estimated well."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from waxeq.backend.call import Call
+from waxeq.egraph.kernels import patterns
+from waxeq.errors import TableError
+from waxeq.events import Events, StageFinished, StageStarted
+from waxeq.options import Options
+from waxeq.search.samples import samples
+from waxeq.search.session import Session
+
+QUICK = 40.0
+"""Seconds after which a quick calibration stops, whatever is left."""
+_EACH = 0.004
+_LONGEST = {True: 0.03, False: 0.15}
+"""Predicted seconds of one call beyond which it is not worth its time here, quick or not."""
+_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`rows` timings were taken (calls that the table knew are not timed again) in `seconds`; `left` were not reached.
+    `path`: the Parquet file with all timings of the device, if one was asked for."""
+
+    device: str
+    rows: int
+    left: int
+    seconds: float
+    path: Path | None
+
+
+def calibrate(options: Options, events: Events, *, out: Path | None = None, quick: bool = False) -> Calibration:
+    """Time the kernels of `options.backends` on `options.threads` threads into `options.table`.
+
+    `out`: a Parquet file, or a folder to put DEVICE.parquet in. `quick`: a coarse grid, in under a minute. Ctrl-C (or
+    `events.request_stop`) keeps what was measured. Raises TableError when something cannot be stored.
+    """
+    if out is not None and not out.parent.is_dir():
+        raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
+    unlimited = options.model_copy(update={"budget": QUICK if quick else None})
+    with Session.open(unlimited, events) as session:
+        events.emit(StageStarted("calibrate", session.device.describe()))
+        calls = _unknown(session, quick)
+        try:
+            rows = _measured(session, calls)
+        finally:
+            path = _exported(session, out)
+        seconds = session.deadline.elapsed
+        events.emit(StageFinished("calibrate", seconds, f"{rows} timings"))
+        return Calibration(session.device.id, rows, len(calls) - rows, seconds, path)
+
+
+def _unknown(session: Session, quick: bool) -> list[Call]:
+    """Calls that the table does not know, mixed, so that a run cut short knows a little of everything."""
+    forms = patterns(session.kernels)
+    calls = [c for s in samples(quick) for c in s.calls(session.kernels, forms)]
+    calls = list({session.prices.key(c): c for c in calls}.values())
+    priced = zip(calls, session.prices.of(calls), strict=True)
+    known = "" if session.options.fresh else "measured"
+    kept = [c for c, e in priced if e.source != known and e.seconds <= _LONGEST[quick]]
+    random.Random(session.options.seed).shuffle(kept)
+    return kept
+
+
+def _measured(session: Session, calls: Sequence[Call]) -> int:
+    """Time the calls in batches, each stored before the next; how many."""
+    done = 0
+    for start in range(0, len(calls), _BATCH):
+        done += session.measure(calls[start : start + _BATCH], _EACH)
+        if session.deadline.expired or session.events.stop_requested:
+            break
+    return done
+
+
+def _exported(session: Session, out: Path | None) -> Path | None:
+    if out is None:
+        return None
+    path = out / f"{session.device.id}.parquet" if out.is_dir() else out
+    session.table.export_parquet(path, session.device.id)
+    return path

@@ -1,0 +1,234 @@
+"""What calibration measures: small meanings over a grid of sizes, and every call of every kernel that computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.kernel import Kernel
+from waxeq.basis.scalar import SCALARS, Group
+from waxeq.basis.typing import types
+from waxeq.egraph.kernels import MANY, Pattern
+from waxeq.ir.term import Term
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A meaning over operands "%0", "%1" ... in memory, and the order of axes of its result."""
+
+    meaning: Term
+    sizes: Sizes
+    operands: tuple[View, ...]
+    order: tuple[str, ...]
+
+    def calls(self, kernels: Mapping[str, Kernel], patterns: Mapping[str, Pattern]) -> Iterator[Call]:
+        """The call of each kernel that computes this."""
+        out = View.dense(self.order, self.sizes, types(self.meaning)[self.meaning].dtype)
+        forms = {p.kernel: p for p in patterns.values()}
+        for name, k in kernels.items():
+            fits = k.dtypes is None or all(v.dtype in k.dtypes for v in self.operands)
+            if fits and _may_compute(k, forms.get(name), self.meaning):
+                call = Call(name, self.meaning, self.sizes, self.operands, out)
+                if k.accepts(call):
+                    yield call
+
+
+def _may_compute(k: Kernel, p: Pattern | None, meaning: Term) -> bool:
+    if p is not None:
+        return _instance(p.tree, meaning)
+    return k.form == "copy" if meaning.head == "In" else k.form == "loops" and k.matches(meaning)
+
+
+def _instance(tree: Any, t: Any) -> bool:
+    """Whether a term is an instance of a pattern, tensors being operands. Other variables bind anything."""
+    if isinstance(tree, str):
+        return not isinstance(t, Term) or t.head == "In"
+    head, *rest = tree
+    if head != MANY:
+        return isinstance(t, Term) and t.head == head and all(map(_instance, rest, t.args))
+    if t.head != "Sum":
+        return False
+    while t.head == "Sum":
+        t = t.args[1]
+    return _instance(rest[1], t)
+
+
+def samples(quick: bool) -> Iterator[Sample]:
+    """The grid: matrix products, scalar functions, fused chains, folds, copies, and kernels of a single head."""
+    for dtype in ("float32", "float64"):
+        yield from _products(dtype, quick)
+        yield from _chains(dtype, quick or dtype != "float32")
+    yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
+    yield from _copies((256,) if quick else (64, 256, 1024))
+    yield from _single((64,) if quick else (64, 512))
+
+
+def _sample(meaning: Term, sizes: Sizes, operands: Iterable[tuple[str, str]], order: str) -> Sample:
+    """`operands`: (axes in memory order, dtype), one letter an axis."""
+    return Sample(meaning, sizes, tuple(View.dense(a, sizes, d) for a, d in operands), tuple(order))
+
+
+def _ins(*leaves: tuple[str, str]) -> list[Term]:
+    return [operand(i, axes, dtype) for i, (axes, dtype) in enumerate(leaves)]
+
+
+# -- matrix products
+
+_SQUARE = (16, 64, 128, 256, 512, 1024)
+_MATRICES = (
+    (1, 1024, 1024), (8, 512, 512), (32, 1024, 256), (128, 384, 1536), (256, 1024, 784), (512, 10, 1024),
+    (1024, 64, 64), (2048, 32, 2048), (2048, 2, 512), (64, 4096, 64), (4096, 384, 384),
+)  # fmt: skip
+_BATCHES = ((4, 16, 16, 32), (8, 64, 64, 64), (12, 128, 128, 32), (8, 512, 512, 64), (64, 16, 16, 16))
+
+
+def _products(dtype: str, quick: bool) -> Iterator[Sample]:
+    square = [(n, n, n) for n in (_SQUARE[:4] if quick else _SQUARE)]
+    for m, n, k in (*square, *_MATRICES[:: 3 if quick else 1]):
+        sizes = {"m": m, "n": n, "k": k}
+        for right in ("kn", "nk"):
+            yield _product(sizes, ("mk", right), "mn", dtype)
+        yield _product(sizes, ("km", "kn"), "mn", dtype)
+        yield _product(sizes, ("mk", "k"), "m", dtype)
+        yield _product(sizes, ("km", "k"), "m", dtype)
+    for b, m, n, k in _BATCHES[:: 2 if quick else 1]:
+        sizes = {"b": b, "m": m, "n": n, "k": k}
+        for left, right, order in (("bmk", "bkn", "bmn"), ("mbk", "nbk", "bmn"), ("bmn", "nbk", "mbk")):
+            yield _product(sizes, (left, right), order, dtype)
+
+
+def _product(sizes: Sizes, axes: tuple[str, str], order: str, dtype: str) -> Sample:
+    leaves = [(a, dtype) for a in axes]
+    used = set("".join(axes))
+    t = Term("Mul", *_ins(*leaves))
+    for k in sorted(used - set(order)):
+        t = Term("Sum", k, t)
+    return _sample(t, {k: n for k, n in sizes.items() if k in used}, leaves, order)
+
+
+# -- element by element
+
+_DTYPES: Mapping[Group, tuple[str, ...]] = {
+    "float": ("float32", "float64"),
+    "number": ("float32", "float64", "int64"),
+    "integer": ("int64",),
+    "bool": ("bool",),
+    "any": ("float32",),
+}
+
+
+def _functions(sizes: Sequence[int]) -> Iterator[Sample]:
+    """Every scalar function on vectors; the costly float64 ones at one size, as they are seldom used."""
+    for f, n in product(SCALARS.values(), sizes):
+        for dtype in _DTYPES[f.takes][: None if n == sizes[1] else 1]:
+            leaves = [("i", dtype)] * f.arity
+            yield _sample(Term("Map" if f.arity == 1 else "Zip", f.name, *_ins(*leaves)), {"i": n}, leaves, "i")
+    for n, (head, dtype) in product(sizes, product(("Add", "Mul"), ("float32", "float64", "int64"))):
+        yield _sample(Term(head, *_ins(("i", dtype), ("i", dtype))), {"i": n}, [("i", dtype)] * 2, "i")
+    for n, (a, b) in product(sizes, (("float32", "float64"), ("float64", "float32"), ("bool", "float32"))):
+        yield _sample(Term("Cast", b, *_ins(("i", a))), {"i": n}, [("i", a)], "i")
+
+
+# -- fused chains over rows
+
+_ROWS = ((16, 16), (64, 384), (256, 1024), (2048, 384), (1024, 4096))
+
+
+def _chains(dtype: str, coarse: bool) -> Iterator[Sample]:
+    for (rows, columns), (meaning, leaves, order) in product(_ROWS[1::2] if coarse else _ROWS, _meanings(dtype)):
+        yield _sample(meaning, {"i": rows, "j": columns}, [(a, dtype) for a in leaves], order)
+
+
+def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
+    """(meaning, axes of each operand, order of the result) over matrices with rows i and columns j."""
+    x, v = operand(0, "ij", dtype), operand(1, "j", dtype)
+    y, w = operand(1, "ij", dtype), operand(2, "j", dtype)
+    shifted = Term("Add", x, v)
+    exp = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "j", x)))
+    centred = Term("Zip", "sub", x, Term("Mul", Term("Sum", "j", x), _number(1 / 384, dtype)))
+    spread = Term("Mul", Term("Sum", "j", Term("Map", "square", centred)), _number(1 / 384, dtype))
+    scaled = Term("Mul", centred, Term("Map", "rsqrt", Term("Add", spread, _number(1e-5, dtype))))
+    half, root = _number(0.5, dtype), _number(0.70710678, dtype)
+    erf = Term("Add", Term("Map", "erf", Term("Mul", shifted, root)), _number(1.0, dtype))
+    positive = Term("Zip", "gt", x, y)
+    return [
+        (Term("Add", x, y), ("ij", "ij"), "ij"),
+        (Term("Zip", "max", shifted, _number(0.0, dtype)), ("ij", "j"), "ij"),
+        (Term("Mul", Term("Mul", shifted, half), erf), ("ij", "j"), "ij"),
+        (Term("Mul", Term("Mul", x, Term("Map", "sigmoid", x)), y), ("ij", "ij"), "ij"),
+        (Term("Select", positive, x, Term("Map", "neg", y)), ("ij", "ij"), "ij"),
+        (Term("Zip", "div", exp, Term("Sum", "j", exp)), ("ij",), "ij"),
+        (Term("Add", Term("Mul", scaled, v), w), ("ij", "j", "j"), "ij"),
+        (Term("Add", Term("Map", "tanh", Term("Mul", Term("Add", x, y), half)), w), ("ij", "ij", "j"), "ij"),
+        (Term("Sum", "j", x), ("ij",), "i"),
+        (Term("Sum", "i", x), ("ij",), "j"),
+        (Term("Red", "max", "j", x), ("ij",), "i"),
+        (Term("Red", "max", "i", x), ("ij",), "j"),
+        (Term("Sum", "j", Term("Mul", x, y)), ("ij", "ij"), "i"),
+        (Term("Sum", "i", Term("Sum", "j", Term("Map", "square", x))), ("ij",), ""),
+    ]
+
+
+def _number(value: float, dtype: str) -> Term:
+    return Term("Num", value, dtype)
+
+
+# -- copies, and kernels of a single head
+
+
+def _copies(sizes: Sequence[int]) -> Iterator[Sample]:
+    orders = (("ij", "ij"), ("ij", "ji"), ("ijk", "jik"), ("ijk", "kji"), ("j", "ij"), ("i", "ij"))
+    for n, dtype, (axes, order) in product(sizes, ("float32", "float64"), orders):
+        table = {"i": n, "j": n, "k": 64}
+        used = {k: table[k] for k in sorted(set(axes + order))}
+        yield _sample(*_copy(axes, dtype, used), order)
+
+
+def _copy(axes: str, dtype: str, sizes: Sizes) -> tuple[Term, Sizes, list[tuple[str, str]]]:
+    return operand(0, axes, dtype), sizes, [(axes, dtype)]
+
+
+def _single(sizes: Sequence[int]) -> Iterator[Sample]:
+    f, at = "float32", "int64"
+    for n in sizes:
+        s = {
+            "i": n,
+            "j": n,
+            "k": 4 * n,
+            "l": 5 * n,
+            "p": n // 2,
+            "q": 2,
+            "w": 3,
+            "o": n - 2,
+            "h": n // 2,
+            "r": n,
+            "m": 2 * n,
+        }
+        (x,) = _ins(("ij", f))
+        yield from (
+            _sample(meaning, {k: v for k, v in s.items() if k in used}, leaves, order)
+            for meaning, used, leaves, order in (
+                (Term("Gather", "k", *_ins(("i", at), ("kj", f))), "ijk", [("i", at), ("kj", f)], "ij"),
+                (Term("Gather", "k", *_ins(("j", at), ("kj", f))), "jk", [("j", at), ("kj", f)], "j"),
+                (Term("Scatter", "add", "k", "i", *_ins(("i", at), ("ij", f), ("kj", f))), "ijk",
+                 [("i", at), ("ij", f), ("kj", f)], "kj"),
+                (Term("Cat", "i", "k", "l", *_ins(("ij", f), ("kj", f))), "ijkl", [("ij", f), ("kj", f)], "lj"),
+                (Term("Pad", "i", "k", 1, 0.0, x), "ijk", [("ij", f)], "kj"),
+                (Term("Scan", "sum", "j", x), "ij", [("ij", f)], "ij"),
+                (Term("Sort", "j", x), "ij", [("ij", f)], "ij"),
+                (Term("Argsort", "j", x), "ij", [("ij", f)], "ij"),
+                (Term("Red", "argmax", "j", x), "ij", [("ij", f)], "i"),
+                (Term("Iota", "k", at), "k", [], "k"),
+                (Term("Ren", "i", "r", x), "ijr", [("ij", f)], "rj"),
+                (Term("Split", "i", "p", "q", x), "ijpq", [("ij", f)], "pqj"),
+                (Term("Merge", "i", "q", "m", *_ins(("iqj", f))), "ijqm", [("iqj", f)], "mj"),
+                (Term("Diag", "i", "j", "r", x), "ijr", [("ij", f)], "r"),
+                (Term("Slice", "i", "h", 0, 2, x), "ijh", [("ij", f)], "hj"),
+                (Term("Unfold", "i", "o", "w", 1, 1, x), "ijow", [("ij", f)], "owj"),
+            )
+        )  # fmt: skip
