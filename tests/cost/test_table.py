@@ -34,7 +34,7 @@ def test_a_timing_comes_back_whole(table: TimingTable, timing: Make) -> None:
     (found,) = table.lookup([t.key]).values()
     assert (found.key, found.samples, found.features, found.when) == (t.key, t.samples, t.features, t.when)
     assert math.isnan(found.max_relative_error) and found.rms_relative_error == t.rms_relative_error
-    assert found.seconds == 2e-6
+    assert found.seconds == 1e-6
 
 
 def test_what_is_not_known_is_not_found(table: TimingTable, timing: Make) -> None:

@@ -219,6 +219,7 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                  [("i", at), ("ij", f), ("kj", f)], "kj"),
                 (Term("Cat", "i", "k", "l", *_ins(("ij", f), ("kj", f))), "ijkl", [("ij", f), ("kj", f)], "lj"),
                 (Term("Pad", "i", "k", 1, 0.0, x), "ijk", [("ij", f)], "kj"),
+                (Term("Pad", "j", "l", 1, 0.0, Term("Pad", "i", "k", 1, 0.0, x)), "ijkl", [("ij", f)], "kl"),
                 (Term("Scan", "sum", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Sort", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Argsort", "j", x), "ij", [("ij", f)], "ij"),
