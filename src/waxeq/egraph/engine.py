@@ -31,8 +31,9 @@ class Step:
 class EGraph:
     """One egglog graph over the basis, with its prelude loaded."""
 
-    def __init__(self, extra: Mapping[str, tuple[int, ...]] | None = None) -> None:
-        """`extra`: constructors beyond the basis (kernels), with the positions of their tensor arguments."""
+    def __init__(self, extra: Mapping[str, tuple[int, ...]] | None = None, prelude: str | None = None) -> None:
+        """`extra`: constructors beyond the basis (kernels), with the positions of their tensor arguments. `prelude`:
+        in place of the schema's, to look into what the schema would refuse."""
         from egglog import bindings
 
         self._bindings = bindings
@@ -40,7 +41,7 @@ class EGraph:
         self.extra = dict(extra or {})
         self.known: dict[Term, str] = {}
         self.roots: dict[str, str] = {}
-        self.run(schema.prelude(), "prelude.egg")
+        self.run(schema.prelude() if prelude is None else prelude, "prelude.egg")
 
     def run(self, text: str, filename: str = "<text>") -> Sequence[Any]:
         """Run egglog text. Raises RuleError with egglog's own words, EngineError when egglog panics."""
@@ -97,6 +98,11 @@ class EGraph:
 
     def snapshot(self) -> Snapshot:
         """The graph reachable from the roots, read back."""
+        raw, ends, sizes = self.raw()
+        return settle(raw, ends, sizes)
+
+    def raw(self) -> tuple[dict[Any, RawClass], dict[str, Any], dict[str, int]]:
+        """All classes by egglog's own ids, the class of each root, sizes: what `snapshot` is made of."""
         return _Reader(self._egraph, self.extra).read(self.roots)
 
 
@@ -126,7 +132,7 @@ class _Reader:
             return frozenset(self.e.value_to_string(x) for x in self.e.value_to_set(value))
         raise WaxeqError(f"the e-graph holds a value of sort {sort}, which has no reading")
 
-    def read(self, roots: Mapping[str, str]) -> Snapshot:
+    def read(self, roots: Mapping[str, str]) -> tuple[dict[Any, RawClass], dict[str, Any], dict[str, int]]:
         nodes: dict[Any, list] = {}
         for head in (*HEADS, *self.extra):
             if head not in self.functions:
@@ -143,4 +149,4 @@ class _Reader:
         raw = {c: RawClass(ns, axes.get(c), dtypes.get(c), c in weights, values.get(c)) for c, ns in nodes.items()}
         sizes = {self.atom(r.inputs[0], "String"): self.atom(r.output, "i64") for r in self.rows("size")}
         ends = {n: self.functions[let].rows[0].output for n, let in roots.items()}
-        return settle(raw, ends, sizes)
+        return raw, ends, sizes

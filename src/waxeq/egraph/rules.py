@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.kernels import text as kernel_text
@@ -136,6 +136,108 @@ def _rule(form: str, comments: list[str], path: Path, line: int) -> Rule:
         raise RuleError(f"{place}: rule {name[1]} states no law; write it as a comment above")
     bound = float(tag[2]) if tag[2] else 0.0
     return Rule(name[1], ruleset[1], law, tag[1], bound, form, str(path), line)  # pyright: ignore[reportArgumentType]
+
+
+# -- what a rule says, free of egglog
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A pattern variable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """A string, an integer or a float."""
+
+    value: str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A constructor, function, relation or primitive on arguments."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+
+Expr = Var | Lit | Apply
+Fact = tuple[Expr, ...]
+"""One expression that holds, or several that are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What one direction of a rule asks for; whether it makes classes one; the expressions of its right side."""
+
+    facts: tuple[Fact, ...]
+    unites: bool
+    right: tuple[Expr, ...] = ()
+
+
+def bodies(rule: Rule) -> tuple[Body, ...]:
+    """A rule as egglog itself parses it; two bodies for a birewrite. Raises RuleError with file:line."""
+    return tuple(b for c in _parse(rule.text, rule.place) for b in _bodies(c))
+
+
+def ground_facts(text: str, place: str = "<text>") -> dict[str, list[tuple[str | int | float, ...]]]:
+    """The rows that egglog text states outright, `(rel "a")` or `(set (f "a") "b")`, by relation or function."""
+    found: dict[str, list[tuple[str | int | float, ...]]] = {}
+    for c in _parse(text, place):
+        action = getattr(c, "action", None)
+        kind = type(action).__name__
+        if kind == "Set":
+            row = (action.lhs, *map(_expr, (*action.args, action.rhs)))  # pyright: ignore[reportOptionalMemberAccess]
+        elif kind == "Expr_" and type(action.expr).__name__ == "Call":  # pyright: ignore[reportOptionalMemberAccess]
+            row = (action.expr.name, *map(_expr, action.expr.args))  # pyright: ignore[reportOptionalMemberAccess]
+        else:
+            continue
+        values = tuple(x.value for x in row[1:] if isinstance(x, Lit))
+        if len(values) == len(row) - 1:
+            found.setdefault(row[0], []).append(values)
+    return found
+
+
+def _parse(text: str, place: str) -> Sequence[Any]:
+    from egglog import bindings
+
+    try:
+        return bindings.EGraph().parse_program(text, place)
+    except (bindings.EggSmolError, SyntaxError) as e:
+        raise RuleError(f"{place}: {e}") from e
+
+
+def _bodies(command: Any) -> Iterable[Body]:
+    kind = type(command).__name__
+    if kind == "RuleCommand":
+        r = command.rule
+        actions = [type(a).__name__ for a in r.head]
+        right = [
+            x for a in r.head for x in (getattr(a, "lhs", None), getattr(a, "rhs", None), getattr(a, "expr", None))
+        ]
+        kept = tuple(_expr(x) for x in right if type(x).__name__ in ("Call", "Var", "Lit"))
+        yield Body(tuple(map(_fact, r.body)), "Union" in actions, kept)
+        return
+    w = command.rewrite
+    left, right, when = _expr(w.lhs), _expr(w.rhs), tuple(map(_fact, w.conditions))
+    yield Body(((left,), *when), True, (right,))
+    if kind == "BiRewriteCommand":
+        yield Body(((right,), *when), True, (left,))
+
+
+def _fact(f: Any) -> Fact:
+    return (_expr(f.left), _expr(f.right)) if type(f).__name__ == "Eq" else (_expr(f.expr),)
+
+
+def _expr(e: Any) -> Expr:
+    kind = type(e).__name__
+    if kind == "Var":
+        return Var(e.name)
+    if kind == "Lit":
+        return Lit(getattr(e.value, "value", ""))
+    return Apply(e.name, tuple(map(_expr, e.args)))
 
 
 PHASES = (

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
@@ -17,6 +18,10 @@ from waxeq.egraph.worker import Finished, PhaseRun, Task
 from waxeq.errors import RuleError, WaxeqError
 
 
+_NOTICE = 0.1
+"""Seconds after which a wish to stop is noticed."""
+
+
 class Stop(enum.Enum):
     """Why a saturation ended."""
 
@@ -24,6 +29,7 @@ class Stop(enum.Enum):
     NodeLimit = "the e-graph reached its node limit"
     TimeLimit = "the time for saturation was up"
     MemoryLimit = "the e-graph ran out of the memory it may use"
+    Interrupted = "the user asked to stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +102,21 @@ class Worker:
         self._process = self._connection = None
 
 
-def saturate(lowered: Lowered, program: RuleProgram, limits: Limits, worker: Worker) -> Saturation:
-    """Run the phases of `program` on a lowered block.
+def saturate(
+    lowered: Lowered,
+    program: RuleProgram,
+    limits: Limits,
+    worker: Worker,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Saturation:
+    """Run the phases of `program` on a lowered block; `stopped` says whether the user wants what there is so far.
 
     Whatever limit is met, the result is usable: at worst the program as written with the kernels that compute it.
     Raises RuleError when a rule is ill-typed or equates two types, WaxeqError when not even the program could be read.
     """
     task = Task(lowered, program, limits.nodes, limits.seconds, limits.memory_bytes)
     try:
-        found = _attempt(task, worker)
+        found = _attempt(task, worker, stopped)
     except BaseException:
         worker.close()
         raise
@@ -121,19 +133,22 @@ def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
     return any(n.head in names for c in snapshot.classes for n in c.nodes)
 
 
-def _attempt(task: Task, worker: Worker) -> Saturation:
+def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Saturation:
     worker.send(task)
     end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
     last = None
     while True:
         try:
-            message = worker.receive(end - time.monotonic())
+            message = worker.receive(min(_NOTICE, end - time.monotonic()))
         except (EOFError, ConnectionResetError):
             worker.close()
             return _cut_off(last, Stop.MemoryLimit)
         if message is None:
+            interrupted = last is not None and stopped()
+            if not interrupted and time.monotonic() < end:
+                continue
             worker.close()
-            return _cut_off(last, Stop.TimeLimit)
+            return _cut_off(last, Stop.Interrupted if interrupted else Stop.TimeLimit)
         if isinstance(message, Finished):
             if message.error is not None or message.snapshot is None:
                 raise RuleError(message.error or "the e-graph could not be read")

@@ -228,7 +228,7 @@ class _Run:
         order = tuple(sorted(self.snapshot.classes[i].axes))
         a, b = np.broadcast_arrays(self.values[i].aligned(order), value.aligned(order))
         if not self._in_reals:
-            same = a == b if isinstance(self.domain, Field) else _same_bits(a, b)
+            same = a == b if isinstance(self.domain, Field) else same_bits(a, b)
             if not np.all(same):
                 self.found.append(Disagreement(i, first, n, 1.0, _where(order, a, b, ~same)))
             return
@@ -262,7 +262,7 @@ def _far(a: np.ndarray, b: np.ndarray, scale: float, tolerance: float) -> tuple[
     return far, float(difference.max(initial=0.0) / scale) if scale > 0 else math.inf
 
 
-def _same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Equal values of one dtype, told apart by the sign of zero; one NaN is as good as another."""
     if a.dtype != b.dtype:
         return np.zeros(a.shape, dtype=bool)

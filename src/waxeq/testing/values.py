@@ -1,0 +1,126 @@
+"""Values of terms: inputs drawn to hurt, and evaluation whose bits do not depend on how an array lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from waxeq.basis.evaluate import PRIME, Evaluator, Field, NamedArray, Native
+from waxeq.basis.heads import HEADS
+from waxeq.ir.term import Term, postorder
+from waxeq.ir.types import FLOATS
+
+Leaves = Mapping[str, NamedArray]
+_SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
+
+
+class Canonical(Evaluator):
+    """Evaluation on contiguous arrays with their axes in order of name: NumPy's vector loops and its order of adding
+    depend on strides, and equal tensors must not differ in bits for that."""
+
+    def apply(self, head: str, args: Any, leaves: Leaves | None = None) -> NamedArray:
+        x = super().apply(head, args, leaves)
+        order = tuple(sorted(x.axes))
+        return NamedArray(order, np.ascontiguousarray(x.aligned(order)).reshape(_shape(x, order)))
+
+    def _last(self, x: NamedArray, *names: str) -> tuple[tuple[str, ...], np.ndarray]:
+        rest, a = super()._last(x, *names)
+        order = tuple(sorted(rest))
+        if order != rest:
+            a = NamedArray((*rest, *names), a).aligned((*order, *names))
+        return order, np.ascontiguousarray(a).reshape(a.shape)
+
+    def _pointwise(self, f: Any, *xs: NamedArray) -> NamedArray:
+        axes = tuple(sorted({k for x in xs for k in x.axes}))
+        arrays = np.broadcast_arrays(*(x.aligned(axes) for x in xs))
+        return NamedArray(axes, np.asarray(f(*(np.ascontiguousarray(a).reshape(a.shape) for a in arrays))))
+
+
+def _shape(x: NamedArray, order: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(x.data.shape[x.axes.index(k)] for k in order)
+
+
+def evaluate(root: Term, leaves: Leaves, sizes: Mapping[str, int], domain: Native) -> dict[Term, NamedArray]:
+    """The value of every subterm. Raises what NumPy raises where one has no value."""
+    e, done = Canonical(sizes, domain), {}
+    for t in postorder(root):
+        done[t] = e.apply(t.head, [done[a] if isinstance(a, Term) else a for a in t.args], leaves)
+    return done
+
+
+def polynomial(root: Term) -> bool:
+    """Whether a term can be tried over a prime field: constants with few binary places, heads that are polynomials."""
+    return all(
+        (HEADS[t.head].polynomial or t.head in ("Map", "Zip")) and not (t.head == "Num" and (t.args[0] * 1024) % 1 != 0)
+        for t in postorder(root)
+    )
+
+
+DRAWS = ("normal", "positive", "unit", "sparse", "large", "special", "extreme")
+"""Kinds of input: standard normal; between 0.5 and 1.5; between -1 and 1; normal with zeros; up to a thousand, where
+exp overflows; normal with NaN, infinities and both zeros; the largest, smallest and subnormal numbers of the dtype."""
+
+
+def draw_leaves(
+    roots: tuple[Term, ...], sizes: Mapping[str, int], kind: str, domain: Native, rng: np.random.Generator
+) -> dict[str, NamedArray]:
+    """Arrays for every leaf of the terms, in the dtypes of the domain; indices lie within what they index."""
+    bounds = _bounds(roots, sizes)
+    found: dict[str, NamedArray] = {}
+    for t in postorder(*roots):
+        if t.head not in ("In", "Par"):
+            continue
+        name, axes, dtype = t.args
+        order = tuple(sorted(axes))
+        shape = tuple(sizes[k] for k in order)
+        if isinstance(domain, Field):
+            data = rng.integers(0, PRIME, shape, dtype=np.uint64)
+        elif dtype in FLOATS:
+            data = _floats(kind, dtype, shape, domain, rng)
+        elif dtype == "bool":
+            data = rng.integers(0, 2, shape)
+        else:
+            low, high = (0, max(1, bounds[t])) if t in bounds else (0 if dtype[0] == "u" else -4, 5)
+            data = rng.integers(low, high, shape)
+        found[name] = NamedArray(order, np.asarray(data).astype(domain.dtype(dtype)))
+    return found
+
+
+def _floats(kind: str, dtype: str, shape: tuple[int, ...], domain: Native, rng: np.random.Generator) -> np.ndarray:
+    normal = rng.standard_normal(shape)
+    if kind == "positive":
+        return rng.uniform(0.5, 1.5, shape)
+    if kind == "unit":
+        return rng.uniform(-1.0, 1.0, shape)
+    if kind == "sparse":
+        return np.where(rng.random(shape) < 0.3, 0.0, normal)
+    if kind == "large":
+        return rng.uniform(-1.0, 1.0, shape) * rng.choice([100.0, 1000.0], shape)
+    if kind == "special":
+        return np.where(rng.random(shape) < 0.35, rng.choice(_SPECIAL, shape), normal)
+    if kind == "extreme":
+        import ml_dtypes
+
+        f = ml_dtypes.finfo(domain.dtype(dtype))
+        ends = [float(x) for x in (f.max, f.tiny, f.smallest_subnormal, f.eps)]
+        return normal * rng.choice([1.0, *ends], shape)
+    return normal
+
+
+_KEEP = frozenset({"Ren", "Split", "Merge", "Diag", "Slice", "Unfold", "Cat", "Cast", "Gather", "Select", "Scatter"})
+
+
+def _bounds(roots: tuple[Term, ...], sizes: Mapping[str, int]) -> dict[Term, int]:
+    """For each term whose elements become indices unchanged: the size of the smallest axis they index."""
+    found: dict[Term, int] = {}
+    for t in reversed(list(postorder(*roots))):
+        if t.head in ("Gather", "Scatter"):
+            places = dict(zip((n for n, _ in HEADS[t.head].args), t.args, strict=True))
+            found[places["i"]] = min(found.get(places["i"], 1 << 30), sizes[places["k"]])
+        if t in found and t.head in _KEEP:
+            kept = t.terms[1:] if t.head in ("Gather", "Select", "Scatter") else t.terms
+            for x in kept:
+                found[x] = min(found.get(x, 1 << 30), found[t])
+    return found
