@@ -81,10 +81,8 @@ class View:
 
     def array(self, buffer: np.ndarray) -> np.ndarray:
         """The view on a flat array of its dtype."""
-        size = buffer.itemsize
-        return np.ndarray(
-            self.shape, buffer.dtype, buffer.data, self.offset * size, tuple(s * size for s in self.strides)
-        )
+        size, raw = buffer.itemsize, buffer.view(np.uint8)  # as bytes: bfloat16 has no buffer protocol
+        return np.ndarray(self.shape, buffer.dtype, raw, self.offset * size, tuple(s * size for s in self.strides))
 
 
 def aligned(array: np.ndarray, view: View, order: Iterable[str]) -> np.ndarray:

@@ -45,7 +45,7 @@ def assign(buffers: Sequence[Buffer], in_place: Sequence[InPlace] = ()) -> Assig
     """
     grain = min((b.align for b in buffers if b.bytes), default=1)
     wishes = alias(buffers, in_place)
-    least = _least(wishes, grain)
+    least = least_bytes(wishes, grain)
     best: Assignment | None = None
     for aliases, order, place in _attempts(buffers, wishes):
         rows = sorted((c for c in aliases.classes if c.bytes), key=order.key)
@@ -81,7 +81,7 @@ def _attempts(buffers: Sequence[Buffer], wishes: Aliases) -> Iterator[tuple[Alia
         yield aliases, _BY_LIFE, _first_fit
 
 
-def _least(wishes: Aliases, grain: int) -> int:
+def least_bytes(wishes: Aliases, grain: int) -> int:
     """Bytes no arena can do without: what is live at the busiest call, a result and the operand it may replace
     counted once.
 

@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from waxeq.errors import BudgetError
-from waxeq.memory.assign import Assignment
-from waxeq.memory.liveness import Buffer, busiest
+from waxeq.ir.graph import Graph
+from waxeq.memory.alias import alias
+from waxeq.memory.assign import Assignment, least_bytes
+from waxeq.memory.liveness import ALIGN, Buffer, InPlace, busiest
+from waxeq.plan.compose import lifetimes
+from waxeq.plan.plan import Plan
 
+COPIED = 1 << 16
+"""Bytes up to which a program copies an input into memory of its own; a larger one is read where it lies."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -45,6 +51,43 @@ def estimate(buffers: Sequence[Buffer], found: Assignment, resident: Mapping[str
     _, call = busiest((b.bytes, b.first, b.last) for b in buffers)
     live = sorted(((b.name, b.bytes) for b in buffers if b.first <= call <= b.last), key=lambda r: (-r[1], r[0]))
     return Estimate(found.arena_bytes, found.least_bytes, dict(resident or {}), call, tuple(live))
+
+
+def plan_estimate(plan: Plan) -> Estimate:
+    """The peak of a program that runs a plan: the arena, and beside it weights, constants, states, folded weights, the
+    caller's inputs, the program's copies of small ones, and one set of results.
+
+    A plan that runs the model as written has no arena: its values live from their making to their last use (views of
+    one another are counted as if they were copies).
+    """
+    inputs = [x.type.bytes for x in plan.graph.leaves if x.kind == "input"]
+    resident = {
+        "weights": plan.bytes_of("weight"),
+        "constants": plan.bytes_of("constant"),
+        "states": plan.bytes_of("state"),
+        "folded weights": plan.bytes_of("folded"),
+        "inputs": sum(inputs),
+        "copies of inputs": 0 if plan.written else sum(b for b in inputs if b <= COPIED),
+        "results": sum(o.type.bytes for o in plan.outputs),
+    }
+    resident = {kind: size for kind, size in resident.items() if size}
+    if plan.written:
+        rows = _values(plan.graph)
+        most, _ = busiest((b.bytes, b.first, b.last) for b in rows)
+        return estimate(rows, Assignment({}, most, most), resident)
+    rows = [Buffer(n, plan.buffers[n].bytes, *span) for n, span in lifetimes(plan, {}).items()]
+    least = least_bytes(alias(rows, [InPlace(new, old) for new, old in plan.in_place]), ALIGN)
+    offsets = {b.name: plan.buffers[b.name].offset or 0 for b in rows}
+    return estimate(rows, Assignment(offsets, plan.arena_bytes, least), resident)
+
+
+def _values(graph: Graph) -> list[Buffer]:
+    """What a graph computes on the way to its results, which are counted on their own."""
+    last = {i: v for v, n in graph.values() for i in n.inputs}
+    results = {v for _, v in graph.outputs}
+    return [
+        Buffer(f"%{v}", n.type.bytes, v, max(v, last.get(v, v))) for v, n in graph.values() if v not in results
+    ]  # fmt: skip
 
 
 def peak_bytes(buffers: Sequence[Buffer], found: Assignment, resident: Mapping[str, int] | None = None) -> int:

@@ -14,12 +14,10 @@ from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.errors import PlanError, TypeMismatch
 from waxeq.ir.graph import Leaf
 from waxeq.ir.types import TensorType, numpy_dtype
+from waxeq.memory.estimate import COPIED
 from waxeq.plan.plan import Fold, Plan, Step
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.written import Written
-
-COPIED = 1 << 16
-"""Bytes up to which an input is copied into the program's own memory; a larger one is read where it lies."""
 
 
 class Program:
@@ -119,8 +117,10 @@ class Program:
             for f in self._run:
                 f()
         collected = self._results.collect(self._flat)
-        for name, buffer in self.plan.states:
-            np.copyto(self._flat[name], self._flat[buffer])
+        # a state that takes the place of another one is read before either is written
+        new = [self._flat[b].copy() if b in self._leaves else self._flat[b] for _, b in self.plan.states]
+        for (name, _), value in zip(self.plan.states, new, strict=True):
+            np.copyto(self._flat[name], value)
         return collected
 
     def _run_written(self, written: Written, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -137,7 +137,10 @@ class Program:
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         if len(args) > len(self.inputs):
             raise TypeMismatch(f"the program takes {len(self.inputs)} inputs, {len(args)} were given")
-        rows = {x.name: a for x, a in zip(self.inputs, args, strict=False)} | dict(named)
+        rows = {x.name: a for x, a in zip(self.inputs, args, strict=False)}
+        if rows.keys() & named.keys():
+            raise TypeMismatch(f"input {min(rows.keys() & named.keys())!r} is given twice: by position and by name")
+        rows |= named
         for n in rows:
             if n not in self._leaves or self._leaves[n].kind != "input":
                 raise TypeMismatch(f"the program has no input {n!r}; it takes {', '.join(x.name for x in self.inputs)}")
