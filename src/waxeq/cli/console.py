@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from typing import Any
 
 from waxeq.cli.options import Show
@@ -23,13 +23,13 @@ def finish(show: Show, data: Any, view: Callable[[Any], Any]) -> None:
     else:
         from rich.console import Console
 
-        Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH).print(view(data))
+        Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH, highlight=False).print(view(data))
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(" ".join(text.split()) + "\n")
+    """Something on stderr."""
+    sys.stderr.write(text.rstrip() + "\n")
 
 
 def _finite(value: Any) -> Any:
@@ -41,14 +41,16 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def aside() -> AbstractContextManager[Any]:
+    """Inside, what the user's model prints goes to stderr."""
+    return redirect_stdout(sys.stderr)
+
+
 @contextmanager
 def working(show: Show) -> Iterator[Events]:
-    """Events whose progress is shown on stderr, a first Ctrl-C being a wish to stop. What the user's model prints
-    goes to stderr too."""
-    with redirect_stdout(sys.stderr), _listener(show) as listen:
-        events = Events(listen)
-        with events.on_interrupt():
-            yield events
+    """Events whose progress is shown on stderr. What the user's model prints goes to stderr too."""
+    with aside(), _listener(show) as listen:
+        yield Events(listen)
 
 
 @contextmanager
@@ -69,9 +71,9 @@ def _lines(verbose: bool) -> Callable[[Event], None]:
         elif verbose and isinstance(event, StageStarted):
             say(f"{event.stage} {event.detail}".rstrip() + " ...")
         elif verbose and isinstance(event, StageFinished):
-            say(f"{event.stage} done at {event.seconds:.2f} s {event.detail}".rstrip())
+            say(f"{event.stage} done at {event.seconds:.2f} s {event.detail}")
         elif verbose and isinstance(event, Progress):
-            say(f"{event.stage} {event.done + 1}/{event.total} {event.detail}".rstrip())
+            say(f"{event.stage} {event.done + 1}/{event.total} {event.detail}")
 
     return listen
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.cli.work import load, search_plan
+
+if TYPE_CHECKING:
+    from waxeq.events import Events
+    from waxeq.plan.plan import Plan
+    from waxeq.search.result import Result
 
 
 def explain(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> None:
@@ -13,10 +24,23 @@ def explain(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> No
     target
         FILE.py, FILE.py:NAME or a plan.
     """
+    with working(show) as events:
+        from waxeq.inspect.explain import explain_plan
+
+        if is_plan(target):
+            from waxeq.backend.discover import backends, kernels
+            from waxeq.runtime.save import load_plan
+
+            data = explain_plan(load_plan(target).plan, kernels(backends(search.backend))).to_json()
+        else:
+            data = searched(target, search, events).explain().to_json()
+    from waxeq.inspect.show import explain_view
+
+    finish(show, data, explain_view)
 
 
 def paths(target: str, /, *, limit: int = 10, search: Search = SEARCH, show: Show = SHOW) -> None:
-    """List plans in rising predicted cost.
+    """List plans in rising predicted cost. They differ in one block of the model, the largest.
 
     Parameters
     ----------
@@ -25,13 +49,60 @@ def paths(target: str, /, *, limit: int = 10, search: Search = SEARCH, show: Sho
     limit
         How many.
     """
+    with working(show) as events:
+        from waxeq.inspect.report import path_row
+
+        result = searched(target, search, events, fresh=True)
+        rows: list[dict[str, Any]] = []
+        with events.on_interrupt():
+            for choice in islice(result.paths(), max(0, limit)):
+                rows.append(path_row(choice))
+                if events.stop_requested:
+                    break
+        data = {"model": result.plan.name, "limit": limit, "complete": len(rows) < limit, "paths": rows}
+    from waxeq.inspect.show import paths_view
+
+    finish(show, data, paths_view)
 
 
 def mem(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> None:
-    """Say how much memory a plan takes, before it runs.
+    """Say how much memory a plan takes, before it runs; with --max-memory, fail (exit code 7) when that is more.
 
     Parameters
     ----------
     target
         FILE.py, FILE.py:NAME or a plan.
     """
+    from waxeq.memory.estimate import plan_estimate
+
+    with working(show) as events:
+        from waxeq.inspect.report import memory
+
+        options = search.options()
+        plan = the_plan(target, search, events)
+        if search.max_memory is not None:
+            plan_estimate(plan).require(options.max_memory, "--max-memory allows")
+        data = {"model": plan.name, "as_written": plan.written, **memory(plan)}
+    from waxeq.inspect.show import mem_view
+
+    finish(show, data, mem_view)
+
+
+def is_plan(target: str) -> bool:
+    """Whether a target is a plan file rather than a model."""
+    return target.endswith(".json")
+
+
+def the_plan(target: str, search: Search, events: Events) -> Plan:
+    """The plan in a plan file, or the one found for a model."""
+    if is_plan(target):
+        from waxeq.runtime.save import load_plan
+
+        return load_plan(Path(target)).plan
+    return searched(target, search, events).plan
+
+
+def searched(target: str, search: Search, events: Events, **more: object) -> Result:
+    """What the search finds for a model, not timed against the model as written."""
+    options = search.options(trial=False, **more)
+    return search_plan(load(target), options, events)

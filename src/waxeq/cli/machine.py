@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from waxeq.cli.console import finish, working
+from waxeq.cli.console import aside, finish, say, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
 
 Table = Path | None
@@ -19,16 +19,35 @@ def calibrate(
     quick: Annotated[bool, Parameter(negative=())] = False,
     search: Search = SEARCH,
     show: Show = SHOW,
-) -> None:
+) -> int:
     """Measure the kernels of this machine over a grid of shapes, so that later estimates are good.
+
+    Ctrl-C keeps what was measured (exit code 130).
 
     Parameters
     ----------
     output
-        Also write the timings as a Parquet file.
+        Also write the timings as a Parquet file, or into a folder as DEVICE.parquet.
     quick
-        A coarse grid, in about a minute.
+        A coarse grid, in under a minute.
     """
+    from waxeq.inspect.show import calibrate_view
+
+    options = search.options()
+    with working(show) as events:
+        from waxeq.search.calibrate import calibrate as measure
+
+        with events.on_interrupt():
+            found = measure(options, events, out=output, quick=quick)
+    data = {
+        "device": found.device,
+        "timings": found.rows,
+        "left": found.left,
+        "seconds": found.seconds,
+        "path": None if found.path is None else str(found.path),
+    }
+    finish(show, data, calibrate_view)
+    return 130 if events.stop_requested else 0
 
 
 def rules_list(*, show: Show = SHOW) -> None:
@@ -39,27 +58,46 @@ def rules_list(*, show: Show = SHOW) -> None:
     finish(show, rule_rows(), rules_view)
 
 
-def rules_check(files: tuple[Path, ...], /, *, samples: int | None = None, seed: int = 0, show: Show = SHOW) -> int:
-    """Check rules on typed samples before they may run; exit code 6 when one is not sound.
+def rules_check(*files: Path, samples: int | None = None, seed: int = 0, show: Show = SHOW) -> int:
+    """Try rules on typed samples made to break them; exit code 6 unless every rule is certified.
 
     Parameters
     ----------
     files
         Rule files (.egg) [default: every installed rule].
     samples
-        Typed samples for each rule.
+        Samples on which a rule must apply.
     seed
         Seed of the samples.
     """
-    return 0
+    from waxeq.inspect.show import certificates_view
+
+    with aside():
+        from waxeq.egraph.rules import rule_files
+        from waxeq.testing.rule import SAMPLES, check_files
+
+        found = check_files(
+            files or rule_files(),
+            samples=SAMPLES if samples is None else samples,
+            seed=seed,
+            progress=(lambda c: say(str(c))) if show.verbose else None,
+        )
+    data = [
+        {"rule": c.rule, "place": c.place, "class": c.cls, "verdict": c.verdict, "tried": c.tried, "met": c.met,
+         "admitted": c.admitted, "said": str(c)}
+        for c in found
+    ]  # fmt: skip
+    finish(show, data, certificates_view)
+    return 0 if all(c.admitted for c in found) else 6
 
 
 def backends(*, show: Show = SHOW) -> None:
     """List the installed backends, with their kernels."""
-    from waxeq.inspect.knowledge import backend_rows
     from waxeq.inspect.show import backends_view
 
-    with working(show):
+    with aside():
+        from waxeq.inspect.knowledge import backend_rows
+
         data = backend_rows()
     finish(show, data, backends_view)
 
@@ -80,11 +118,18 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
 
 
 def doctor(*, table: Table = None, show: Show = SHOW) -> int:
-    """Check the installation: versions, backends, rules, timing table, devices.
+    """Check the installation: versions, backends, rules, e-graph, timing table, machine.
 
     Parameters
     ----------
     table
         Timing table to look at [default: the user's own].
     """
-    return 0
+    from waxeq.inspect.show import doctor_view
+
+    with aside():
+        from waxeq.cli.doctor import examine
+
+        data = examine(table)
+    finish(show, data, doctor_view)
+    return next((row["exit_code"] for row in data if not row["ok"]), 0)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from waxeq.cli.console import finish, working
+from waxeq.cli.console import aside, finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.events import Note
 
 if TYPE_CHECKING:
     from waxeq.events import Events
@@ -32,7 +33,8 @@ def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, 
         Where to write the plan [default: NAME.plan.json here].
     """
     with working(show) as events:
-        from waxeq.inspect.report import report
+        from waxeq.inspect.report import odd_values, report
+        from waxeq.memory.estimate import plan_estimate
         from waxeq.runtime.files import require_writable
         from waxeq.runtime.save import save_plan
 
@@ -40,7 +42,11 @@ def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, 
         traced = load(target)
         path = output or Path(f"{traced.name}.plan.json")
         require_writable(path)
+        for text in odd_values(traced.tensors):
+            events.emit(Note(text))
         result = search_plan(traced, options, events)
+        if search.max_memory is not None:
+            plan_estimate(result.plan).require(options.max_memory, "--max-memory allows")
         save_plan(path, result.plan, result.tensors, traced.inputs)
     from waxeq.inspect.show import report_view
 
@@ -62,7 +68,7 @@ def search_plan(traced: Traced, options: Options, events: Events) -> Result:
     from waxeq.compile import optimize_traced
     from waxeq.search.session import Session
 
-    with Session.open(options, events) as session:
+    with events.on_interrupt(), Session.open(options, events) as session:
         return optimize_traced(session, traced)
 
 
@@ -91,7 +97,7 @@ def run(
     from waxeq.cli.running import run_plan
     from waxeq.inspect.show import run_view
 
-    with working(show):
+    with aside():
         data = run_plan(plan, input, output, threads)
     finish(show, data, run_view)
 

@@ -1,73 +1,230 @@
-"""Matching rule patterns on a snapshot, to tell after the fact which rules lead from one e-node to another."""
+"""Matching what a rule says against a saturated e-graph, to tell after the fact how an e-node came to be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from waxeq.basis.heads import HEADS
+from waxeq.egraph.rules import Apply, Body, Expr, Fact, Lit, Var
 from waxeq.egraph.snapshot import ENode, Snapshot
+from waxeq.ir.term import Term, postorder
 
-Tree = Any
-"""A pattern: ("?", name) for a variable, ("=", value) for a literal, or (head, tree, ...)."""
-Found = Mapping[str, Any]
+Member = tuple[int, ENode]
+"""An e-node and the number of its class."""
+
+_MATCHES = 16
+_PLAIN: Mapping[str, Callable[..., Any]] = {
+    "set-contains": operator.contains,
+    "set-not-contains": lambda s, k: k not in s,
+    "set-union": operator.or_,
+    "set-intersect": operator.and_,
+    "set-diff": operator.sub,
+    "set-insert": lambda s, k: s | {k},
+    "set-remove": lambda s, k: s - {k},
+    "set-empty": frozenset,
+    "set-of": lambda *ks: frozenset(ks),
+    "set-length": len,
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "+": operator.add,
+    "-": lambda a, b=None: -a if b is None else a - b,
+    "*": operator.mul,
+}
+
+
+class Undecided(Exception):
+    """What only the e-graph itself could say."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """Values of variables, the e-nodes that were met, and computed arguments that are to be compared at the end."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    met: tuple[Member, ...] = ()
+    later: tuple[tuple[Expr, Any], ...] = ()
+
+    def bound(self, name: str, value: Any) -> Match:
+        return Match({**self.values, name: value}, self.met, self.later)
+
+
+def is_term(e: Expr) -> bool:
+    """Whether an expression is a constructor on arguments: of the basis, or a kernel's."""
+    return isinstance(e, Apply) and (e.name in HEADS or e.name.startswith("K."))
+
+
+def heads(e: Expr) -> Iterator[str]:
+    """The constructors in an expression."""
+    if isinstance(e, Apply) and is_term(e):
+        yield e.name
+        for a in e.args:
+            yield from heads(a)
 
 
 @dataclass(frozen=True)
 class Index:
-    """A snapshot with a look-up from e-node to class."""
+    """A snapshot with look-ups: from e-node to class, from class to the e-nodes that read it."""
 
     snapshot: Snapshot
     classes: Mapping[tuple[str, tuple[Any, ...]], int]
+    readers: Mapping[int, tuple[Member, ...]]
 
     @staticmethod
     def of(snapshot: Snapshot) -> Index:
-        rows = {(n.head, n.args): i for i, c in enumerate(snapshot.classes) for n in c.nodes}
-        return Index(snapshot, rows)
+        members = [(i, n) for i, c in enumerate(snapshot.classes) for n in c.nodes]
+        readers: dict[int, list[Member]] = {}
+        for m in members:
+            for a in dict.fromkeys(m[1].tensors):
+                readers.setdefault(a, []).append(m)
+        rows = {(n.head, n.args): i for i, n in members}
+        return Index(snapshot, rows, {i: tuple(r) for i, r in readers.items()})
 
-    def match(self, tree: Tree, number: int, found: Found) -> Iterator[Found]:
-        """Every way class `number` contains the pattern, extending `found`."""
-        if tree[0] == "?":
-            if tree[1] not in found:
-                yield {**found, tree[1]: number}
-            elif found[tree[1]] == number:
-                yield found
-            return
-        for n in self.snapshot.classes[number].nodes:
-            yield from self.match_node(tree, n, found)
+    def member(self, head: str, args: tuple[Any, ...]) -> Member | None:
+        """An e-node by its looks."""
+        number = self.classes.get((head, args))
+        if number is None:
+            return None
+        return number, next(n for n in self.snapshot.classes[number].nodes if n.head == head and n.args == args)
 
-    def match_node(self, tree: Tree, n: ENode, found: Found) -> Iterator[Found]:
-        """Every way the pattern matches with `n` on top."""
-        if n.head != tree[0] or len(tree) - 1 != len(n.args):
+    def members(self, roots: Sequence[Term]) -> set[Member]:
+        """The e-nodes of terms."""
+        found: dict[Term, Member | None] = {}
+        for t in postorder(*roots):
+            below = {a: found[a] for a in t.terms}
+            if any(m is None for m in below.values()):
+                found[t] = None
+                continue
+            args = tuple(below[a][0] if isinstance(a, Term) else a for a in t.args)  # pyright: ignore
+            found[t] = self.member(t.head, args)
+        return {m for m in found.values() if m is not None}
+
+    # -- patterns
+
+    def match(self, e: Expr, value: Any, so_far: Match) -> Iterator[Match]:
+        """Every way `value` (a class number where a tensor is meant) is what the expression says."""
+        if isinstance(e, Var):
+            if e.name not in so_far.values:
+                yield so_far.bound(e.name, value)
+            elif so_far.values[e.name] == value:
+                yield so_far
+        elif isinstance(e, Lit):
+            if e.value == value:
+                yield so_far
+        elif is_term(e):
+            for n in self.snapshot.classes[value].nodes:
+                yield from self.match_node(e, (value, n), so_far)
+        else:
+            yield Match(so_far.values, so_far.met, (*so_far.later, (e, value)))
+
+    def match_node(self, e: Apply, member: Member, so_far: Match) -> Iterator[Match]:
+        """Every way the pattern matches with this e-node on top."""
+        n = member[1]
+        if n.head != e.name or len(n.args) != len(e.args):
             return
-        rows: list[Found] = [found]
-        for i, (t, a) in enumerate(zip(tree[1:], n.args, strict=True)):
-            if i in n.places:
-                rows = [g for f in rows for g in self.match(t, a, f)]
-            elif t[0] == "=":
-                rows = [f for f in rows if t[1] == a]
-            else:
-                rows = [{**f, t[1]: a} for f in rows if f.get(t[1], a) == a]
-            if not rows:
-                return
+        rows = [Match(so_far.values, (*so_far.met, member), so_far.later)]
+        for a, value in zip(e.args, n.args, strict=True):
+            rows = [new for old in rows for new in islice(self.match(a, value, old), _MATCHES)]
         yield from rows
 
-    def build(self, tree: Tree, found: Found) -> int | None:
-        """The class of an instantiated pattern, if the e-graph has it."""
-        if tree[0] == "?":
-            return found.get(tree[1])
-        args = []
-        for t in tree[1:]:
-            a = t[1] if t[0] == "=" else found.get(t[1]) if t[0] == "?" else self.build(t, found)
-            if a is None:
-                return None
-            args.append(a)
-        return self.classes.get((tree[0], tuple(args)))
+    # -- rules
 
-    def node(self, tree: Tree, found: Found) -> ENode | None:
-        """The e-node of an instantiated pattern, if the e-graph has it."""
-        number = self.build(tree, found)
-        if number is None or tree[0] == "?":
+    def applications(self, body: Body, member: Member) -> Iterator[tuple[Member, ...]]:
+        """For each way a rule could have made this e-node, on top of its right side or inside: the e-nodes of its left
+        side.
+        """
+        root = [v.name for v in body.right if isinstance(v, Var)]
+        for made in (e for e in body.right if isinstance(e, Apply) and is_term(e)):
+            for number, top in self._tops(made, member):
+                rights = (m for m in self.match_node(made, (number, top), Match()) if member in m.met)
+                for right in islice(rights, _MATCHES):
+                    start = Match({**right.values, **dict.fromkeys(root, number)}, (), right.later)
+                    for found in islice(self._facts(list(body.facts), start, None if root else number), _MATCHES):
+                        if self._agrees(found.later, found):
+                            yield found.met
+
+    def _tops(self, made: Apply, member: Member) -> Iterator[Member]:
+        """E-nodes that could be on top of a right side which has `member` somewhere in it."""
+        if made.name == member[1].head:
+            yield member
+        for place, inner in enumerate(made.args):
+            if isinstance(inner, Apply) and is_term(inner):
+                for number, _ in dict.fromkeys(self._tops(inner, member)):
+                    for above in self.readers.get(number, ()):
+                        if above[1].head == made.name and above[1].args[place] == number:
+                            yield above
+
+    def _facts(self, facts: list[Fact], so_far: Match, root: int | None) -> Iterator[Match]:
+        """Ways to satisfy all facts; `root` is the class of a rewrite's left side, its first fact."""
+        if not facts:
+            yield so_far
+            return
+        if root is not None:
+            for m in self.match(facts[0][0], root, so_far):
+                yield from self._facts(facts[1:], m, None)
+            return
+        ready = next((f for f in facts if self._anchor(f, so_far) is not None), None)
+        if ready is None:
+            if all(self._holds(f, so_far) for f in facts):
+                yield so_far
+            return
+        rest = [f for f in facts if f is not ready]
+        number = self._anchor(ready, so_far)
+        rows = [so_far]
+        for e in (e for e in ready if is_term(e)):
+            rows = [new for old in rows for new in self.match(e, number, old)]
+        for m in rows:
+            yield from self._facts(rest, m, None)
+
+    def _anchor(self, fact: Fact, so_far: Match) -> int | None:
+        """The class that a fact `(= e (Mul a b))` speaks of, when it is known."""
+        if not any(map(is_term, fact)):
             return None
-        args = tuple(t[1] if t[0] == "=" else found[t[1]] if t[0] == "?" else self.build(t, found) for t in tree[1:])
-        return next((n for n in self.snapshot.classes[number].nodes if n.head == tree[0] and n.args == args), None)
+        names = [e.name for e in fact if isinstance(e, Var) and e.name in so_far.values]
+        return so_far.values[names[0]] if names else None
+
+    def _holds(self, fact: Fact, m: Match) -> bool:
+        try:
+            values = [self.value(e, m.values) for e in fact]
+        except (Undecided, TypeError, KeyError):
+            return True  # it did hold when the rule ran, or the e-graph would not be as it is
+        return bool(values[0]) if len(values) == 1 else all(v == values[0] for v in values)
+
+    def _agrees(self, later: Sequence[tuple[Expr, Any]], m: Match) -> bool:
+        return all(self._holds((e, Lit(value)), m) for e, value in later)
+
+    def value(self, e: Expr, values: Mapping[str, Any]) -> Any:
+        """An expression over known variables. Raises Undecided."""
+        if isinstance(e, Lit):
+            return e.value
+        if isinstance(e, Var):
+            if e.name not in values:
+                raise Undecided(e.name)
+            return values[e.name]
+        args = [self.value(a, values) for a in e.args]
+        if is_term(e):
+            found = self.member(e.name, tuple(args))
+            if found is None:
+                raise Undecided(e.name)
+            return found[0]
+        if e.name in _PLAIN:
+            return _PLAIN[e.name](*args)
+        return self._analysis(e.name, args[0] if args else None)
+
+    def _analysis(self, name: str, key: Any) -> Any:
+        if name == "size":
+            return self.snapshot.sizes[key]
+        if name not in ("ax", "dt", "isw", "cval"):
+            raise Undecided(name)
+        c = self.snapshot.classes[key]
+        found = {"ax": c.axes, "dt": c.dtype, "isw": c.weights_only, "cval": c.constant}[name]
+        if found is None:
+            raise Undecided(name)
+        return found

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
+from waxeq.extract.choice import Choice
 from waxeq.inspect.formula import formula, shapes
+from waxeq.memory.estimate import plan_estimate
 from waxeq.plan.plan import Plan, Step
 from waxeq.runtime.verify import Accuracy
 from waxeq.search.block import Optimized
@@ -25,7 +29,7 @@ def report(result: Result, path: str) -> dict[str, Any]:
             "remembered": sum(b.remembered for b in result.blocks),
         },
         "e_graph": e_graph(result.blocks),
-        "kernels": [kernel(i, s) for i, s in enumerate(plan.steps)],
+        "kernels": kernels(plan),
         "folded": {"tensors": len(plan.folds), "bytes": plan.bytes_of("folded")},
         "predicted": r.predicted,
         "trial": None if r.trial is None else asdict(r.trial),
@@ -42,6 +46,17 @@ def report(result: Result, path: str) -> dict[str, Any]:
         "interrupted": r.interrupted,
         "plan": path,
     }
+
+
+def odd_values(tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """A sentence for each weight that holds NaN or infinity: the model is still optimized, but is that meant?"""
+    rows = []
+    for name, a in tensors.items():
+        if a.size and np.can_cast(a.dtype, np.float64, "same_kind") and not np.isfinite(a).all():
+            nan, infinite = int(np.isnan(a).sum()), int(np.isinf(a).sum())
+            counts = " and ".join(f"{n} {what}" for n, what in ((nan, "NaN"), (infinite, "infinite")) if n)
+            rows.append(f"weight {name!r} holds {counts} of {a.size:,} elements; the plan will compute with them")
+    return tuple(rows)
 
 
 def e_graph(blocks: Sequence[Optimized]) -> dict[str, Any]:
@@ -67,15 +82,36 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def kernel(index: int, s: Step) -> dict[str, Any]:
-    """One step of a plan."""
+def kernels(plan: Plan) -> list[dict[str, Any]]:
+    """The steps of a plan."""
+    return [kernel(i, s, p) for (i, s), p in zip(enumerate(plan.steps), places(plan), strict=True)]
+
+
+def places(plan: Plan) -> list[tuple[str, ...]]:
+    """Source places of each step. A step for a value that the model does not name serves those that read it; a copy at
+    the end comes from where the value was made."""
+    rows = [s.sources for s in plan.steps]
+    readers: dict[str, list[str]] = {}
+    for i, s in reversed(list(enumerate(plan.steps))):
+        rows[i] = rows[i] or tuple(dict.fromkeys(readers.get(s.writes, ())))
+        for r in s.reads:
+            readers.setdefault(r, []).extend(rows[i])
+    made: dict[str, tuple[str, ...]] = {}
+    for i, s in enumerate(plan.steps):
+        rows[i] = rows[i] or tuple(dict.fromkeys(p for r in s.reads for p in made.get(r, ())))
+        made[s.writes] = rows[i]
+    return rows
+
+
+def kernel(index: int, s: Step, sources: Sequence[str]) -> dict[str, Any]:
+    """One step of a plan, with the places in the model that it comes from."""
     return {
         "step": index,
         "kernel": s.call.kernel,
         "what": formula(s.call, s.reads),
         "shapes": shapes(s),
         "writes": s.writes,
-        "sources": list(s.sources),
+        "sources": list(sources),
         "seconds": s.predicted,
         "low": s.low,
         "high": s.high,
@@ -109,14 +145,19 @@ def accuracy(a: Accuracy, as_written: bool) -> dict[str, Any]:
 
 
 def memory(plan: Plan) -> dict[str, Any]:
-    """Bytes by kind. `peak` is what the program itself holds; inputs and results belong to the caller."""
-    results = sum(o.type.bytes for o in plan.outputs)
+    """Bytes by kind while a plan runs, and the buffers that are needed at its busiest step, the largest first."""
+    e = plan_estimate(plan)
     return {
-        "peak": plan.peak_bytes,
-        "arena": plan.arena_bytes,
-        "weights": plan.bytes_of("weight", "constant"),
-        "folded": plan.bytes_of("folded"),
-        "states": plan.bytes_of("state"),
-        "inputs": plan.bytes_of("input"),
-        "results": results,
+        "peak": e.peak_bytes,
+        "arena": e.arena_bytes,
+        "least_arena": e.least_bytes,
+        "resident": dict(e.resident),
+        "busiest_step": e.call,
+        "live": [{"buffer": name, "bytes": size} for name, size in e.live],
     }
+
+
+def path_row(choice: Choice) -> dict[str, Any]:
+    """One way to compute a block: predicted seconds and its calls."""
+    calls = [p.candidate.call for p in choice.in_order()]
+    return {"seconds": choice.cost, "calls": [{"kernel": c.kernel, "what": formula(c)} for c in calls]}

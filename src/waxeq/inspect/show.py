@@ -116,9 +116,8 @@ def _accuracy(a: Data) -> str:
 
 def memory_line(m: Data) -> str:
     """Peak bytes in one line."""
-    parts = [(m["arena"], "arena"), (m["weights"], "weights"), (m["folded"], "folded weights"), (m["states"], "state")]
-    inside = ", ".join(f"{amount(n)} {what}" for n, what in parts if n) or "nothing"
-    return f"{amount(m['peak'])} ({inside}); beside it {amount(m['inputs'])} inputs, {amount(m['results'])} results"
+    parts = [("arena", m["arena"]), *m["resident"].items()]
+    return f"{amount(m['peak'])} at most: " + (", ".join(f"{amount(n)} {what}" for what, n in parts if n) or "nothing")
 
 
 def _took(s: Data) -> str:
@@ -179,7 +178,86 @@ def db_view(d: Data) -> RenderableType:
         ("table", f"{d['path']} ({amount(d['bytes'])})"),
         ("timings", f"{sum(r['rows'] for r in d['timings']):,}"),
         ("memos", ", ".join(f"{n} {k}" for k, n in d["memos"].items()) or "none"),
+        *((f"device {i}", about) for i, about in d["devices"].items()),
         ("shipped", ", ".join(d["shipped"]) or "none"),
+        *(("damaged", path) for path in d["damaged"]),
     ])  # fmt: skip
     rows = ((r["device"], r["kernel"], r["rows"]) for r in d["timings"])
     return group(top, table(("device", "kernel", "timings"), rows, right=("timings",))) if d["timings"] else top
+
+
+def explain_view(d: Data) -> RenderableType:
+    """Why a plan is as it is, kernel by kernel."""
+    parts: list[RenderableType] = [facts([("model", d["model"])])]
+    for k in d["kernels"]:
+        rows = [
+            (f"{k['step']}  {k['kernel']}", f"{k['what']}   {k['shapes']}"),
+            ("   from", places(k["sources"])),
+            ("   rules", _rules(k["rules"])),
+            ("   cost", f"{time_(k['seconds'])} {k['basis']} [{time_(k['low'])}, {time_(k['high'])}]"),
+        ]
+        other = k["runner_up"]
+        rows.append(("   runner-up", "none" if other is None else f"{other['kernel']}, {time_(other['seconds'])}"))
+        parts.append(facts(rows))
+    if d["notes"]:
+        parts.append(facts([("note", n) for n in d["notes"]]))
+    return group(*parts)
+
+
+def _rules(names: Sequence[str] | None) -> str:
+    if names is None:
+        return "not traced back"
+    return ", ".join(names) if names else "none are needed"
+
+
+def paths_view(d: Data) -> RenderableType:
+    """Plans side by side, the cheapest first."""
+    rows = d["paths"]
+    if not rows:
+        return "there is nothing to choose: no block of the model has more than one plan"
+    first = rows[0]["seconds"]
+    end = "these are all there are" if d["complete"] else f"more with --limit {2 * d['limit']}"
+    shown = (
+        (i + 1, time_(r["seconds"]), f"{r['seconds'] / first:.2f}x", _calls(r["calls"])) for i, r in enumerate(rows)
+    )
+    return group(table(("#", "predicted", "", "calls"), shown, right=("#", "predicted")), facts([("paths", end)]))
+
+
+def _calls(rows: Sequence[Data]) -> str:
+    return "\n".join(f"{r['kernel']}: {r['what']}" for r in rows)
+
+
+def mem_view(d: Data) -> RenderableType:
+    """Memory by kind."""
+    kinds = [("arena", d["arena"]), *d["resident"].items(), ("peak", d["peak"])]
+    above = facts([(what, amount(size)) for what, size in kinds])
+    if not d["live"]:
+        return above
+    live = table(("needed at the busiest step", "size"), ((r["buffer"], amount(r["bytes"])) for r in d["live"]))
+    return group(above, live, facts([("least possible arena", amount(d["least_arena"]))]))
+
+
+def calibrate_view(d: Data) -> RenderableType:
+    """What a calibration did."""
+    rows = [("device", d["device"]), ("new timings", f"{d['timings']:,} in {time_(d['seconds'])}")]
+    rows += [("not reached", f"{d['left']:,} calls")] if d["left"] else []
+    rows += [("written to", d["path"])] if d["path"] else []
+    return facts(rows)
+
+
+def certificates_view(rows: Sequence[Data]) -> RenderableType:
+    """Certificates of rules: those that were refused in full."""
+    from rich.text import Text
+
+    good = [r for r in rows if r["admitted"]]
+    shown: list[RenderableType] = []
+    if good:
+        passed = ((r["rule"], r["class"], r["verdict"], r["met"]) for r in good)
+        shown.append(table(("rule", "class", "verdict", "samples"), passed, right=("samples",)))
+    shown += [Text(r["said"]) for r in rows if not r["admitted"]]
+    return group(*shown, facts([("certified", f"{len(good)} of {len(rows)}")]))
+
+
+def doctor_view(rows: Sequence[Data]) -> RenderableType:
+    """Checks of the installation."""
+    return facts((f"{'ok  ' if r['ok'] else 'FAIL'}  {r['check']}", r["found"]) for r in rows)

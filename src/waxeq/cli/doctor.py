@@ -1,0 +1,87 @@
+"""What `waxeq doctor` looks at: each check says what it found, or what is wrong and what to do."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from waxeq.backend.discover import found
+from waxeq.cost.device import current_device
+from waxeq.cost.table import TimingTable
+from waxeq.egraph.lower import lower
+from waxeq.egraph.program import RuleProgram
+from waxeq.egraph.rules import read_file, rule_files
+from waxeq.egraph.saturate import Limits, Worker, saturate
+from waxeq.errors import UsageError, WaxeqError
+from waxeq.ir.graph import GraphBuilder
+from waxeq.ir.types import TensorType
+from waxeq.memory.estimate import amount
+from waxeq.options import cores
+from waxeq.search.session import calibration_tables
+
+_NEEDED = ("waxeq", "numpy", "scipy", "egglog", "duckdb", "highspy", "safetensors")
+
+
+def examine(table: Path | None) -> list[dict[str, Any]]:
+    """Every check in order: name, whether it went well, what was found or the sentence, exit code."""
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("python", lambda: f"{platform.python_version()} at {sys.executable}, {platform.platform()}"),
+        ("packages", lambda: ", ".join(f"{p} {version(p)}" for p in _NEEDED)),
+        ("machine", _machine),
+        ("backends", _backends),
+        ("rules", _rules),
+        ("e-graph", _e_graph),
+        ("timing table", lambda: _table(table)),
+    ]
+    return [_row(name, check) for name, check in checks]
+
+
+def _row(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    try:
+        return {"check": name, "ok": True, "found": check(), "exit_code": 0}
+    except WaxeqError as e:
+        return {"check": name, "ok": False, "found": str(e), "exit_code": e.exit_code}
+    except Exception as e:
+        return {"check": name, "ok": False, "found": f"{type(e).__name__}: {e}", "exit_code": 1}
+
+
+def _machine() -> str:
+    free = amount(psutil.virtual_memory().available)
+    return f"{current_device(cores()).describe()}; {free} of memory available"
+
+
+def _backends() -> str:
+    rows = found()
+    if not any(f.why is None for f in rows):
+        reasons = "; ".join(f"{f.name}: {f.why}" for f in rows) or "none is installed"
+        raise UsageError(f"no backend can be used ({reasons}); reinstall waxeq")
+    return ", ".join(f.name if f.why is None else f"{f.name} cannot be used: {f.why}" for f in rows)
+
+
+def _rules() -> str:
+    files = [read_file(p) for p in rule_files()]
+    return f"{sum(len(f.rules) for f in files)} rules in {len(files)} files"
+
+
+def _e_graph() -> str:
+    """Saturate a one-op program in a worker process, as every optimization does."""
+    b = GraphBuilder()
+    x = b.leaf("x", TensorType("float32", (2,)))
+    worker = Worker.start()
+    try:
+        lowered = lower(b.finish([("y", x)], keep=[x]))
+        stop = saturate(lowered, RuleProgram((), ()), Limits(seconds=20.0), worker).stop
+    finally:
+        worker.close()
+    return f"the worker process answers ({stop.name})"
+
+
+def _table(path: Path | None) -> str:
+    status = TimingTable.open(path, extra=calibration_tables(), wait=5.0).status()
+    return f"{status['path']}: {sum(r['rows'] for r in status['timings'])} timings, {amount(status['bytes'])}"

@@ -1,0 +1,128 @@
+"""Which rules lead from the model as written to chosen e-nodes: a proof found backwards in the saturated e-graph."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from waxeq.egraph.kernels import Pattern
+from waxeq.egraph.kernels import text as kernel_text
+from waxeq.egraph.lower import Lowered
+from waxeq.egraph.rules import Body, Rule, bodies
+from waxeq.egraph.snapshot import Snapshot
+from waxeq.inspect.match import Index, Member, heads
+
+_VISITED = 3000
+"""E-nodes looked at per block before a derivation is given up."""
+
+KERNELS = "kernels/"
+"""Start of the names of rules that only say what a kernel computes."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """One direction of a rule."""
+
+    name: str
+    body: Body
+
+
+@dataclass(frozen=True)
+class _Application:
+    """`law` makes `made` where the e-nodes `needs` are there."""
+
+    law: str
+    made: Member
+    needs: tuple[Member, ...]
+
+
+def laws(rules: Iterable[Rule], patterns: Mapping[str, Pattern]) -> Mapping[str, tuple[Law, ...]]:
+    """Rules, and what kernels mean, by the heads of the e-nodes they can make."""
+    rows = [Law(r.name, b) for r in rules for b in bodies(r) if b.unites]
+    for line in kernel_text(patterns.values()).splitlines():
+        if line.startswith("(rule ("):
+            name = line.rpartition(':name "')[2].partition('"')[0]
+            rule = Rule(name, "kernels", "", "exact", 0.0, line, "kernels", 0)
+            rows += [Law(name, b) for b in bodies(rule) if b.unites]
+    found: dict[str, list[Law]] = {}
+    for row in rows:
+        for head in dict.fromkeys(h for e in row.body.right for h in heads(e)):
+            found.setdefault(head, []).append(row)
+    return {h: tuple(r) for h, r in found.items()}
+
+
+def derivations(
+    snapshot: Snapshot, lowered: Lowered, by_head: Mapping[str, tuple[Law, ...]], targets: Sequence[Member]
+) -> dict[Member, tuple[str, ...] | None]:
+    """For each target the names of the rules that make it from the model as written, in an order they can run in; ()
+    for what the model itself says, None where no derivation was found."""
+    index = Index.of(snapshot)
+    given = index.members([x.term for x in lowered.roots.values()])
+    best = _cheapest(given, _backwards(index, by_head, given, targets))
+    return {t: _names(t, best) for t in targets}
+
+
+def _backwards(
+    index: Index, by_head: Mapping[str, tuple[Law, ...]], given: set[Member], targets: Sequence[Member]
+) -> list[_Application]:
+    """Applications that could have made the targets, what those needed, and so on, breadth first."""
+    rows: list[_Application] = []
+    seen = dict.fromkeys(targets)
+    queue = list(seen)
+    for member in queue:
+        if member in given or len(seen) > _VISITED:
+            continue
+        for law in by_head.get(member[1].head, ()):
+            for needs in dict.fromkeys(index.applications(law.body, member)):
+                if member in needs:
+                    continue
+                rows.append(_Application(law.name, member, needs))
+                new = [m for m in needs if m not in seen]
+                seen |= dict.fromkeys(new)
+                queue += new
+    return rows
+
+
+def _cheapest(given: set[Member], rows: Sequence[_Application]) -> dict[Member, _Application | None]:
+    """For each e-node that can be made, the last application of a derivation with fewest steps (Knuth's algorithm)."""
+    missing = [len(set(r.needs) - given) for r in rows]
+    users: dict[Member, list[int]] = {}
+    for i, r in enumerate(rows):
+        for m in set(r.needs) - given:
+            users.setdefault(m, []).append(i)
+    cost: dict[Member, int] = {}
+    best: dict[Member, _Application | None] = dict.fromkeys(given)
+    heap = [(1, i) for i, n in enumerate(missing) if n == 0]
+    heapq.heapify(heap)
+    while heap:
+        steps, i = heapq.heappop(heap)
+        made = rows[i].made
+        if made in best:
+            continue
+        best[made], cost[made] = rows[i], steps
+        for u in users.get(made, ()):
+            missing[u] -= 1
+            if missing[u] == 0:
+                heapq.heappush(heap, (1 + sum(cost.get(m, 0) for m in set(rows[u].needs)), u))
+    return best
+
+
+def _names(target: Member, best: Mapping[Member, _Application | None]) -> tuple[str, ...] | None:
+    """The rules of a derivation, first things first."""
+    if target not in best:
+        return None
+    names: list[str] = []
+    done: set[Member] = set()
+
+    def go(m: Member) -> None:
+        a = best[m]
+        if m in done or a is None:
+            return
+        done.add(m)
+        for need in a.needs:
+            go(need)
+        names.append(a.law)
+
+    go(target)
+    return tuple(names)

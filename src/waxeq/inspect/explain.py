@@ -1,0 +1,157 @@
+"""For every kernel of a plan: where it comes from, the rules that led to it, its cost and the runner-up's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from waxeq.backend.call import Call
+from waxeq.backend.kernel import Kernel
+from waxeq.egraph.kernels import patterns
+from waxeq.egraph.lower import Lowered, lower
+from waxeq.egraph.program import RuleProgram
+from waxeq.egraph.rules import CLASSES, Class, load_rules, read_file, rule_files
+from waxeq.egraph.saturate import Limits, Worker, saturate
+from waxeq.extract.candidates import Candidate, Space
+from waxeq.inspect.derive import KERNELS, Law, derivations, laws
+from waxeq.inspect.match import Member
+from waxeq.inspect.report import kernels as facts
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.plan.plan import Plan, Step
+from waxeq.search.block import grow, make_space
+from waxeq.search.result import Result
+
+Rules = tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One kernel of a plan. `facts`: what the report says of it (formula, source places, cost, runner-up).
+
+    `rules`: names of the rules that lead from the model as written to this kernel, in an order in which they can be
+    applied; empty when the kernel computes what was written; None when today's rules do not lead there.
+    """
+
+    facts: Mapping[str, Any]
+    rules: Rules
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a plan is as it is. Prints as a table; `to_json()` is plain data."""
+
+    model: str
+    as_written: bool
+    kernels: tuple[Explained, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{**e.facts, "rules": None if e.rules is None else list(e.rules)} for e in self.kernels]
+        return {"model": self.model, "as_written": self.as_written, "kernels": rows, "notes": list(self.notes)}
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=120, no_color=True, highlight=False)
+        with console.capture() as got:
+            console.print(self)
+        return got.get()
+
+    def __rich__(self) -> Any:
+        from waxeq.inspect.show import explain_view
+
+        return explain_view(self.to_json())
+
+
+def explain(result: Result) -> Explanation:
+    """Why the plan of a result is as it is. Blocks that were remembered are saturated again."""
+    spaces = {b.block.key: b.space for b in result.blocks if b.space is not None}
+    return explain_plan(result.plan, result.kernels, spaces)
+
+
+def explain_plan(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Space] | None = None) -> Explanation:
+    """Why a plan is as it is. `spaces`: saturated blocks by key, where there are some already."""
+    if plan.written:
+        note = "nothing was found that is faster than the model as written, so that is what runs"
+        return Explanation(plan.name, True, (), (note,))
+    found = _rules_of(plan, kernels, spaces or {})
+    rows = tuple(Explained(k, r) for k, r in zip(facts(plan), found, strict=True))
+    notes = []
+    if any(r is None for r in found):
+        notes.append("some kernels cannot be traced back with the rules that are installed now")
+    return Explanation(plan.name, False, rows, tuple(notes))
+
+
+def _rules_of(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Space]) -> list[Rules]:
+    """For each step the rules that led to it."""
+    again = _Again.of(plan.about.get("search", {}), kernels)
+    blocks = cut(expand(plan.graph))
+    steps: dict[str, dict[int, Step]] = {}
+    for i, s in enumerate(plan.steps):
+        number = int(s.writes.partition(".")[0][1:])  # buffers are named by their block: b3.t7
+        steps.setdefault(blocks[number].key, {})[i] = s
+    found: dict[int, Rules] = {}
+    try:
+        for b in {b.key: b for b in blocks}.values():
+            lowered = lower(b.graph)
+            space = spaces.get(b.key) or again.space(lowered)
+            found |= _block_rules(steps.get(b.key, {}), lowered, space, again.laws)
+    finally:
+        again.worker.close()
+    return [found[i] for i in range(len(plan.steps))]
+
+
+@dataclass(frozen=True)
+class _Again:
+    """What it takes to saturate a block again as it was when the plan was made."""
+
+    kernels: Mapping[str, Kernel]
+    program: RuleProgram
+    nodes: int
+    laws: Mapping[str, tuple[Law, ...]]
+    worker: Worker
+
+    @staticmethod
+    def of(about: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> _Again:
+        worker = Worker.start()
+        loosest: Class = about.get("class", "reassociating")
+        algebra: bool = about.get("algebra", True)
+        allowed = CLASSES[: CLASSES.index(loosest) + 1] if algebra else ()
+        rules = [r for f in rule_files() for r in read_file(f).rules if r.cls in allowed]
+        meanings = patterns(kernels)
+        program = load_rules(loosest, meanings, algebra=algebra)
+        return _Again(kernels, program, about.get("nodes", 60_000), laws(rules, meanings), worker)
+
+    def space(self, lowered: Lowered) -> Space:
+        found = saturate(lowered, self.program, Limits(self.nodes), self.worker)
+        return make_space(self.kernels, lowered, found.snapshot)[0]
+
+
+def _block_rules(
+    steps: Mapping[int, Step], lowered: Lowered, space: Space, by_head: Mapping[str, tuple[Law, ...]]
+) -> dict[int, Rules]:
+    """For each step of one block (or of its repeats) the rules that led to it."""
+    candidates: dict[tuple[str, ...], list[Candidate]] = {}
+    for c in grow(space):
+        candidates.setdefault(_looks(c.call), []).append(c)
+    targets: dict[int, tuple[Member, ...] | None] = {}
+    for i, s in steps.items():
+        same = candidates.get(_looks(s.call), ())
+        chosen = next((c for c in same if c.call == s.call), same[0] if same else None)
+        targets[i] = None if chosen is None else chosen.nodes
+    wanted = list(dict.fromkeys(m for ms in targets.values() for m in ms or ()))
+    found = derivations(space.snapshot, lowered, by_head, wanted)
+    return {i: _joined(None if ms is None else [found[m] for m in ms]) for i, ms in targets.items()}
+
+
+def _looks(c: Call) -> tuple[str, ...]:
+    return c.kernel, c.text, c.dims, c.layout
+
+
+def _joined(parts: Sequence[Rules] | None) -> Rules:
+    """The rules of several derivations, each once; None when one is missing."""
+    if parts is None or any(p is None for p in parts):
+        return None
+    return tuple(dict.fromkeys(r for p in parts for r in p or () if not r.startswith(KERNELS)))
