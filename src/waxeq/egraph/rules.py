@@ -240,11 +240,14 @@ def _expr(e: Any) -> Expr:
     return Apply(e.name, tuple(map(_expr, e.args)))
 
 
+_ALWAYS = ("movement", "slice", "gather", "concat", "select", "constant", "function", "composite", "window")
+_ALGEBRA = ("commute", "elementwise", "affine", "linear", "reduction")
 PHASES = (
-    Phase("simplify", ("movement", "constant"), 6),
-    Phase("concat", ("concat",), 2),
+    Phase("simplify", _ALWAYS, 6),
+    Phase("order", ("commute",), 1),
+    Phase("merge", ("merge",), 1),
     Phase("distribute", ("distribute",), 1),
-    Phase("algebra", ("elementwise", "linear", "reduction", "movement", "window", "composite", "constant"), 12),
+    Phase("algebra", (*_ALGEBRA, *_ALWAYS), 12),
     Phase("kernels", ("kernels",), 8, required=True),
 )
 """When which family runs. Families that no file declares are left out."""

@@ -9,6 +9,7 @@ from waxeq.basis.scalar import REDUCERS, SCALARS
 from waxeq.basis.typing import read
 from waxeq.egraph.lower import Lowered
 from waxeq.ir.term import Term, postorder
+from waxeq.ir.types import FLOATS
 
 SORTS: Mapping[str, str] = {
     "T": "T", "Axis": "String", "NewAxis": "String", "Fn": "String", "Name": "String", "Dtype": "String",
@@ -28,17 +29,25 @@ _BASE = """
 (function cval (T) f64 :merge old)
 (relation isw (T))
 (relation keeps-dtype (String))
+(relation float-dtype (String))
+(relation widens (String String))
+(relation lattice (String))
 (function fixed-dtype (String) String :no-merge)
 (ruleset analysis)
 """
 
 
 def prelude() -> str:
-    """Sorts, one constructor per head, and the analyses: axes, dtype, size, weights-only, constant value."""
+    """Sorts, one constructor per head, the analyses (axes, dtype, size, weights-only, constant value), and what rules
+    ask about dtypes and functions: `float-dtype`, `widens` (a conversion that loses nothing), `lattice` (max and min).
+    """
     rows = [_BASE]
     rows += [f"(constructor {h.name} ({' '.join(SORTS[s] for s in h.sorts)}) T)" for h in HEADS.values()]
     rows += [f'(keeps-dtype "{f}")' for f, s in SCALARS.items() if s.gives == "same"]
     rows += [f'(set (fixed-dtype "{f}") "bool")' for f, s in SCALARS.items() if s.gives == "bool"]
+    rows += [f'(float-dtype "{d}")' for d in FLOATS]
+    rows += [f'(widens "{a}" "{b}")' for a, b in _widenings()]
+    rows += [f'(lattice "{f}")' for f in ("max", "min")]
     reducers = {f: d for f, (_, d) in REDUCERS.items() if f not in SCALARS}
     rows += [f'(keeps-dtype "{f}")' for f, d in reducers.items() if d == "same"]
     rows += [f'(set (fixed-dtype "{f}") "{d}")' for f, d in reducers.items() if d != "same"]
@@ -46,6 +55,13 @@ def prelude() -> str:
         rows += _analyses(h)
     rows.append('(rule ((= e (Num v d))) ((set (cval e) v)) :ruleset analysis :name "analysis/Num-value")')
     return "\n".join(rows)
+
+
+def _widenings() -> Iterator[tuple[str, str]]:
+    """Pairs of float dtypes where the second holds every value of the first."""
+    digits = {"float16": (11, 5), "bfloat16": (8, 8), "float32": (24, 8), "float64": (53, 11)}
+    for a, (p, e) in digits.items():
+        yield from ((a, b) for b, (q, f) in digits.items() if a != b and p <= q and e <= f)
 
 
 def analyses(name: str, args: tuple[tuple[str, str], ...]) -> str:
