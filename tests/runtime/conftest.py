@@ -95,12 +95,12 @@ class Builder:
         return assign_plan(made, KERNELS).check()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def kernels() -> Mapping[str, Kernel]:
     return KERNELS
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def build() -> type[Builder]:
     return Builder
 
@@ -109,7 +109,7 @@ def number(value: float, dtype: str = "float32") -> Term:
     return Term("Num", value, dtype)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def affine(build: type[Builder]) -> Callable[..., Plan]:
     """`affine(rows, columns)`: the plan of y = 2 x + w (w a weight, one row) and s = the sums of y's rows."""
 

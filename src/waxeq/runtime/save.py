@@ -1,18 +1,22 @@
 """Plan files: NAME.plan.json (the plan, repeatable byte for byte) and NAME.plan.safetensors (weights, constants,
-inputs).
+inputs). The plan file holds a digest of both, so that damage, or two files that do not belong together, are noticed
+before anything is made of them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from waxeq.errors import PlanError
-from waxeq.plan.encode import decode, encode
+from waxeq.ir.types import DTYPES, numpy_dtype
+from waxeq.plan.encode import VERSION, decode, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.files import read_bytes, write_atomically
 
@@ -41,27 +45,47 @@ def save_plan(
     rows = {f"weight:{n}": a for n, a in tensors.items()}
     rows |= {f"constant:{n}": a for n, a in plan.graph.constants.items()}
     rows |= {f"input:{n}": a for n, a in (inputs or {}).items()}
-    plain = {n: np.ascontiguousarray(a) for n, a in rows.items()}
-    write_atomically(tensors_path(path), save(plain))
-    write_atomically(path, (json.dumps(encode(plan), sort_keys=True, indent=1) + "\n").encode())
+    packed = save({n: np.asarray(a, order="C") for n, a in rows.items()})  # ascontiguousarray gives scalars an axis
+    data = {**encode(plan), "tensors": hashlib.sha256(packed).hexdigest()}
+    write_atomically(tensors_path(path), packed)
+    text = json.dumps({**data, "sha256": _digest(data)}, sort_keys=True, indent=1) + "\n"
+    write_atomically(path, text.encode())
 
 
 def load_plan(path: str | Path) -> Saved:
     """Read both files. Raises PlanError on missing, damaged or foreign files."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     path = Path(path)
+    packed, text = read_bytes(tensors_path(path)), read_bytes(path)
     try:
-        rows = load(read_bytes(tensors_path(path)))
-    except SafetensorError as e:
-        raise PlanError(f"{tensors_path(path)} is damaged ({e}); make the plan anew with `waxeq optimize`") from e
-    try:
-        data = json.loads(read_bytes(path))
+        data = json.loads(text)
     except ValueError as e:
         raise PlanError(f"{path} is not a plan: {e}") from e
+    if isinstance(data, dict) and data.get("waxeq") == VERSION:
+        if data.pop("sha256", None) != _digest(data):
+            raise PlanError(f"{path} is damaged; make the plan anew with `waxeq optimize`")
+        if data["tensors"] != hashlib.sha256(packed).hexdigest():
+            raise PlanError(
+                f"{tensors_path(path)} is damaged or belongs to another plan; make the plan anew with `waxeq optimize`"
+            )
     groups: dict[str, dict[str, np.ndarray]] = {"weight": {}, "constant": {}, "input": {}}
-    for key, a in rows.items():
+    for key, a in _unpacked(packed).items() if isinstance(data, dict) and "tensors" in data else ():
         kind, _, name = key.partition(":")
         groups[kind][name] = a
     return Saved(decode(data, groups["constant"]), groups["weight"], groups["input"])
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+_NAMES = {"BOOL": "bool", "BF16": "bfloat16"} | {
+    {"f": "F", "i": "I", "u": "U"}[d[0]] + d.lstrip("floatuin"): d for d in DTYPES if d not in ("bool", "bfloat16")
+}
+"""Dtypes by the names that safetensors gives them. Its own NumPy reader knows no bfloat16."""
+
+
+def _unpacked(packed: bytes) -> dict[str, np.ndarray]:
+    from safetensors import deserialize
+
+    rows = {n: (r["data"], numpy_dtype(_NAMES[r["dtype"]]), r["shape"]) for n, r in deserialize(packed)}
+    return {n: np.frombuffer(data, dtype).reshape(shape) for n, (data, dtype, shape) in rows.items()}
