@@ -11,6 +11,7 @@ from waxeq.events import Events
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
+from waxeq.memory.estimate import plan_estimate
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
@@ -56,4 +57,5 @@ def assemble(
     """Plans of blocks, by key, as one plan in one arena."""
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, session.about())
     plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
+    plan_estimate(plan).require(session.options.max_memory, "the limit is")
     return Result(plan, traced.tensors, session.kernels, tuple(plans.values()), Report(len(blocks), plan.predicted))
