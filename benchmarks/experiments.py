@@ -1,0 +1,189 @@
+"""What is measured. Each experiment gives a table: a title, what the columns are, rows of text and numbers."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contest import Row, hold
+from benchmarks.peers import ONNX_GRAPHS
+from waxeq.compile import optimize_traced
+from waxeq.events import Events
+from waxeq.frontend.load import load_target
+from waxeq.frontend.trace import Traced, trace
+from waxeq.options import Options
+from waxeq.runtime.save import save_plan
+from waxeq.search.result import Result
+from waxeq.search.session import Session
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Measured rows under a title; `notes` say how to read them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every experiment is given: threads for all contestants, the timing table, seconds for one contest."""
+
+    threads: int
+    table: Path
+    budget: float
+
+    def options(self, **more: Any) -> Options:
+        return Options.of(threads=self.threads, **{"table": self.table, **more})
+
+    def optimize(self, traced: Traced, **more: Any) -> Result:
+        with Session.open(self.options(**more), Events()) as session:
+            return optimize_traced(session, traced)
+
+    def traced(self, example: str) -> Traced:
+        found = load_target(str(EXAMPLES / f"{example}.py"))
+        return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
+
+    def contest(
+        self, example: str, results: Mapping[str, Result], traced: Traced, peers: Sequence[str]
+    ) -> tuple[Row, ...]:
+        with _saved(results, traced) as plans:
+            path = str(EXAMPLES / f"{example}.py")
+            return hold(path, plans, peers, threads=self.threads, budget=self.budget)
+
+
+@contextmanager
+def _saved(results: Mapping[str, Result], traced: Traced) -> Iterator[dict[str, str]]:
+    with tempfile.TemporaryDirectory() as d:
+        paths = {}
+        for n, r in results.items():
+            paths[n] = str(Path(d) / f"{n.replace(' ', '_')}.plan.json")
+            save_plan(Path(paths[n]), r.plan, r.tensors, traced.inputs)
+        yield paths
+
+
+def examples() -> tuple[str, ...]:
+    """Every example but those of the linear-algebra set, which has a table of its own."""
+    return tuple(p.stem for p in sorted(EXAMPLES.glob("*.py")) if p.stem not in ONNX_GRAPHS)
+
+
+def linear(bench: Bench) -> Table:
+    """The linear-algebra set against NumPy, jax.jit and ONNX Runtime."""
+    rows = []
+    for name in ONNX_GRAPHS:
+        traced = bench.traced(name)
+        result = bench.optimize(traced)
+        rows += _versus(name, bench.contest(name, {"waxeq": result}, traced, ("numpy", "jax", "ort")))
+    return Table("Linear algebra, n = 2000, float32", _COLUMNS, tuple(rows), _NOTES)
+
+
+def gains(bench: Bench) -> Table:
+    """Every other example against the NumPy it was traced from."""
+    rows = []
+    for name in examples():
+        traced = bench.traced(name)
+        result = bench.optimize(traced)
+        kept = " (kept as written)" if result.plan.written else ""
+        rows += _versus(name + kept, bench.contest(name, {"waxeq": result}, traced, ("numpy",)))
+    return Table("Examples against the NumPy they were traced from", _COLUMNS, tuple(rows), _NOTES)
+
+
+_COLUMNS = ("example", "contestant", "median ms", "waxeq is faster by", "95 % interval", "error")
+_NOTES = (
+    "Interleaved in one fresh process; ratios are medians of paired rounds; error is relative RMS against float64.",
+)
+
+
+def _versus(name: str, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
+    for r in rows:
+        v = r.versus
+        ratio, interval = (f"{v.ratio:.2f}x", f"{v.low:.2f} to {v.high:.2f}") if v else ("", "")
+        yield (name, r.name, round(r.seconds * 1e3, 3), ratio, interval, f"{r.error:.1e}")
+
+
+def layers(bench: Bench) -> Table:
+    """Optimize time of models of identical layers, cold and warm, without the time kernels take to be measured."""
+    rows = []
+    for n in (1, 6, 12, 24):
+        traced = _encoder(n)
+        with tempfile.TemporaryDirectory() as d:
+            table = Path(d) / "timings.duckdb"
+            cold = bench.optimize(traced, table=table, trial=False)
+            warm = bench.optimize(traced, table=table, trial=False)
+        nodes = sum(int(str(b.facts["e_nodes"])) for b in cold.blocks)
+        c, w = cold.report, warm.report
+        rows.append((
+            n, len(traced.graph.nodes), c.blocks, len(cold.blocks), nodes,
+            round(c.seconds - c.measuring_seconds, 2), round(c.measuring_seconds, 2), round(w.seconds, 2),
+        ))  # fmt: skip
+    columns = ("layers", "ops", "blocks", "distinct", "e-nodes", "cold s", "measuring s", "warm s")
+    return Table("Optimize time by number of identical layers (MiniLM's, distinct weights)", columns, tuple(rows), (
+        "Tracing is not included, the check against float64 is (it grows with the model). Cold: an empty timing table; "
+        "its time without measuring kernels. Warm: the same again.",
+    ))  # fmt: skip
+
+
+def _encoder(n: int) -> Traced:
+    """MiniLM with n layers; layer i has a copy of the weights of layer i mod 6."""
+    found = load_target(str(EXAMPLES / "minilm.py"))
+    weights = dict(found.example["weights"])
+    for i in range(6, n):
+        same = f"encoder.layer.{i % 6}."
+        weights |= {
+            k.replace(same, f"encoder.layer.{i}."): v.copy()
+            for k, v in found.example["weights"].items()
+            if k.startswith(same)
+        }
+    kept = {k: v for k, v in weights.items() if not k.startswith("encoder.layer.") or int(k.split(".")[2]) < n}
+    found.fn.__globals__["LAYERS"] = n
+    try:
+        return trace(found.fn, {**found.example, "weights": kept}, weights=found.weights, name=f"minilm{n}")
+    finally:
+        found.fn.__globals__["LAYERS"] = 6
+
+
+def prediction(bench: Bench) -> Table:
+    """The predicted time of the plan that was found against its time in a trial."""
+    rows, errors = [], []
+    for name in (*ONNX_GRAPHS, *examples()):
+        report = bench.optimize(bench.traced(name)).report
+        if report.trial is not None:
+            errors.append(abs(report.predicted / report.trial.plan - 1))
+            rows.append(
+                (name, round(report.predicted * 1e3, 3), round(report.trial.plan * 1e3, 3), f"{errors[-1]:.0%}")
+            )
+    rows.append(("median", "", "", f"{statistics.median(errors):.0%}"))
+    return Table(
+        "Predicted against measured plan time", ("example", "predicted ms", "measured ms", "error"), tuple(rows)
+    )
+
+
+def ablations(bench: Bench) -> Table:
+    """What each part brings: times over that of the whole, for plans that were not allowed it."""
+    without = {"no polish": {"polish": False}, "roofline cost": {"cost": "roofline"}, "no algebra": {"algebra": False}}
+    rows = []
+    for name in (*ONNX_GRAPHS, *examples()):
+        traced = bench.traced(name)
+        results = {"waxeq": bench.optimize(traced, trial=False)}
+        results |= {n: bench.optimize(traced, trial=False, **o) for n, o in without.items()}
+        times = {r.name: r for r in bench.contest(name, results, traced, ())}
+        rows.append((name, round(times["waxeq"].seconds * 1e3, 3), *(_ratio(times[n]) for n in without)))
+    notes = ("Over 1: the plan without it is slower. Plans are as chosen, not replaced by the model as written.",)
+    return Table("Ablations", ("example", "whole, ms", *without), tuple(rows), notes)
+
+
+def _ratio(row: Row) -> str:
+    assert row.versus is not None
+    return f"{row.versus.ratio:.2f} ({row.versus.low:.2f} to {row.versus.high:.2f})"
+
+
+EXPERIMENTS = {"linear": linear, "examples": gains, "layers": layers, "prediction": prediction, "ablations": ablations}
