@@ -101,6 +101,9 @@ class Dtypes:
             if slot is None:
                 raise IllTyped(f"{a.name} of a dtype that is none")
             self._unify(slot, a)
+            value = named.get("value")
+            if isinstance(value, Lit) and (float(value.value) % 1 or float(value.value) < 0):
+                self._restrict(a, FLOATS if float(value.value) % 1 else (*FLOATS, "int32", "int64"))
         elif a.name in ("Map", "Zip"):
             f = SCALARS.get(self._function(named["f"]))
             if f is None or f.arity != len(xs):

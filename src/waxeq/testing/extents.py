@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
+from waxeq.testing.guards import Instance, Undecided
 from waxeq.testing.pattern import Pattern
 
 SIZES = (0, 1, 2, 3, 4, 5)
@@ -28,6 +29,15 @@ class Extents:
         self.parent: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         self.ints: dict[str, int] = {}
+        self.wished: tuple[str, int] | None = None
+
+    def tie(self, one: str, other: str) -> None:
+        """Two axes of one size."""
+        self.parent[self._root(one)] = self._root(other)
+
+    def wish(self, axis: str, n: int) -> None:
+        """An axis should have n elements."""
+        self.wished = (axis, n)
 
     def solve(self, others: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
         """Sizes of the pattern's axes and of `others`; values of its integer variables. Raises NoFit."""
@@ -35,10 +45,15 @@ class Extents:
         for a in self.p.applications:
             made |= {self._root(self._axis(a, n)) for n in _MADE.get(a.name, ())}
             for one, other in _EQUAL.get(a.name, ()):
-                self.parent[self._root(self._axis(a, one))] = self._root(self._axis(a, other))
+                self.tie(self._axis(a, one), self._axis(a, other))
         for g in self.p.guards:
             self._guard(g)
         made = {self._root(k) for k in made}
+        if (
+            self.wished is not None
+            and self.sizes.setdefault(self._root(self.wished[0]), self.wished[1]) != self.wished[1]
+        ):
+            raise NoFit
         for k in sorted({*self.axes.values(), *others}):
             if self._root(k) not in made:
                 self._draw(self._root(k))
@@ -91,7 +106,7 @@ class Extents:
         literal = [e.value for e in settled if isinstance(e, Lit) and isinstance(e.value, int)]
         ints = [e.name for e in settled if isinstance(e, Var) and self.p.sorts.get(e.name) == "Int"]
         if len(axes) == 2:
-            self.parent[self._root(axes[0])] = self._root(axes[1])
+            self.tie(axes[0], axes[1])
         elif axes and literal:
             self.sizes[self._root(axes[0])] = literal[0]
         elif ints and literal:
@@ -105,12 +120,26 @@ class Extents:
         if isinstance(e, Lit):
             return int(e.value)
         assert isinstance(e, Var)
+        if e.name not in self.ints and (found := self._computed(e.name)) is not None:
+            self.ints[e.name] = found
         if e.name not in self.ints:
             choice = list(options)
             if not choice:
                 raise NoFit
             self.ints[e.name] = int(self.rng.choice(choice))
         return self.ints[e.name]
+
+    def _computed(self, name: str) -> int | None:
+        """The value that a guard `(= name E)` asks for, if E is known by now."""
+        sizes = {k: self.sizes[r] for k in self.parent if (r := self._root(k)) in self.sizes}
+        so_far = Instance(self.p, sizes, {**self.axes, **self.ints})
+        for g in self.p.guards:
+            if len(g) == 2 and Var(name) in g:
+                try:
+                    return int(so_far.value(g[1] if g[0] == Var(name) else g[0]))
+                except (Undecided, KeyError, TypeError):
+                    continue
+        return None
 
 
 def _product(e: Extents, a: Apply) -> None:

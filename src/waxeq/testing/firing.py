@@ -71,42 +71,56 @@ class Context:
         rules = [r for f in self.files for r in f.rules if r.text.startswith("(rule")]
         return tuple(r for r in rules if not any(b.unites for b in bodies(r)))
 
+    @cached_property
+    def strict(self) -> EGraph:
+        """An e-graph as the compiler uses it, but for the rules."""
+        return self._engine(None)
 
-class Bench:
-    """An e-graph with one rule in it, used again and again. Raises RuleError with file:line when egglog refuses the
-    rule: a head it does not know, a variable that is not bound, sorts that do not fit."""
+    @cached_property
+    def lenient(self) -> EGraph:
+        """The same where two types of one class are no error, to see what was made equal."""
+        return self._engine(schema.prelude().replace(":no-merge", ":merge old"))
 
-    def __init__(self, context: Context, rule: Rule) -> None:
-        self.context, self.rule = context, rule
-        support = [r for r in context.support if r.name != rule.name]
-        self.rulesets = tuple(dict.fromkeys((*(r.ruleset for r in support), rule.ruleset)))
-        self._texts = (*context.declarations, *((r.place, r.text) for r in (*support, rule)))
-        self._strict = self._engine(None)
+    def renew(self) -> None:
+        """Forget the strict e-graph: after an error inside an iteration it is not to be trusted."""
+        del self.strict
 
     def _engine(self, prelude: str | None) -> EGraph:
         e = EGraph(prelude=prelude)
-        for place, text in self._texts:
+        for place, text in (*self.declarations, *((r.place, r.text) for r in self.support)):
             if text:
                 e.run(text, place)
         return e
 
-    @cached_property
-    def _lenient(self) -> EGraph:
-        """The same where two types of one class are no error, to see what was made equal."""
-        return self._engine(schema.prelude().replace(":no-merge", ":merge old"))
+
+class Bench:
+    """An e-graph in which one rule is tried again and again. Raises RuleError with file:line when egglog refuses the
+    rule: a head it does not know, a variable that is not bound, sorts that do not fit."""
+
+    def __init__(self, context: Context, rule: Rule) -> None:
+        self.context, self.rule = context, rule
+        self.rulesets = tuple(dict.fromkeys((*(r.ruleset for r in context.support), rule.ruleset)))
+        self._text = "" if rule in context.support else rule.text  # support is loaded with the context
+        e = context.strict
+        e.run("(push)")
+        try:
+            e.run(self._text, rule.place)
+        finally:
+            e.run("(pop)")
 
     def fire(self, roots: Sequence[Term], sizes: Mapping[str, int]) -> Fired:
         """Apply the rule to the terms, once."""
         try:
-            return self._fire(self._strict, roots, sizes, None)
+            return self._fire(self.context.strict, roots, sizes, None)
         except (RuleError, EngineError) as e:
-            self._strict = self._engine(None)
-            return self._fire(self._lenient, roots, sizes, str(e))
+            self.context.renew()
+            return self._fire(self.context.lenient, roots, sizes, str(e))
 
     def _fire(self, e: EGraph, roots: Sequence[Term], sizes: Mapping[str, int], refusal: str | None) -> Fired:
         e.run("(push)")
         e.known.clear()
         try:
+            e.run(self._text, self.rule.place)
             e.run("\n".join(f'(set (size "{k}") {n})' for k, n in sizes.items()), "sizes")
             for r in roots:
                 e.add(r)

@@ -5,6 +5,7 @@ What is not known here (a primitive, a relation that other rules fill) is left t
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "*": operator.mul,
+    "/": lambda a, b: a / b if isinstance(a, float) else int(a / b),
+    "%": math.fmod,
     "-": lambda a, b=None: -a if b is None else a - b,
     "min": min,
     "max": max,
@@ -118,7 +121,7 @@ class Instance:
         """Whether a guard holds; None where only the e-graph knows."""
         try:
             found = [self.value(e) for e in fact]
-        except (Undecided, TypeError, ArithmeticError):
+        except (Undecided, KeyError, TypeError, ArithmeticError):
             return None
         if len(found) == 1:
             return found[0] is not False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from waxeq.ir.types import FLOATS
 from waxeq.testing.dtypes import Dtypes, IllTyped
 from waxeq.testing.extents import Extents, NoFit
 from waxeq.testing.guards import Instance, Undecided
-from waxeq.testing.pattern import Pattern
+from waxeq.testing.pattern import Pattern, variables
 from waxeq.testing.wellformed import fault
 
 _OTHERS = ("b0", "b1", "b2")
@@ -33,11 +35,28 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def draw(p: Pattern, rng: np.random.Generator, *, plain: bool = False) -> Instance | None:
+@dataclass(frozen=True)
+class Wish:
+    """What an instance should have: two axis variables that stand for one axis; a size for an axis variable; nothing
+    else out of the ordinary (`plain`: no aliased axes, no sizes 0 and 1)."""
+
+    alias: tuple[str, str] | None = None
+    size: tuple[str, int] | None = None
+    plain: bool = False
+
+
+def corners(p: Pattern) -> Iterator[Wish]:
+    """What chance may miss: every two axis variables as one axis, every axis with no and with one element."""
+    axes = [v for v, s in p.sorts.items() if s == "Axis"]
+    yield from (Wish(alias=pair, plain=True) for pair in combinations(axes, 2))
+    yield from (Wish(size=(k, n), plain=True) for k in axes for n in (0, 1))
+
+
+def draw(p: Pattern, rng: np.random.Generator, wish: Wish | None = None) -> Instance | None:
     """An instance whose terms have a value and whose guards hold as far as can be told here; None where this attempt
-    found none. `plain`: no aliased axes, no sizes 0 and 1. Raises IllTyped where no dtypes fit for fixed functions.
+    found none. Raises IllTyped where no dtypes fit for fixed functions.
     """
-    attempt = _Attempt(p, rng, plain)
+    attempt = _Attempt(p, rng, wish or Wish())
     try:
         return attempt.run()
     except (NoFit, Undecided):
@@ -49,8 +68,8 @@ def draw(p: Pattern, rng: np.random.Generator, *, plain: bool = False) -> Instan
 
 
 class _Attempt:
-    def __init__(self, p: Pattern, rng: np.random.Generator, plain: bool) -> None:
-        self.p, self.rng, self.plain = p, rng, plain
+    def __init__(self, p: Pattern, rng: np.random.Generator, wish: Wish) -> None:
+        self.p, self.rng, self.wish, self.plain = p, rng, wish, wish.plain
         self.made = Instance(p)
         self.values = self.made.values
         self.axes: dict[str, frozenset[str]] = {}
@@ -68,7 +87,13 @@ class _Attempt:
         self._spread()
         axes = {v: self.values[v] for v, s in self.p.sorts.items() if s == "Axis"}
         used = frozenset().union(*self.axes.values()) | self._literal_axes()
-        sizes, ints = Extents(self.p, axes, self.rng, self.plain).solve(used)
+        extents = Extents(self.p, axes, self.rng, self.plain)
+        if self.wish.size is not None:
+            extents.wish(self.values[self.wish.size[0]], self.wish.size[1])
+        for made, like in self._made().items():
+            if made in used and like is not None:
+                extents.tie(made, like)
+        sizes, ints = extents.solve(used)
         self.made.sizes |= sizes
         self.values |= ints
         self._numbers(dtypes, chosen)
@@ -132,17 +157,33 @@ class _Attempt:
         for v, s in self.p.sorts.items():
             if s != "Axis":
                 continue
-            if not self.plain and self._chance(0.12):
+            if self.wish.alias is not None and v == self.wish.alias[1]:
+                self.values[v] = self.values[self.wish.alias[0]]
+            elif not self.plain and self._chance(0.12):
                 self.values[v] = self._one([*taken, *_OTHERS])
             else:
                 self.values[v] = v
             taken.append(self.values[v])
 
+    def _made(self) -> dict[str, str | None]:
+        """The axes that the right side makes, which the operands may have already; with the axis that one is made
+        after, if it is a single one."""
+        found: dict[str, str | None] = {}
+        for e in self.p.made:
+            try:
+                name = str(self.made.value(e))
+            except (Undecided, KeyError, TypeError):
+                continue
+            used = [self.axis(x) for x in variables(self.p.settled(e))]
+            found[name] = used[0] if len(used) == 1 else None
+        return found
+
     def _spread(self) -> None:
         """Axes for the leaves."""
         own = sorted({v for k, v in self.values.items() if self.p.sorts.get(k) == "Axis"})
         others = _OTHERS[: int(self.rng.integers(0, len(_OTHERS) + 1))]
-        pool = [*own, *others]
+        made = () if self.plain else (k for k in self._made() if self._chance(0.3))
+        pool = [*dict.fromkeys((*own, *others, *made))]
         density = self._one((0.15, 0.4, 0.7))
         for v in self.p.leaves:
             wide = [k for k in pool if self._chance(density)]
@@ -170,7 +211,7 @@ class _Attempt:
 
     def axis(self, e: Expr) -> str:
         e = self.p.settled(e)
-        return str(e.value) if isinstance(e, Lit) else str(self.values[e.name]) if isinstance(e, Var) else ""
+        return str(e.value) if isinstance(e, Lit) else str(self.values.get(e.name, "")) if isinstance(e, Var) else ""
 
     def _need(self, e: Expr, k: str, present: bool) -> None:
         """Give or take an axis of the leaves below an expression."""
@@ -208,15 +249,17 @@ class _Attempt:
                 self._mark(x, into)
 
     def _equal_axes(self, fact: tuple[Expr, ...]) -> None:
-        """`(= (ax b) S)` makes b have the axes S, if b is a leaf."""
+        """`(= (ax b) S)` gives a leaf b the axes S, `(= (set-remove (ax b) k) S)` those but for k."""
         if len(fact) != 2:
             return
         sides = [self.p.settled(e) for e in fact]
         for one, other in (sides, sides[::-1]):
-            if isinstance(one, Apply) and one.name == "ax":
-                x = self.p.settled(one.args[0])
+            free = {self.axis(one.args[1])} if isinstance(one, Apply) and one.name == "set-remove" else set()
+            inner = self.p.settled(one.args[0]) if free and isinstance(one, Apply) else one
+            if isinstance(inner, Apply) and inner.name == "ax":
+                x = self.p.settled(inner.args[0])
                 if isinstance(x, Var) and x.name in self.axes:
-                    self.axes[x.name] = self._set(other)
+                    self.axes[x.name] = (self._set(other) - free) | (self.axes[x.name] & free)
                     return
 
     def _set(self, e: Expr) -> frozenset[str]:
@@ -272,7 +315,7 @@ class _Attempt:
                 try:
                     self.values[one.name] = float(self.made.value(other))
                     return
-                except (Undecided, TypeError, KeyError):
+                except (Undecided, KeyError, TypeError, ArithmeticError):
                     continue
 
     def _number(self, dtype: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,7 +15,8 @@ from waxeq.errors import RuleError
 class Pattern:
     """`roots`: the terms matched, none inside another. `sorts` of the variables inside them. `defined`: variables that
     stand for a term of the pattern (`(= e (Mul a b))`). `named`: variables for what is computed (`(= n (size k))`).
-    `guards`: all other facts. `rows`: relations and functions that are given as text, with their rows.
+    `guards`: all other facts. `rows`: relations and functions that are given as text, with their rows. `made`: axes
+    that the right side names and the left does not bind.
     """
 
     roots: tuple[Apply, ...]
@@ -25,6 +26,7 @@ class Pattern:
     named: Mapping[str, Expr]
     guards: tuple[Fact, ...]
     rows: Mapping[str, list[tuple]] = field(default_factory=dict)
+    made: tuple[Expr, ...] = ()
 
     @cached_property
     def leaves(self) -> tuple[str, ...]:
@@ -83,10 +85,29 @@ def pattern(body: Body, rows: Mapping[str, list[tuple]], place: str) -> Pattern:
     inside = {a for m in matched for x in m.args for a in p._inner(x)}
     roots = tuple(dict.fromkeys(m for m in matched if m not in inside))
     sorts, functions = _sorts(Pattern(roots, {}, {}, defined, {}, ()), place)
+    for v in _looked_up((*(e for g in guards for e in g), *named.values())):
+        if v not in sorts and v not in named:
+            sorts[v] = "Axis"
     bound = {v: e for v, e in named.items() if v in sorts}
     guards += [(Var(v), e) for v, e in bound.items()]
     computed = {v: e for v, e in named.items() if v not in sorts}
-    return Pattern(roots, sorts, functions, defined, computed, tuple(guards), rows)
+    made = dict.fromkeys(x for e in body.right for x in _axes_in(e) if isinstance(x, Lit) or x.name in computed)
+    return Pattern(roots, sorts, functions, defined, computed, tuple(guards), rows, tuple(made))
+
+
+def variables(e: Expr) -> tuple[Var, ...]:
+    """The variables of an expression, each once."""
+    inner = (v for x in e.args for v in variables(x)) if isinstance(e, Apply) else ()
+    return tuple(dict.fromkeys((e,) if isinstance(e, Var) else inner))
+
+
+def _axes_in(e: Expr) -> Iterator[Lit | Var]:
+    """What stands in the place of an axis in the constructors of an expression."""
+    if isinstance(e, Apply):
+        sorts = HEADS[e.name].sorts if e.name in HEADS else ()
+        yield from (x for x, s in zip(e.args, sorts, strict=False) if "Axis" in s and isinstance(x, Lit | Var))
+        for x in e.args:
+            yield from _axes_in(x)
 
 
 def _fresh(fact: Fact, n: int) -> Fact:
@@ -111,6 +132,16 @@ def _terms(e: Expr) -> Iterator[Apply]:
         else:
             for a in e.args:
                 yield from _terms(a)
+
+
+def _looked_up(facts: Iterable[Expr]) -> Iterator[str]:
+    """Variables that stand for an axis where a guard uses them: `(= s (size p))` goes through all axes."""
+    for e in facts:
+        if isinstance(e, Apply):
+            place = {"size": 0, "set-contains": 1, "set-not-contains": 1}.get(e.name)
+            if place is not None and place < len(e.args) and isinstance(x := e.args[place], Var):
+                yield x.name
+            yield from _looked_up(e.args)
 
 
 _KIND = {"NewAxis": "Axis"}

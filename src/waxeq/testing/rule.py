@@ -22,7 +22,8 @@ from waxeq.ir.types import DTYPES
 from waxeq.testing.agree import Failure, Outcome, compare
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.firing import Bench, Context, Fired
-from waxeq.testing.instances import draw
+from waxeq.testing.guards import Instance
+from waxeq.testing.instances import Wish, corners, draw
 from waxeq.testing.pattern import Pattern, pattern
 from waxeq.testing.show import show_failure
 from waxeq.testing.shrink import Case, shrink, trimmed
@@ -32,6 +33,8 @@ Verdict = Literal["certified", "refuted", "not exercised"]
 SAMPLES = 100
 _ATTEMPTS = 25
 """Attempts at an instance, for each instance wanted."""
+_CORNER = 10
+"""Attempts at an instance in a given corner."""
 
 
 @dataclass(frozen=True)
@@ -157,17 +160,24 @@ class _Check:
         return self._certificate("certified")
 
     def _cases(self, p: Pattern, wanted: int) -> Iterator[Case]:
-        """Instances until `wanted` of them fired."""
+        """The corners of the pattern, as far as they can be had, then instances until `wanted` of them fired."""
+        for wish in corners(p):
+            made = next((m for _ in range(_CORNER) if (m := self._draw(p, wish)) is not None), None)
+            if made is not None:
+                yield made.roots, made.sizes
         end = self.seen.met + wanted
         for n in range(_ATTEMPTS * wanted + 200):
             if self.seen.met >= end:
                 return
-            try:
-                made = draw(p, self.rng, plain=n % 4 == 0)
-            except IllTyped as e:
-                raise RuleError(f"{self.rule.place}: rule {self.rule.name} is ill-typed: {e}") from e
+            made = self._draw(p, Wish(plain=n % 4 == 0))
             if made is not None:
                 yield made.roots, made.sizes
+
+    def _draw(self, p: Pattern, wish: Wish) -> Instance | None:
+        try:
+            return draw(p, self.rng, wish)
+        except IllTyped as e:
+            raise RuleError(f"{self.rule.place}: rule {self.rule.name} is ill-typed: {e}") from e
 
     def _failure(self, case: Case) -> Failure | str | None:
         self.seen.tried += 1

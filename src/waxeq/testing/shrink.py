@@ -23,7 +23,7 @@ def shrink(case: Case, failure: F, fails: Callable[[Case], F | None], budget: in
         for candidate in _smaller(case):
             if budget == 0:
                 return case, failure
-            if any(fault(r, candidate[1]) for r in candidate[0]):
+            if candidate == case or any(fault(r, candidate[1]) for r in candidate[0]):
                 continue
             budget -= 1
             found = fails(candidate)
@@ -45,11 +45,9 @@ def _smaller(case: Case) -> Iterator[Case]:
     for t in postorder(*roots):
         if t.head in ("Map", "Mul") and t.terms[0].head in ("In", "Par"):
             yield _leaves(case, {t: t.terms[0]})
-    used = {a for t in postorder(*roots) for a in t.args if isinstance(a, str)} | set(axes)
-    for k in sorted(used & set(sizes)):
-        for n in [1, 2] if sizes[k] == 0 else range(1, sizes[k]):
-            if sizes[k] != 0:
-                yield roots, _consistent(roots, {**sizes, k: n})
+    for k in sorted(trimmed(case)[1]):
+        for n in range(1, sizes[k]):
+            yield roots, _consistent(roots, {**sizes, k: n})
     dtypes = {t.args[2] for t in leaves}
     if "float32" not in dtypes and len(dtypes) == 1:
         yield _leaves(case, {t: Term(t.head, t.args[0], t.args[1], "float32") for t in leaves})
