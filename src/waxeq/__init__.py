@@ -13,11 +13,20 @@ from waxeq.__about__ import __version__
 
 if TYPE_CHECKING:
     from waxeq.compile import optimize
+    from waxeq.frontend.annotations import Input, State, Weight, model
+    from waxeq.frontend.function import trace
     from waxeq.options import Options
+    from waxeq.runtime.load import load
 
-_LAZY = {"optimize": "waxeq.compile", "Options": "waxeq.options"}
+_LAZY = {
+    "optimize": "waxeq.compile",
+    "Options": "waxeq.options",
+    "load": "waxeq.runtime.load",
+    "trace": "waxeq.frontend.function",
+    **dict.fromkeys(("Input", "State", "Weight", "model"), "waxeq.frontend.annotations"),
+}
 
-__all__ = ["Options", "__version__", "optimize"]
+__all__ = ["Input", "Options", "State", "Weight", "__version__", "load", "model", "optimize", "trace"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import linecache
 import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -12,24 +16,31 @@ import numpy as np
 from waxeq.errors import UnsupportedError
 from waxeq.frontend.explicit import Explicit, Value
 from waxeq.ir.graph import GraphBuilder, Source
+from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType
+
+_OUTSIDE = (str(Path(__file__).resolve().parent.parent), str(Path(np.__file__).resolve().parent))
+
+
+def _theirs(file: str) -> bool:
+    """Whether a source file is the user's: neither waxeq nor NumPy nor SciPy nor made up."""
+    return not file.startswith((*_OUTSIDE, "<")) and "/scipy/" not in file
 
 
 class Tracer:
     """One trace: the builder, and where in the user's program it stands."""
 
-    def __init__(self, builder: GraphBuilder, package: str) -> None:
-        self.builder, self.package = builder, package
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
         self.explicit = Explicit(builder)
-        self.constants = 0
-        self._known: dict[int, tuple[Any, int]] = {}
+        self._copies: dict[int, tuple[Any, np.ndarray, int]] = {}
 
     def source(self) -> Source | None:
         """The innermost line of the user's program on the stack."""
         frame = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith(self.package) and "numpy" not in file and not file.startswith("<"):
+            if _theirs(file):
                 text = linecache.getline(file, frame.f_lineno).strip()
                 return Source(file.rsplit("/", 1)[-1], frame.f_lineno, text)
             frame = frame.f_back
@@ -40,7 +51,7 @@ class Tracer:
         found = "?"
         while trail is not None:
             file = trail.tb_frame.f_code.co_filename
-            if not file.startswith(self.package):
+            if _theirs(file):
                 found = f"{file.rsplit('/', 1)[-1]}:{trail.tb_lineno}"
             trail = trail.tb_next
         return found
@@ -53,28 +64,111 @@ class Tracer:
         """The value number of a traced array, or of anything NumPy makes an array of, as a constant."""
         if isinstance(x, TracedArray):
             return x.value
-        if id(x) in self._known:
-            return Value(self._known[id(x)][1])
+        if isinstance(x, (list, tuple)) and any(isinstance(e, TracedArray) for e in x):
+            return self.array(np.stack(x)).value
         a = np.asarray(x)
         if a.ndim == 0:
             return self.explicit.const(a.item(), TensorType.of(a).dtype)
-        name = f"constant{self.constants}"
-        self.constants += 1
-        number = self.builder.leaf(name, TensorType.of(a), "constant", a)
-        self._known[id(x)] = (x, number)
+        if id(x) in self._copies:
+            _, copy, number = self._copies[id(x)]
+            if np.array_equal(copy, a, equal_nan=a.dtype.kind == "f"):
+                return Value(number)
+        copy = a.copy()  # the caller may write to it later; a constant must not change
+        number = self.builder.leaf(f"constant{len(self.builder.constants)}", TensorType.of(a), "constant", copy)
+        self._copies[id(x)] = (x, copy, number)
         return Value(number)
+
+    def array(self, x: Any) -> Any:
+        """A TracedArray for anything NumPy makes an array of; typed Any, as NumPy's functions do not know the class."""
+        return x if isinstance(x, TracedArray) else self.wrap(self.value(x))
+
+    def operand(self, x: Any) -> Any:
+        """A value of the graph, or a Python number, which NumPy promotes weakly."""
+        return x if type(x) in (int, float) else self.value(x)
+
+    def known(self, x: Any) -> np.ndarray | None:
+        """The content of what depends on no input and no weight; None for anything else."""
+        if not isinstance(x, TracedArray):
+            return np.asarray(x)
+        graph = self.builder.finish([("y", x.value)])
+        return interpret(graph, {})["y"] if all(leaf.kind == "constant" for leaf in graph.leaves) else None
 
     def wrap(self, value: int) -> TracedArray:
         return TracedArray(self, value)
 
 
+class _Storage:
+    """Memory that arrays share in NumPy: how often it was written, and other storage that may be the same memory."""
+
+    __slots__ = ("__weakref__", "perhaps", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.perhaps: list[weakref.ref[_Storage]] = []
+
+    @property
+    def contested(self) -> bool:
+        return any(s() is not None for s in self.perhaps)
+
+
+@dataclass(frozen=True)
+class View:
+    """How an array depends on the one it is a view of: `read` gives the view of the base as it is now, `write` the
+    content of the base once the view has the given content (None: NumPy forbids writing)."""
+
+    base: TracedArray
+    read: Callable[[], Value]
+    write: Callable[[TracedArray], TracedArray] | None
+
+
 class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """Behaves as an ndarray of known dtype and shape and unknown content."""
+    """Behaves as an ndarray of known dtype and shape and unknown content.
+
+    Writing in place rebinds: the array, its base and its views get new values of the graph. A traced program never
+    writes to its arguments.
+    """
 
     __array_priority__ = 1000
+    __class__ = property(lambda self: np.ndarray)  # pyright: ignore  # isinstance(x, np.ndarray) is what models ask
 
-    def __init__(self, tracer: Tracer, value: int) -> None:
-        self.tracer, self.value = tracer, Value(value)
+    def __init__(self, tracer: Tracer, value: int, view: View | None = None) -> None:
+        self.tracer = tracer
+        self._value, self._view = Value(value), view
+        self._storage = _Storage() if view is None else view.base._storage
+        self._seen = self._storage.version
+
+    @property
+    def value(self) -> Value:
+        """The value of the graph that the array is now."""
+        if self._view is not None and self._seen != self._storage.version:
+            self._value, self._seen = self._view.read(), self._storage.version
+        return self._value
+
+    @property
+    def written(self) -> bool:
+        """Whether the array was written in place."""
+        return self._storage.version > 0
+
+    def assign(self, new: TracedArray) -> None:
+        """Give the array, and all that shares its memory, new content of the same type."""
+        if self._storage.contested:
+            raise self.tracer.refuse(
+                "writing to an array of which a reshape is in use may or may not change both in NumPy",
+                "write to a copy: y = x.reshape(...).copy()",
+            )
+        if self._view is None:
+            self._storage.version += 1
+        elif self._view.write is None:
+            raise self.tracer.refuse("this view is read-only", "write to a copy: y = x.copy()")
+        else:
+            self._view.base.assign(self._view.write(new))
+        self._value, self._seen = new.value, self._storage.version
+
+    def perhaps_shares(self, base: TracedArray) -> TracedArray:
+        """Note that this array may be a view of `base` or a copy, depending on strides; returns itself."""
+        self._storage.perhaps.append(weakref.ref(base._storage))
+        base._storage.perhaps.append(weakref.ref(self._storage))
+        return self
 
     @property
     def type(self) -> TensorType:
@@ -84,8 +178,12 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     dtype = property(lambda self: self.type.numpy)
     ndim = property(lambda self: self.type.rank)
     size = property(lambda self: self.type.elements)
-    T = property(lambda self: _call("transpose", self))
-    mT = property(lambda self: _call("swapaxes", self, -1, -2))
+    nbytes = property(lambda self: self.type.bytes)
+    itemsize = property(lambda self: self.type.numpy.itemsize)
+    T = property(lambda self: np.transpose(self))
+    mT = property(lambda self: np.matrix_transpose(self))
+    real = property(lambda self: self)
+    imag = property(lambda self: np.zeros_like(self))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kw: Any) -> Any:
         from waxeq.frontend import calls
@@ -98,50 +196,64 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return calls.function(self.tracer, function, args, kw)
 
     def __getitem__(self, index: Any) -> Any:
-        from waxeq.frontend import calls
+        from waxeq.frontend.handlers import indexing
 
-        return calls.getitem(self.tracer, self, index)
+        self.tracer.builder.source = self.tracer.source()
+        return indexing.getitem(self.tracer, self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from waxeq.frontend.handlers import indexing
+
+        self.tracer.builder.source = self.tracer.source()
+        self.assign(indexing.with_item(self.tracer, self, index, value))
 
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array of 0 dimensions")
         return self.shape[0]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
-    def _content(self, what: str) -> UnsupportedError:
-        return self.tracer.refuse(
-            f"{what} needs the content of an array while tracing", "use np.where or mark the value static"
-        )
+    def __copy__(self) -> TracedArray:
+        return np.copy(self)  # pyright: ignore[reportReturnType]
+
+    def __deepcopy__(self, memo: Any) -> TracedArray:
+        return np.copy(self)  # pyright: ignore[reportReturnType]
+
+    def __repr__(self) -> str:
+        return f"TracedArray({self.type})"
+
+    def _content(self, what: str, instead: str) -> np.ndarray:
+        found = self.tracer.known(self)
+        if found is None:
+            raise self.tracer.refuse(f"{what} needs the content of an array, which tracing does not know", instead)
+        return found
 
     def __bool__(self) -> bool:
-        raise self._content("a Python branch (if, while, and, or)")
+        return bool(self._content("a Python branch (if, while, and, or, in)", "write np.where(condition, a, b)"))
 
     def __float__(self) -> float:
-        raise self._content("float()")
+        return float(self._content("float()", "leave the array of shape () as it is, and use np instead of math"))
 
     def __int__(self) -> int:
-        raise self._content("int()")
+        return int(self._content("int()", "write x.astype(int), or make it an argument that is a Python int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._content("complex()", "keep to real numbers"))
+
+    def __contains__(self, x: Any) -> bool:
+        return bool((self == x).any())
 
     def __index__(self) -> int:
-        raise self._content("use as a Python index")
+        instead = "index with np.take, slice by sizes that are Python ints, or make it an argument that is a Python int"
+        return self._content("use as a Python index", instead).item().__index__()
 
-    def __array__(self, *args: Any, **kw: Any) -> Any:
-        raise self._content("conversion to a plain ndarray")
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise self.tracer.refuse("item assignment is not traced", "build the array with np.where or np.concatenate")
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        instead = "keep to operators and functions of numpy; into an array that was made outside, write with np.where"
+        return np.asarray(self._content("conversion to a plain ndarray", instead), dtype)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         from waxeq.frontend import calls
 
         return calls.method(self, name)
-
-
-def _call(name: str, *args: Any) -> Any:
-    from waxeq.frontend import calls
-
-    return calls.named(args[0].tracer, name, args, {})

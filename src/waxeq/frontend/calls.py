@@ -1,108 +1,152 @@
-"""NumPy's functions on traced arrays: one handler each, by the function's NumPy name."""
+"""NumPy's dispatch protocols: from a function applied to traced arrays to the handler that says what it means."""
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from waxeq.frontend import handlers
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.handlers import elementwise
 
-_OUT = "write the result to a new name instead"
-
-
-def ufunc(tracer: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
-    """A ufunc, or one of its methods, on traced arrays."""
-    out = kw.pop("out", None)
-    key = f.__name__ if method == "__call__" else f"{f.__name__}.{method}"
-    result = named(tracer, key, args, kw)
-    if out is not None:
-        if len(out) != 1 or not isinstance(out[0], TracedArray):
-            raise tracer.refuse("out= is a plain array", _OUT)
-        out[0].value = tracer.explicit.cast(result.value, out[0].type.dtype)
-        return out[0]
-    return result
+_LIST = "see docs/coverage.md for what is traced, or compute it outside the model and pass it as an argument"
+_IGNORED = ("subok", "like", "device")
+_UNSET = ("where", "initial", "out", "order")
 
 
-def function(tracer: Tracer, f: Callable[..., Any], args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
-    """A NumPy function on traced arrays."""
-    return named(tracer, f.__name__, args, kw)
+@cache
+def name_of(f: Callable[..., Any]) -> str:
+    """What handlers call a function: "sum" for np.sum, "linalg.norm", "special.erf"."""
+    name = f.__name__
+    if isinstance(f, np.ufunc):
+        if getattr(np, name, None) is f:
+            return name
+        special = sys.modules.get("scipy.special")
+        return f"special.{name}" if getattr(special, name, None) is f else f"?.{name}"
+    module = (f.__module__ or "?").removeprefix("numpy").removeprefix(".").replace("lib.stride_tricks", "")
+    return f"{module}.{name}" if module else name
 
 
-def method(x: TracedArray, name: str) -> Callable[..., Any]:
-    """An array method."""
-    key = {"flatten": "ravel", "conj": "conjugate"}.get(name, name)
-    if key not in handlers.HANDLERS:
-        raise x.tracer.refuse(f"ndarray.{name} is not traced", "see docs/coverage.md for what is")
-    return lambda *args, **kw: named(x.tracer, key, (x, *args), kw)
-
-
-def named(tracer: Tracer, name: str, args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
-    """Run the handler called `name`; source lines are noted."""
-    handler = handlers.HANDLERS.get(name)
-    if handler is None:
-        raise tracer.refuse(
-            f"np.{name} is not traced", "see docs/coverage.md for what is, or compute it outside the model"
-        )
-    tracer.builder.source = tracer.source()
-    rest = {
-        k: v for k, v in kw.items() if (v is not np._NoValue and v is not None) or k not in ("where", "initial", "out")
-    }
+@cache
+def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        return handler(tracer, *args, **rest)
+        return inspect.signature(f)
+    except ValueError:
+        return None
+
+
+def ufunc(t: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
+    """A ufunc, or one of its methods, on traced arrays."""
+    t.builder.source = t.source()
+    name = name_of(f)
+    out = kw.pop("out", None)
+    where = kw.pop("where", True) if method == "__call__" else True
+    if method == "__call__" and name in elementwise.UFUNCS:
+        rest = {k: v for k, v in kw.items() if k not in ("subok", "order")}
+        result = elementwise.apply(t, f, name, args, **rest)
+    elif method == "outer" and name in elementwise.UFUNCS:
+        result = _outer(t, f, args, kw)
+    else:
+        result = named(t, name if method == "__call__" else f"{name}.{method}", args, kw, f)
+    return result if out is None and where is True else _store(t, out, result, where)
+
+
+def _outer(t: Tracer, f: np.ufunc, args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
+    x, y = (t.array(a) for a in args)
+    return f(x.reshape(x.shape + (1,) * y.ndim), y, **kw)
+
+
+def function(t: Tracer, f: Callable[..., Any], args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
+    """A NumPy function on traced arrays."""
+    signature = _signature(f)
+    out = None
+    if signature is not None:
+        bound = signature.bind(*args, **kw)
+        out = bound.arguments.pop("out", None)
+        args, kw = bound.args, bound.kwargs
+    result = named(t, name_of(f), args, kw, f)
+    return result if out is None else _store(t, out if isinstance(out, tuple) else (out,), result, True)
+
+
+def _store(t: Tracer, out: Any, result: Any, where: Any) -> Any:
+    """Put results where `out=` says; where a mask is false the old content stays."""
+    if out is None:
+        raise t.refuse("where= without out= leaves elements undefined", "write np.where(mask, f(x), other)")
+    rows = result if isinstance(result, tuple) else (result,)
+    for o, y in zip(out, rows, strict=True):
+        if o is None:
+            continue
+        if not isinstance(o, TracedArray):
+            raise t.refuse("an array made outside of the model is written to", "write the result to a new name instead")
+        if not np.can_cast(y.dtype, o.dtype, "same_kind"):
+            raise TypeError(f"a result of {y.dtype} cannot be written to an array of {o.dtype}")
+        y: Any = y if y.shape == o.shape else np.broadcast_to(y, o.shape)
+        y = y if where is True else np.where(where, y, o)
+        o.assign(t.wrap(t.explicit.cast(y.value, o.type.dtype)))
+    final = tuple(y if o is None else o for o, y in zip(out, rows, strict=True))
+    return final if isinstance(result, tuple) else final[0]
+
+
+def method(x: TracedArray, name: str) -> Any:
+    """An attribute of a traced array that is not defined on it: a method of ndarray."""
+    if name.startswith("__") or not hasattr(np.ndarray, name):
+        raise AttributeError(f"an array has no attribute {name!r}")
+    found = handlers.METHODS.get(name)
+    if found is not None:
+        x.tracer.builder.source = x.tracer.source()
+        return lambda *args, **kw: found(x.tracer, x, *args, **_given(kw))
+    known = x.tracer.known(x)
+    if known is not None:
+        return getattr(known, name)
+    raise x.tracer.refuse(f"ndarray.{name} is not traced", _LIST)
+
+
+def named(
+    t: Tracer, name: str, args: tuple[Any, ...], kw: Mapping[str, Any], real: Callable[..., Any] | None = None
+) -> Any:
+    """Run the handler called `name`; without one, `real` where everything it is given is known."""
+    handler = handlers.HANDLERS.get(name)
+    t.builder.source = t.source()
+    if handler is None:
+        known = [t.known(x) for x in flat((args, kw)) if isinstance(x, TracedArray)]
+        if real is None or name.startswith("?") or any(a is None for a in known):
+            raise t.refuse(f"np.{name} is not traced", _LIST)
+        return real(*_plain(t, args), **_plain(t, dict(kw)))
+    try:
+        return handler(t, *args, **_given(kw))
     except TypeError as e:
-        if "unexpected keyword" in str(e):
-            raise tracer.refuse(f"np.{name} is traced without this option ({e})", "leave the option out") from e
+        if "unexpected keyword" in str(e) or "positional argument" in str(e):
+            option = str(e).rsplit("argument", 1)[-1].strip()
+            raise t.refuse(f"np.{name} is not traced with the option {option}", "leave the option out") from e
         raise
 
 
-def getitem(tracer: Tracer, x: TracedArray, index: Any) -> Any:
-    """x[index]."""
-    tracer.builder.source = tracer.source()
-    return handlers.getitem(tracer, x, index)
+def _given(kw: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that say something."""
+    return {
+        k: v for k, v in kw.items() if v is not np._NoValue and k not in _IGNORED and not (v is None and k in _UNSET)
+    }
 
 
-class _Numpy:
-    """Stands for the numpy module in the model's globals: functions that take no array must not leave the trace."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(np, name)
-        wrapped = handlers.CREATORS.get(name)
-        if wrapped is None:
-            return real
-
-        def create(*args: Any, **kw: Any) -> Any:
-            if any(isinstance(a, TracedArray) for a in _flat((args, kw))):
-                self._tracer.builder.source = self._tracer.source()
-                return wrapped(self._tracer, *args, **kw)
-            return real(*args, **kw)
-
-        return create
-
-
-def _flat(x: Any) -> Iterator[Any]:
+def _plain(t: Tracer, x: Any) -> Any:
+    if isinstance(x, TracedArray):
+        return t.known(x)
     if isinstance(x, (list, tuple)):
+        return type(x)(_plain(t, y) for y in x)
+    return {k: _plain(t, v) for k, v in x.items()} if isinstance(x, dict) else x
+
+
+def flat(x: Any) -> Iterator[Any]:
+    """Everything in nested lists, tuples and dicts."""
+    if type(x) in (list, tuple):
         for y in x:
-            yield from _flat(y)
+            yield from flat(y)
     elif isinstance(x, dict):
-        yield from _flat(list(x.values()))
+        yield from flat(list(x.values()))
     else:
         yield x
-
-
-@contextmanager
-def swapped_numpy(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
-    """Inside, the function's module sees a numpy that knows about tracing; put back even when the model raises."""
-    names: dict[str, Any] = getattr(fn, "__globals__", {})
-    swapped = {k: v for k, v in names.items() if v is np}
-    names.update(dict.fromkeys(swapped, _Numpy(tracer)))
-    try:
-        yield
-    finally:
-        names.update(swapped)

@@ -8,8 +8,9 @@ import numpy as np
 
 from waxeq.errors import TypeMismatch
 from waxeq.ir.graph import GraphBuilder
-from waxeq.ir.types import TensorType, dtype_name, is_float
+from waxeq.ir.types import TensorType, dtype_name, is_float, numpy_dtype
 from waxeq.ops.elementwise import Cast, Map, Select, Zip
+from waxeq.ops.movement import BroadcastTo
 from waxeq.ops.source import Const
 
 Scalar = bool | int | float
@@ -33,7 +34,10 @@ def axes_tuple(axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     rows = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
-    return tuple(sorted({axis_index(int(a), rank) for a in rows}))
+    found = sorted(axis_index(int(a), rank) for a in rows)
+    if len(set(found)) < len(found):
+        raise TypeMismatch(f"an axis is named twice in {rows}")
+    return tuple(found)
 
 
 class Explicit:
@@ -46,7 +50,10 @@ class Explicit:
         return self.b.type(x)
 
     def const(self, value: Scalar, dtype: str) -> Value:
-        return Value(self.b(Const(value, dtype)))
+        """A scalar. Raises OverflowError, as NumPy does, for a Python int that the dtype does not hold."""
+        if is_float(dtype):
+            return Value(self.b(Const(float(value), dtype)))
+        return Value(self.b(Const(np.asarray(value, numpy_dtype(dtype)).item(), dtype)))
 
     def cast(self, x: Value, dtype: str) -> Value:
         return x if self.type(x).dtype == dtype else Value(self.b(Cast(dtype), x))
@@ -55,22 +62,20 @@ class Explicit:
         """Operands in their common dtype: NumPy 2's rule, Python scalars being weak (NEP 50)."""
         kinds = [self.type(x).numpy if isinstance(x, Value) else type(x) for x in xs]
         dtype = dtype_name(np.result_type(*(k if isinstance(k, np.dtype) else k(0) for k in kinds)))
-        return tuple(self.cast(x, dtype) if isinstance(x, Value) else self.const(x, dtype) for x in xs)
+        return tuple(self.to(x, dtype) for x in xs)
 
-    def floats(self, *xs: Operand) -> tuple[Value, ...]:
-        """Operands in a common float dtype, as NumPy's float functions take them."""
-        rows = self.common(*xs)
-        d = self.type(rows[0]).dtype
-        if not is_float(d):
-            wide = {"bool": "float16", "int8": "float16", "uint8": "float16", "int16": "float32", "uint16": "float32"}
-            rows = tuple(self.cast(x, wide.get(d, "float64")) for x in rows)
-        return rows
+    def to(self, x: Operand, dtype: str) -> Value:
+        """An operand in the given dtype."""
+        return self.cast(x, dtype) if isinstance(x, Value) else self.const(x, dtype)
 
     def map(self, f: str, x: Value) -> Value:
         return Value(self.b(Map(f), x))
 
     def zip(self, f: str, x: Operand, y: Operand) -> Value:
         return Value(self.b(Zip(f), *self.common(x, y)))
+
+    def full(self, value: Scalar, dtype: str, shape: tuple[int, ...]) -> Value:
+        return Value(self.b(BroadcastTo(shape), self.const(value, dtype)))
 
     def select(self, c: Value, x: Operand, y: Operand) -> Value:
         return Value(self.b(Select(), self.cast(c, "bool"), *self.common(x, y)))

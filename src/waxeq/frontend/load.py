@@ -11,13 +11,15 @@ from types import ModuleType
 from typing import Any
 
 from waxeq.errors import TargetError, WaxeqError
+from waxeq.frontend.annotations import example_arguments
 
 _DEFAULTS = ("model", "forward")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A function with example arguments; `weights` names the parameters that stay the same between calls."""
+    """A function with example arguments; `weights` names the parameters that stay the same between calls. Parameters
+    annotated `wx.Weight` and `wx.State` are known to `trace`."""
 
     fn: Callable[..., Any]
     name: str
@@ -33,18 +35,20 @@ class Target:
 def load_target(reference: str) -> Target:
     """The model at FILE.py[:NAME]: NAME, else the sole @wx.model, else `model`, else `forward`.
 
-    Example arguments come from `example_inputs()` of the file; `weights()` gives the argument called `weights`, and
-    `WEIGHTS` names more parameters that are weights. Raises TargetError with one sentence.
+    Example arguments come from `example_inputs()` of the file, those it lacks from annotations;
+    `weights()` gives the argument called `weights`, and `WEIGHTS` names more parameters that are weights. Raises
+    TargetError with one sentence.
     """
     path, _, name = reference.partition(":")
     module = _load(Path(path))
     fn = _find(module, path, name)
-    example = _example(module, path, fn)
+    example = _example(module, path)
     weights: set[str] = set(getattr(module, "WEIGHTS", ()))
     give = getattr(module, "weights", None)
     if callable(give) and give is not fn:
         example = {**example, "weights": _run(path, "weights", give)}
         weights.add("weights")
+    example = example_arguments(fn, example)
     title = Path(path).stem if fn.__name__ in _DEFAULTS else fn.__name__
     return Target(fn, title, example, frozenset(weights), (str(Path(path).resolve()), fn.__name__))
 
@@ -85,12 +89,10 @@ def _find(module: ModuleType, path: str, name: str) -> Callable[..., Any]:
     return found
 
 
-def _example(module: ModuleType, path: str, fn: Callable[..., Any]) -> Mapping[str, Any]:
+def _example(module: ModuleType, path: str) -> Mapping[str, Any]:
     give = getattr(module, "example_inputs", None)
     if not callable(give):
-        raise TargetError(
-            f"{path}: what does {fn.__name__} take? Add `def example_inputs(): return {{'x': array, ...}}`"
-        )
+        return {}
     found = _run(path, "example_inputs", give)
     if not isinstance(found, Mapping):
         raise TargetError(f"{path}: example_inputs() must return a dict from parameter name to array")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from waxeq.errors import TargetError, TypeMismatch, UnsupportedError, WaxeqError
-from waxeq.frontend import calls
+from waxeq.frontend.annotations import annotated
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.standin import swapped
 from waxeq.ir.graph import Graph, GraphBuilder, Kind
 from waxeq.ir.types import TensorType
-
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 @dataclass(frozen=True)
@@ -37,40 +35,62 @@ def trace(
     example: Mapping[str, Any],
     *,
     weights: Collection[str] = (),
+    states: Collection[str] = (),
     name: str | None = None,
     origin: tuple[str, str] | None = None,
 ) -> Traced:
     """Run `fn(**example)` on stand-ins. `example` values are arrays, scalars or nested dicts, lists and tuples of them;
-    parameters named in `weights` are bound once, the rest are inputs.
+    parameters named in `weights` or annotated `wx.Weight` are bound once, those in `states` or annotated `wx.State` are
+    kept between calls (what the model writes to them in place is their next content), the rest are inputs.
 
     Raises UnsupportedError (file:line and the way out) for what cannot be traced, TargetError when the function raises.
     """
-    b = GraphBuilder()
-    tracer = Tracer(b, _PACKAGE)
-    arrays: dict[str, dict[str, np.ndarray]] = {"input": {}, "weight": {}}
-
-    def leaf(path: str, value: Any, kind: Kind) -> Any:
-        if isinstance(value, Mapping):
-            return {k: leaf(f"{path}.{k}", v, kind) for k, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(leaf(f"{path}.{i}", v, kind) for i, v in enumerate(value))
-        if isinstance(value, (str, type(None), bool, int, float)):
-            return value
-        a = np.asarray(value)
-        arrays[kind][path] = a
-        return TracedArray(tracer, b.leaf(path, TensorType.of(a), kind))
-
-    given = {k: leaf(k, v, "weight" if k in weights else "input") for k, v in example.items()}
-    with calls.swapped_numpy(fn, tracer):
+    tracer = Tracer(GraphBuilder())
+    arguments = _Arguments(tracer)
+    notes: dict[str, Kind] = {k: a.role for k, a in annotated(fn).items()}
+    roles: dict[str, Kind] = {**notes, **dict.fromkeys(weights, "weight"), **dict.fromkeys(states, "state")}
+    given = {k: arguments.leaf(k, v, roles.get(k, "input")) for k, v in example.items()}
+    with swapped(fn, tracer):
         result = _run(fn, given, tracer)
     outputs: list[tuple[str, int]] = []
-    structure = _outputs(result, tracer, outputs, "out")
-    single = isinstance(structure, str)
-    graph = b.finish(outputs, keep=range(len(arrays["input"]) + len(arrays["weight"])))
+    structure = _outputs(result, tracer, outputs, "out") if result is not None else []
+    updates = [(n, x.value) for n, x in arguments.stand.items() if n in arguments.states and x.written]
+    graph = tracer.builder.finish(outputs, updates, keep=arguments.numbers)
     kept = {x.name for x in graph.leaves}
-    tensors = {k: v for k, v in arrays["weight"].items() if k in kept}
+    tensors = {k: v for k, v in {**arguments.weights, **arguments.states}.items() if k in kept}
     title = name or getattr(fn, "__name__", "model")
-    return Traced(title, graph.check(), None if single else structure, tensors, arrays["input"], origin)
+    plain = None if isinstance(structure, str) else structure
+    return Traced(title, graph.check(), plain, tensors, arguments.inputs, origin)
+
+
+class _Arguments:
+    """The leaves that stand for arguments, and their arrays by role."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.inputs: dict[str, np.ndarray] = {}
+        self.weights: dict[str, np.ndarray] = {}
+        self.states: dict[str, np.ndarray] = {}
+        self.stand: dict[str, TracedArray] = {}
+        self.numbers: list[int] = []
+
+    def leaf(self, path: str, value: Any, kind: Kind) -> Any:
+        """The stand-in for an argument; containers are walked, Python scalars stay what they are."""
+        if isinstance(value, Mapping):
+            return {k: self.leaf(f"{path}.{k}", v, kind) for k, v in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self.leaf(f"{path}.{k}", v, kind) for k, v in zip(value._fields, value, strict=True)))  # pyright: ignore
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.leaf(f"{path}.{i}", v, kind) for i, v in enumerate(value))
+        if value is None or (isinstance(value, (str, bool, int, float)) and not isinstance(value, np.generic)):
+            return value
+        if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
+            return value
+        a = np.asarray(value)
+        {"input": self.inputs, "weight": self.weights, "state": self.states}[kind][path] = a
+        self.numbers.append(self.tracer.builder.leaf(path, TensorType.of(a), kind))
+        self.stand[path] = self.tracer.wrap(self.numbers[-1])
+        return self.stand[path]
 
 
 def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> Any:

@@ -21,7 +21,7 @@ class Source:
 
     file: str
     line: int
-    text: str = ""
+    text: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -9,6 +9,7 @@ output y = %2
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping
 
@@ -24,15 +25,24 @@ _NODE = re.compile(r"%(\d+) = (\w+)\(([^)]*)\)(.*?) : (\w+\[[^\]]*\])(?:  # (.*)
 
 def print_graph(graph: Graph) -> str:
     """The graph as text; constant arrays are named, not written out."""
-    rows = [f"{x.kind} {x.name}: {x.type}" for x in graph.leaves]
+    rows = [f"{x.kind} {_quoted(x.name)}: {x.type}" for x in graph.leaves]
     for v, n in graph.values():
         reads = ", ".join(f"%{i}" for i in n.inputs)
         attributes = "".join(f" {k}={a!r}" for k, a in n.op.attributes.items())
         where = f"  # {n.source}" if n.source else ""
         rows.append(f"%{v} = {type(n.op).__name__}({reads}){attributes} : {n.type}{where}")
-    rows += [f"output {n} = %{v}" for n, v in graph.outputs]
-    rows += [f"state {n} <- %{v}" for n, v in graph.states]
+    rows += [f"output {_quoted(n)} = %{v}" for n, v in graph.outputs]
+    rows += [f"state {_quoted(n)} <- %{v}" for n, v in graph.states]
     return "\n".join(rows) + "\n"
+
+
+def _quoted(name: str) -> str:
+    """A name as it is, or as a Python string where it is no plain word."""
+    return name if re.fullmatch(r"[\w.]+", name) else repr(name)
+
+
+def _unquoted(text: str) -> str:
+    return str(ast.literal_eval(text)) if text[:1] in ("'", '"') else text
 
 
 def parse_graph(text: str, ops: Mapping[str, type[Op]], constants: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -46,13 +56,13 @@ def parse_graph(text: str, ops: Mapping[str, type[Op]], constants: Mapping[str, 
         try:
             if word == "output":
                 name, _, v = rest.rpartition(" = %")
-                outputs.append((name, int(v)))
+                outputs.append((_unquoted(name), int(v)))
             elif word == "state" and " <- %" in rest:
                 name, _, v = rest.rpartition(" <- %")
-                states.append((name, int(v)))
+                states.append((_unquoted(name), int(v)))
             elif word in ("input", "weight", "state", "constant"):
                 name, _, type_ = rest.rpartition(": ")
-                leaves.append(Leaf(name, TensorType.parse(type_), word))
+                leaves.append(Leaf(_unquoted(name), TensorType.parse(type_), word))
             else:
                 nodes.append(_node(line, ops))
         except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as e:
@@ -81,7 +91,7 @@ def _attributes(text: str) -> dict[str, object]:
 
 
 def _literal(e: ast.expr) -> object:
-    names = {"inf": float("inf"), "nan": float("nan")}
+    names = {"inf": math.inf, "nan": math.nan}
     if isinstance(e, ast.Name):
         return names[e.id]
     if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub) and isinstance(e.operand, ast.Name):

@@ -7,16 +7,29 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from waxeq.ir.op import Op
-from waxeq.ops import contraction, elementwise, movement, reduction, source
+from waxeq.ops import (
+    composite,
+    contraction,
+    elementwise,
+    indexing,
+    movement,
+    ordering,
+    reduction,
+    source,
+    window,
+)
 
-MODULES = (source, elementwise, reduction, contraction, movement)
+MODULES = (source, elementwise, reduction, ordering, contraction, movement, indexing, window, composite)
 
 OPS = MappingProxyType(
     {
         name: value
         for module in MODULES
         for name, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, Op)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
     }
 )
 """Every operator class by name."""

@@ -215,26 +215,27 @@ class Pad(Op):
         return Named(t, (*x.axes[: self.axis], new, *x.axes[self.axis + 1 :]))
 
 
-class Gather(Op):
-    """Elements of one axis at the positions of an integer tensor, as NumPy's take: the index's dimensions stand where
-    the axis was. Negative positions count from the end."""
+class Diagonal(Op):
+    """The elements with equal positions on two axes of one size, as a new last axis."""
 
-    axis: int
-    onnx = "Gather"
+    axis1: int
+    axis2: int
 
-    def infer(self, x: TensorType, index: TensorType) -> TensorType:
-        if not 0 <= self.axis < x.rank or not index.dtype.startswith(("int", "uint")):
-            raise TypeMismatch(f"take along axis {self.axis} does not fit {x} at {index}")
-        return TensorType(x.dtype, (*x.shape[: self.axis], *index.shape, *x.shape[self.axis + 1 :]))
+    def infer(self, x: TensorType) -> TensorType:
+        i, j = self.axis1, self.axis2
+        if not (0 <= i < x.rank and 0 <= j < x.rank and i != j and x.shape[i] == x.shape[j]):
+            raise TypeMismatch(f"the diagonal of axes {i} and {j} does not fit {x}")
+        rest = tuple(s for d, s in enumerate(x.shape) if d not in (i, j))
+        return TensorType(x.dtype, (*rest, x.shape[i]))
 
-    def reference(self, x: np.ndarray, index: np.ndarray) -> np.ndarray:
-        return np.take(x, index, axis=self.axis)
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.diagonal(x, axis1=self.axis1, axis2=self.axis2)
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
-        x, index = xs
-        labels = (list(range(len(x.axes))), [("index", i) for i in range(len(index.axes))])
-        (x, index), axis = b.join((x, labels[0]), (index, labels[1]))
-        k = x.axes[self.axis]
-        t = x.term if k is None else b.term("Gather", k, index.term, x.term)
-        at = tuple(axis["index", i] for i in range(len(index.axes)))
-        return Named(t, (*x.axes[: self.axis], *at, *x.axes[self.axis + 1 :]))
+        (x,) = xs
+        i, j = x.axes[self.axis1], x.axes[self.axis2]
+        rest = tuple(k for d, k in enumerate(x.axes) if d not in (self.axis1, self.axis2))
+        if i is None or j is None:
+            return Named(x.term, (*rest, None))
+        new = b.axis(b.size(i))
+        return Named(b.term("Diag", i, j, new, x.term), (*rest, new))

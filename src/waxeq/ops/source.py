@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from waxeq.ir.op import Lowering, Named, Op
@@ -14,6 +16,10 @@ class Const(Op):
     value: float | int | bool
     dtype: str
 
+    def __post_init__(self) -> None:
+        if self.value != self.value:
+            object.__setattr__(self, "value", math.nan)  # one object, so that equal constants are equal
+
     def infer(self) -> TensorType:
         return TensorType(self.dtype, ())
 
@@ -22,7 +28,11 @@ class Const(Op):
             return np.asarray(self.value).astype(numpy_dtype(self.dtype))
 
     def lower(self, b: Lowering, out: TensorType) -> Named:
-        return Named(b.term("Num", float(self.value), self.dtype), ())
+        if float(self.value) == self.value or self.value != self.value:
+            return Named(b.term("Num", float(self.value), self.dtype), ())
+        high, low = divmod(int(self.value), 1 << 32)  # an integer that float64 does not hold
+        scale, rest = (b.term("Num", float(v), self.dtype) for v in (1 << 32, low))
+        return Named(b.term("Add", b.term("Mul", b.term("Num", float(high), self.dtype), scale), rest), ())
 
 
 class Iota(Op):

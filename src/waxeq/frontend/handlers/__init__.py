@@ -1,0 +1,55 @@
+"""What NumPy's functions mean as ops: `HANDLERS` by NumPy name, `METHODS` of ndarray, `CREATORS` that do not dispatch.
+
+Each module gives its own tables; a handler takes the tracer and then what the NumPy function takes. Many are written in
+NumPy itself: applied to traced arrays, its functions come back here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from waxeq.frontend.handlers import (
+    contractions,
+    creation,
+    elementwise,
+    indexing,
+    joining,
+    ordering,
+    reductions,
+    shapes,
+    special,
+    tests,
+)
+
+Handler = Callable[..., Any]
+
+MODULES = (elementwise, reductions, ordering, contractions, shapes, joining, creation, indexing, tests, special)
+
+
+def _collect(table: str) -> Mapping[str, Handler]:
+    found: dict[str, Handler] = {}
+    for m in MODULES:
+        own: Mapping[str, Handler] = getattr(m, table, {})
+        twice = found.keys() & own.keys()
+        assert not twice, f"{m.__name__} handles {twice} again"
+        found |= own
+    return MappingProxyType(found)
+
+
+HANDLERS = _collect("HANDLERS")
+"""Handlers of functions, and of ufuncs and ufunc methods that are not element-wise, by NumPy name."""
+
+METHODS: Mapping[str, Handler] = MappingProxyType({**{n: HANDLERS[n] for n in (
+    *("all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot"),
+    *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace"),
+    *("var", "searchsorted"),
+  )}, **_collect("METHODS")})  # fmt: skip
+"""Methods of ndarray; those that take what the function of that name takes, and those of their own."""
+
+CREATORS = _collect("CREATORS")
+"""Functions that NumPy does not dispatch on their arguments, or that run on what they are given (scipy.special)."""
+
+MUTABLE = frozenset({"zeros", "ones", "empty", "full"})
+"""Creators whose result a model may write to: traced even when nothing they are given is."""

@@ -1,0 +1,350 @@
+"""Reading and writing by index. What a write makes of an array is a new value; views follow (frontend.array)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.explicit import axis_index
+from waxeq.frontend.handlers.shapes import view
+from waxeq.ops.indexing import Gather, Scatter, TakeAlong
+from waxeq.ops.movement import Concat, Reshape, Slice
+
+_MASK = "the number of elements a mask picks depends on content"
+_ONE_ARRAY = "index with one array at a time, by np.take or np.take_along_axis"
+
+
+def _parts(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
+    """The index, one part for each axis of x and None for each new one: slices, ints, arrays."""
+    parts: list[Any] = []
+    for p in index if isinstance(index, tuple) else (index,):
+        if isinstance(p, (list, tuple)):
+            p = np.asarray(p) if len(p) else np.zeros(0, np.int64)
+        if isinstance(p, TracedArray) and (known := t.known(p)) is not None:
+            p = known
+        if isinstance(p, (bool, np.bool_)):
+            raise t.refuse("indexing by a bool", "use np.where")
+        if type(p) is np.ndarray and p.dtype == bool:
+            parts += list(np.nonzero(p))
+        elif isinstance(p, TracedArray) and p.dtype == bool:
+            raise t.refuse(_MASK, "use np.where(mask, x, other), or write x[mask] = value")
+        elif p is not None and not isinstance(p, (slice, EllipsisType)) and np.ndim(p) == 0 and not _traced(p):
+            parts.append(int(p.__index__()))
+        else:
+            parts.append(p)
+    return _filled_up(parts, x.ndim)
+
+
+def _filled_up(parts: list[Any], rank: int) -> list[Any]:
+    used = sum(p is not None and not isinstance(p, EllipsisType) for p in parts)
+    if used > rank:
+        raise IndexError(f"too many indices for array: array is {rank}-dimensional, but {used} were indexed")
+    at = next((i for i, p in enumerate(parts) if isinstance(p, EllipsisType)), len(parts))
+    return [*parts[:at], *[slice(None)] * (rank - used), *parts[at + 1 :]]
+
+
+def _traced(p: Any) -> bool:
+    return isinstance(p, TracedArray)
+
+
+def _is_array(p: Any) -> bool:
+    return _traced(p) or type(p) is np.ndarray
+
+
+def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
+    """x[index]: a view for ints, slices and new axes, a copy where there are arrays."""
+    parts = _parts(t, x, index)
+    if any(map(_is_array, parts)):
+        return _by_arrays(t, x, parts)
+
+    def read() -> int:
+        v, axis = x.value, 0
+        for p in parts:
+            if p is not None:
+                v = _cut(t, v, axis, p)
+                axis += 1
+        full = t.builder.type(v).shape
+        shape = _basic_shape(full, parts)
+        return v if shape == full else t.builder(Reshape(shape), v)
+
+    return view(t, x, read, lambda new: with_item(t, x, index, new))
+
+
+def _basic_shape(shape: tuple[int, ...], parts: Sequence[Any]) -> tuple[int, ...]:
+    sizes = iter(shape)
+    rows = [(p, 1 if p is None else next(sizes)) for p in parts]
+    return tuple(n for p, n in rows if p is None or isinstance(p, slice))
+
+
+def _cut(t: Tracer, v: int, axis: int, p: Any) -> int:
+    """A slice of one axis; an int keeps the axis, of size 1."""
+    n = t.builder.type(v).shape[axis]
+    r = _positions(p, n)
+    if (r.start, r.step, len(r)) == (0, 1, n):
+        return v
+    return t.builder(Slice(axis, r.start if len(r) else 0, r.step, len(r)), v)
+
+
+def _positions(p: Any, n: int) -> range:
+    if isinstance(p, slice):
+        return range(*p.indices(n))
+    if not -n <= p < n:
+        raise IndexError(f"index {p} is out of bounds for axis with size {n}")
+    return range(p % n, p % n + 1)
+
+
+def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
+    """Slices first; then the axes that ints and arrays index become one, and are gathered from."""
+    y = getitem(t, x, tuple(p if isinstance(p, slice) else slice(None) for p in parts if p is not None))
+    real = [p for p in parts if p is not None]
+    axes = [i for i, p in enumerate(real) if not isinstance(p, slice)]
+    places = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
+    together = places == list(range(places[0], places[-1] + 1))
+    first = axes[0] if together else 0
+    rest = [i for i in range(y.ndim) if i not in axes]
+    order = [*rest[:first], *axes, *rest[first:]]
+    y = np.transpose(y, order) if order != list(range(y.ndim)) else y
+    sizes = y.shape[first : first + len(axes)]
+    index = _combined(t, [real[i] for i in axes], sizes)
+    flat: Any = y.reshape((*y.shape[:first], int(np.prod(sizes, dtype=np.int64)), *y.shape[first + len(axes) :]))
+    z = t.wrap(t.builder(Gather(first), flat.value, t.value(index)))
+    return _with_new_axes(z, parts, first, np.ndim(index), together)
+
+
+def _with_new_axes(z: Any, parts: Sequence[Any], first: int, rank: int, together: bool) -> Any:
+    """The gathered array with the new axes the index asks for."""
+    if None not in parts:
+        return z
+    kept: list[Any] = []
+    done = not together
+    for p in parts:
+        if p is None or isinstance(p, slice):
+            kept.append(None if p is None else slice(None))
+        elif not done:
+            kept += [slice(None)] * rank
+            done = True
+    return z[tuple(kept if together else [slice(None)] * rank + kept)]
+
+
+def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """One index into the axes merged to one: a plain array where all parts are plain, else a traced one."""
+    for p, n in zip(parts, sizes, strict=True):
+        if _is_array(p) and p.dtype.kind not in "iu":
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        if not _traced(p) and np.size(p) and not (-n <= np.min(p) and np.max(p) < n):
+            raise IndexError(f"an index is out of bounds for axis with size {n}")
+    if len(parts) == 1:
+        return parts[0]
+    total: Any = 0
+    for p, n in zip(parts, sizes, strict=True):
+        i = p.astype(np.int64) if _is_array(p) else np.asarray(p)
+        total = total * n + np.where(i < 0, i + n, i)
+    return total
+
+
+# -- writing
+
+
+def with_item(t: Tracer, x: TracedArray, index: Any, value: Any) -> TracedArray:
+    """What x is after x[index] = value."""
+    if isinstance(index, TracedArray) and index.dtype == bool and t.known(index) is None:
+        return _with_mask(t, x, index, value)
+    parts = _parts(t, x, index)
+    v = _as_dtype(t, value, x)
+    if not any(map(_is_array, parts)):
+        return _with_slices(t, x, [p for p in parts if p is not None], _of_region(t, v, getitem(t, x, index).shape))
+    if not any(map(_traced, parts)):
+        return _with_known_places(t, x, tuple(parts), v)
+    return _with_places(t, x, parts, v)
+
+
+def _as_dtype(t: Tracer, value: Any, x: TracedArray) -> TracedArray:
+    if type(value) in (bool, int, float):
+        return t.wrap(t.explicit.const(np.asarray(value).astype(x.dtype).item(), x.type.dtype))
+    return t.wrap(t.explicit.cast(t.value(value), x.type.dtype))
+
+
+def _of_region(t: Tracer, v: TracedArray, shape: tuple[int, ...]) -> TracedArray:
+    """A value in the shape of what is written; NumPy takes leading axes of size 1 too many."""
+    while v.ndim > len(shape) and v.shape[0] == 1:
+        v = v[0]
+    return v if v.shape == shape else np.broadcast_to(v, shape)  # pyright: ignore[reportReturnType]
+
+
+def _with_mask(t: Tracer, x: TracedArray, mask: TracedArray, value: Any) -> TracedArray:
+    rest = x.ndim - mask.ndim
+    v = _as_dtype(t, value, x)
+    if v.ndim > rest:
+        raise t.refuse(f"x[mask] = an array: {_MASK}", "write x = np.where(mask, values of the shape of x, x)")
+    return np.where(mask.reshape(mask.shape + (1,) * rest), v, x)  # pyright: ignore[reportReturnType]
+
+
+def _with_slices(t: Tracer, x: TracedArray, parts: Sequence[Any], v: TracedArray) -> TracedArray:
+    """Ints and slices: axis by axis, what is before, the new part, what is after."""
+    runs = [_positions(p, n) for p, n in zip(parts, x.shape, strict=True)]
+    v = v.reshape(tuple(map(len, runs)))
+    if 0 in v.shape:
+        return x
+    cut = [i for i, r in enumerate(runs) if (r.start, r.step, len(r)) != (0, 1, x.shape[i])]
+
+    def put(base: int, axes: list[int]) -> int:
+        if not axes:
+            return v.value
+        axis, *rest = axes
+        inner = put(_cut(t, base, axis, parts[axis]), rest)
+        return _spliced(t, base, axis, runs[axis], inner)
+
+    return t.wrap(put(x.value, cut))
+
+
+def _spliced(t: Tracer, base: int, axis: int, run: range, new: int) -> int:
+    """`base` with `new` at the positions `run` of an axis."""
+    n = t.builder.type(base).shape[axis]
+    if run.step == 1 or len(run) == 1:
+        around = [_cut(t, base, axis, slice(0, run.start)), new, _cut(t, base, axis, slice(run.start + len(run), n))]
+        pieces = [v for v in around if t.builder.type(v).shape[axis]]
+        return pieces[0] if len(pieces) == 1 else t.builder(Concat(axis), *pieces)
+    source = np.arange(n)
+    source[run.start :: run.step][: len(run)] = n + np.arange(len(run))
+    return t.builder(Gather(axis), t.builder(Concat(axis), base, new), t.value(source))
+
+
+def _with_known_places(t: Tracer, x: TracedArray, index: tuple[Any, ...], v: TracedArray) -> TracedArray:
+    """Any index of plain arrays: NumPy says where each element comes from."""
+    places = np.arange(x.size).reshape(x.shape)
+    written = places[index]
+    source = places.reshape(-1).copy()
+    source[written.reshape(-1)] = x.size + np.arange(written.size)
+    both = np.concatenate([x.reshape(-1), _of_region(t, v, written.shape).reshape(-1)])
+    return t.wrap(t.builder(Gather(0), t.value(both), t.value(source.reshape(x.shape))))
+
+
+def _with_places(t: Tracer, x: TracedArray, parts: list[Any], v: TracedArray) -> TracedArray:
+    """Traced indices on neighbouring axes, among slices."""
+    if None in parts:
+        raise t.refuse("writing by an array and a new axis at once", _ONE_ARRAY)
+    axes = [i for i, p in enumerate(parts) if not isinstance(p, slice)]
+    first, after = axes[0], axes[-1] + 1
+    if axes != list(range(first, after)):
+        raise t.refuse("writing by arrays on axes that are apart", _ONE_ARRAY)
+    outer = tuple(p if isinstance(p, slice) else slice(None) for p in parts)
+    y = getitem(t, x, outer)
+    index = t.array(_combined(t, [parts[i] for i in axes], y.shape[first:after]))
+    merged = (*y.shape[:first], int(np.prod(y.shape[first:after], dtype=np.int64)), *y.shape[after:])
+    region = _of_region(t, v, (*y.shape[:first], *index.shape, *y.shape[after:]))
+    new = _scattered(t, "set", y.reshape(merged), first, index, region).reshape(y.shape)
+    return with_item(t, x, outer, new)
+
+
+def _scattered(t: Tracer, f: str, x: Any, axis: int, index: Any, v: Any) -> Any:
+    size = index.size
+    update = v.reshape((*x.shape[:axis], size, *x.shape[axis + 1 :]))
+    return t.wrap(t.builder(Scatter(f, axis), x.value, index.reshape(-1).value, update.value))
+
+
+def _add_at(t: Tracer, a: Any, indices: Any, b: Any) -> None:
+    """np.add.at: every update counts, also of one place."""
+    if not isinstance(a, TracedArray):
+        raise t.refuse("an array made outside of the model is written to", "write to a copy made in the model")
+    index = t.array(indices)
+    if isinstance(indices, tuple) or index.dtype.kind not in "iu":
+        raise t.refuse("np.add.at by several indices", "index the first axis by integers")
+    v = np.broadcast_to(_as_dtype(t, b, a), (*index.shape, *a.shape[1:]))
+    a.assign(_scattered(t, "add", a, 0, index, v))
+
+
+# -- functions
+
+
+def _take(t: Tracer, a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
+    x = t.array(a)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    axis = axis_index(axis, x.ndim)
+    n = x.shape[axis]
+    index = indices if isinstance(indices, TracedArray) else np.asarray(indices)
+    if mode == "wrap":
+        index = index % n
+    elif mode == "clip":
+        index = np.clip(index, 0, n - 1)
+    elif not _traced(index):
+        _combined(t, [index if index.size else index.astype(np.int64)], [n])
+    return t.wrap(t.builder(Gather(axis), x.value, t.value(index if index.size else index.astype(np.int64))))
+
+
+def _take_along_axis(t: Tracer, arr: Any, indices: Any, axis: int | None = -1) -> Any:
+    x, index = t.array(arr), t.array(indices)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    return t.wrap(t.builder(TakeAlong(axis_index(axis, x.ndim)), x.value, index.value))
+
+
+def _compress(t: Tracer, condition: Any, a: Any, axis: int | None = None) -> Any:
+    known = t.known(condition)
+    if known is None:
+        raise t.refuse(f"np.compress: {_MASK}", "use np.where(condition, x, other)")
+    x = t.array(a)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    return np.take(x, np.nonzero(known)[0], axis=axis)
+
+
+def _choose(t: Tracer, a: Any, choices: Any, mode: str = "raise") -> Any:
+    x = t.array(a)
+    rows = [t.array(c) for c in choices]
+    shape = np.broadcast_shapes(x.shape, *(r.shape for r in rows))
+    stacked = np.stack([np.broadcast_to(r, shape) for r in rows])
+    index = {"wrap": lambda: x % len(rows), "clip": lambda: np.clip(x, 0, len(rows) - 1)}.get(mode, lambda: x)()
+    return np.take_along_axis(stacked, np.broadcast_to(index, shape)[None], axis=0)[0]
+
+
+def _copyto(t: Tracer, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    x = _own(t, dst)
+    v = np.broadcast_to(_as_dtype(t, src, x), x.shape)
+    x.assign(v if where is True else np.where(where, v, x))  # pyright: ignore[reportArgumentType]
+
+
+def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
+    x = _own(t, a)
+    v = _as_dtype(t, values, x)
+    if v.ndim and v.shape != x.shape:
+        raise t.refuse("np.putmask of values of another shape", "use np.where")
+    x.assign(np.where(mask, v, x))  # pyright: ignore[reportArgumentType]
+
+
+def _fill_diagonal(t: Tracer, a: Any, val: Any, wrap: bool = False) -> None:
+    x = _own(t, a)
+    n = min(x.shape)
+    x[(np.arange(n),) * x.ndim] = val
+
+
+def _fill(t: Tracer, x: TracedArray, value: Any) -> None:
+    x[...] = value
+
+
+def _own(t: Tracer, x: Any) -> TracedArray:
+    if not isinstance(x, TracedArray):
+        raise t.refuse("an array made outside of the model is written to", "write to a copy made in the model")
+    return x
+
+
+HANDLERS: Mapping[str, Callable[..., Any]] = {
+    "take": _take,
+    "take_along_axis": _take_along_axis,
+    "compress": _compress,
+    "choose": _choose,
+    "copyto": _copyto,
+    "putmask": _putmask,
+    "fill_diagonal": _fill_diagonal,
+    "add.at": _add_at,
+}
+
+METHODS: Mapping[str, Callable[..., Any]] = {
+    "fill": _fill,
+    "compress": lambda t, x, condition, axis=None: _compress(t, condition, x, axis),
+    "choose": _choose,
+}

@@ -1,0 +1,224 @@
+"""Putting arrays together, taking them apart, repeating and padding them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.explicit import Value, axis_index
+from waxeq.ir.types import dtype_name
+from waxeq.ops.movement import Concat, Pad
+
+
+def _concatenate(t: Tracer, arrays: Any, axis: int | None = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+    xs = [t.array(a) for a in arrays]
+    if not xs:
+        raise ValueError("need at least one array to concatenate")
+    if axis is None:
+        xs, axis = [x.reshape(-1) for x in xs], 0
+    common = t.explicit.common(*(x.value for x in xs))
+    rows = common if dtype is None else tuple(t.explicit.cast(v, dtype_name(dtype)) for v in common)
+    return t.wrap(t.builder(Concat(axis_index(axis, xs[0].ndim)), *rows))
+
+
+def _stack(t: Tracer, arrays: Any, axis: int = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+    xs = [t.array(a) for a in arrays]
+    if len({x.shape for x in xs}) != 1:
+        raise ValueError("all input arrays must have the same shape")
+    at = axis_index(axis, xs[0].ndim + 1)
+    return _concatenate(t, [np.expand_dims(x, at) for x in xs], at, dtype=dtype)
+
+
+def _vstack(t: Tracer, tup: Any, **kw: Any) -> Any:
+    return _concatenate(t, [np.atleast_2d(t.array(a)) for a in tup], 0, **kw)
+
+
+def _hstack(t: Tracer, tup: Any, **kw: Any) -> Any:
+    xs = [np.atleast_1d(t.array(a)) for a in tup]
+    return _concatenate(t, xs, 0 if xs and xs[0].ndim == 1 else 1, **kw)
+
+
+def _dstack(t: Tracer, tup: Any) -> Any:
+    return _concatenate(t, [np.atleast_3d(t.array(a)) for a in tup], 2)
+
+
+def _column_stack(t: Tracer, tup: Any) -> Any:
+    xs = [t.array(a) for a in tup]
+    return _concatenate(t, [x if x.ndim > 1 else x.reshape((-1, 1)) for x in xs], 1)
+
+
+def _append(t: Tracer, arr: Any, values: Any, axis: int | None = None) -> Any:
+    return _concatenate(t, (arr, values), axis)
+
+
+def _block(t: Tracer, arrays: Any) -> Any:
+    def depth(x: Any) -> int:
+        return 1 + max(map(depth, x)) if isinstance(x, list) else 0
+
+    def join(x: Any, axis: int, rank: int) -> Any:
+        if isinstance(x, list):
+            return _concatenate(t, [join(y, axis + 1, rank) for y in x], axis)
+        a = t.array(x)
+        return a[(None,) * (rank - a.ndim) + (...,)]
+
+    def ranks(x: Any) -> int:
+        return max(map(ranks, x)) if isinstance(x, list) else t.array(x).ndim
+
+    levels = depth(arrays)
+    rank = max(levels, ranks(arrays))
+    return join(arrays, rank - levels, rank) if levels else np.copy(arrays)
+
+
+# -- apart
+
+
+def _split(t: Tracer, ary: Any, indices_or_sections: Any, axis: int = 0, *, even: bool = True) -> list[Any]:
+    x = t.array(ary)
+    axis = axis_index(axis, x.ndim)
+    n = x.shape[axis]
+    if isinstance(indices_or_sections, (int, np.integer)):
+        parts = int(indices_or_sections)
+        if even and n % parts:
+            raise ValueError("array split does not result in an equal division")
+        sizes = [n // parts + (i < n % parts) for i in range(parts)]
+        cuts = np.cumsum(sizes)[:-1].tolist()
+    else:
+        cuts = [int(i) for i in indices_or_sections]
+    ends = [*cuts, None]
+    return [x[(slice(None),) * axis + (slice(a, b),)] for a, b in zip([0, *cuts], ends, strict=True)]
+
+
+def _unstack(t: Tracer, x: Any, *, axis: int = 0) -> tuple[Any, ...]:
+    a = t.array(x)
+    at = (slice(None),) * axis_index(axis, a.ndim)
+    return tuple(a[(*at, i)] for i in range(a.shape[axis]))
+
+
+# -- more of the same
+
+
+def _tile(t: Tracer, A: Any, reps: Any) -> Any:
+    x = t.array(A)
+    times = (int(reps),) if isinstance(reps, (int, np.integer)) else tuple(int(r) for r in reps)
+    rank = max(x.ndim, len(times))
+    times, shape = (1,) * (rank - len(times)) + times, (1,) * (rank - x.ndim) + x.shape
+    spread = np.broadcast_to(
+        x.reshape(tuple(s for n in shape for s in (1, n))),
+        tuple(s for r, n in zip(times, shape, strict=True) for s in (r, n)),
+    )
+    return np.copy(spread.reshape(tuple(r * n for r, n in zip(times, shape, strict=True))))
+
+
+def _repeat(t: Tracer, a: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Counts must be known while tracing: the shape depends on them."""
+    x = t.array(a)
+    counts = t.known(repeats)
+    if counts is None:
+        raise t.refuse("np.repeat by counts that are data has a shape that depends on content", "give plain numbers")
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    axis = axis_index(axis, x.ndim)
+    if counts.size != 1:
+        return np.take(x, np.repeat(np.arange(x.shape[axis]), counts), axis=axis)
+    n = int(counts.reshape(()))
+    head, tail = x.shape[: axis + 1], x.shape[axis + 1 :]
+    spread = np.broadcast_to(x.reshape((*head, 1, *tail)), (*head, n, *tail))
+    return np.copy(spread.reshape((*head[:-1], head[-1] * n, *tail)))
+
+
+def _roll(t: Tracer, a: Any, shift: Any, axis: Any = None) -> Any:
+    x = t.array(a)
+    if axis is None:
+        return _roll(t, x.reshape(-1), shift, 0).reshape(x.shape)
+    for by, at in np.broadcast(shift, axis):
+        i = axis_index(int(at), x.ndim)
+        n = x.shape[i]
+        k = int(by) % n if n else 0
+        if k:
+            before = (slice(None),) * i
+            x = _concatenate(t, [x[(*before, slice(n - k, None))], x[(*before, slice(None, n - k))]], i)
+    return np.copy(x)
+
+
+_BY_INDEX = ("edge", "reflect", "symmetric", "wrap")
+
+
+def _pad(t: Tracer, array: Any, pad_width: Any, mode: Any = "constant", **kw: Any) -> Any:
+    x = t.array(array)
+    if isinstance(pad_width, dict):
+        pad_width = [pad_width.get(i, pad_width.get(i - x.ndim, 0)) for i in range(x.ndim)]
+        pad_width = [(w, w) if isinstance(w, int) else w for w in pad_width]
+    width = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
+    values = kw.pop("constant_values", 0) if mode == "constant" else 0
+    if (mode != "constant" and mode not in _BY_INDEX) or kw:
+        options = "".join(f", {k}={v!r}" for k, v in kw.items())
+        raise t.refuse(f"np.pad with mode={mode!r}{options}", f"use constant, {', '.join(_BY_INDEX)} or np.concatenate")
+    if mode == "constant":
+        return _pad_constant(t, x, width, values)
+    for axis, (low, high) in enumerate(width):
+        if low or high:
+            x = np.take(x, np.pad(np.arange(x.shape[axis]), (low, high), mode=mode), axis=axis)
+    return np.copy(x)
+
+
+def _pad_constant(t: Tracer, x: TracedArray, width: Sequence[Sequence[int]], values: Any) -> Any:
+    known = t.known(values)
+    if known is None or len(np.unique(known)) != 1:
+        raise t.refuse("np.pad by several values, or values that are data", "use one number, or np.concatenate")
+    value = np.asarray(known).astype(x.dtype).reshape(-1)[0].item()
+    v = x.value
+    for axis, (low, high) in enumerate(width):
+        v = Value(t.builder(Pad(axis, low, high, float(value)), v)) if low or high else v
+    return t.wrap(v)
+
+
+def _delete(t: Tracer, arr: Any, obj: Any, axis: int | None = None) -> Any:
+    x = t.array(arr)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    kept = np.delete(np.arange(x.shape[axis]), obj)
+    return np.take(x, kept, axis=axis)
+
+
+def _insert(t: Tracer, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    x = t.array(arr)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    axis = axis_index(axis, x.ndim)
+    if not isinstance(obj, (int, np.integer)):
+        raise t.refuse("np.insert at several places", "insert one after the other, or use np.concatenate")
+    at = (slice(None),) * axis
+    k = axis_index(int(obj), x.shape[axis] + 1) if obj >= 0 else axis_index(int(obj), x.shape[axis])
+    v = t.array(values).astype(x.dtype)
+    v = np.moveaxis(v, 0, axis) if v.ndim == x.ndim else v  # as NumPy does for a single place
+    count = v.shape[axis] if v.ndim == x.ndim else 1
+    new = np.broadcast_to(v, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    return _concatenate(t, [x[(*at, slice(None, k))], new, x[(*at, slice(k, None))]], axis)
+
+
+HANDLERS: Mapping[str, Callable[..., Any]] = {
+    "concatenate": _concatenate,
+    "concat": _concatenate,
+    "stack": _stack,
+    "vstack": _vstack,
+    "hstack": _hstack,
+    "dstack": _dstack,
+    "column_stack": _column_stack,
+    "append": _append,
+    "block": _block,
+    "split": _split,
+    "array_split": lambda t, ary, n, axis=0: _split(t, ary, n, axis, even=False),
+    "vsplit": lambda t, ary, n: _split(t, ary, n, 0),
+    "hsplit": lambda t, ary, n: _split(t, ary, n, 0 if t.array(ary).ndim == 1 else 1),
+    "dsplit": lambda t, ary, n: _split(t, ary, n, 2),
+    "unstack": _unstack,
+    "tile": _tile,
+    "repeat": _repeat,
+    "roll": _roll,
+    "pad": _pad,
+    "delete": _delete,
+    "insert": _insert,
+}

@@ -1,0 +1,160 @@
+"""Running folds, differences, sorting and what is read off sorted arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.explicit import axes_tuple, axis_index
+from waxeq.frontend.handlers.reductions import wide
+from waxeq.ops.ordering import Argsort, Scan, Sort
+
+
+def _scan(f: str, t: Tracer, a: Any, axis: int | None = None, dtype: Any = None) -> TracedArray:
+    x = t.array(a)
+    x = wide(x, dtype) if f in ("sum", "prod") else x if dtype is None else x.astype(dtype)
+    if x.dtype == bool:
+        return _scan(f, t, x.astype(np.uint8), axis).astype(bool)
+    if axis is None or x.ndim == 0:
+        x, axis = x.reshape(-1), axis or 0
+    return t.wrap(t.builder(Scan(f, axis_index(axis, x.ndim)), x.value))
+
+
+def _accumulate(f: str, t: Tracer, array: Any, axis: int = 0, dtype: Any = None) -> TracedArray:
+    return _scan(f, t, array, axis, dtype)
+
+
+def _cumulative(f: str, t: Tracer, x: Any, *, axis: int | None = None, dtype: Any = None,
+                include_initial: bool = False) -> Any:  # fmt: skip
+    a = t.array(x)
+    if axis is None and a.ndim > 1:
+        raise ValueError("for arrays of more than one dimension, axis must be given")
+    axis = 0 if axis is None else axis_index(axis, max(a.ndim, 1))
+    y = _scan(f, t, a, axis, dtype)
+    if not include_initial:
+        return y
+    first = np.full_like(y[(slice(None),) * axis + (slice(0, 1),)], int(f == "prod")) if y.shape[axis] else None
+    start = np.full((*y.shape[:axis], 1, *y.shape[axis + 1 :]), int(f == "prod"), y.dtype) if first is None else first
+    return np.concatenate([start, y], axis=axis)
+
+
+def _diff(t: Tracer, a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    x = t.array(a)
+    axis = axis_index(axis, x.ndim)
+    edge = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    ends = [None if e is None else np.broadcast_to(e, edge) if np.ndim(e) == 0 else e for e in (prepend, append)]
+    if n and (prepend is not None or append is not None):
+        x = np.concatenate([p for p in (ends[0], x, ends[1]) if p is not None], axis=axis)
+    for _ in range(n):
+        later, earlier = (x[(slice(None),) * axis + (s,)] for s in (slice(1, None), slice(None, -1)))
+        x = later != earlier if x.dtype == bool else later - earlier
+    return x
+
+
+def _sort(t: Tracer, a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x = t.array(a)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    return t.wrap(t.builder(Sort(axis_index(axis, x.ndim)), x.value))
+
+
+def _argsort(
+    t: Tracer, a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> Any:
+    """Equal elements keep their order, whatever `kind` is."""
+    x = t.array(a)
+    if axis is None or x.ndim == 0:
+        x, axis = x.reshape(-1), axis or 0
+    return t.wrap(t.builder(Argsort(axis_index(axis, x.ndim)), x.value))
+
+
+def _lined_up(x: TracedArray, axis: Any) -> tuple[TracedArray, tuple[int, ...]]:
+    """The array with the axes to be reduced merged into a sorted last one, and those axes."""
+    axes = axes_tuple(axis, x.ndim)
+    rest = [i for i in range(x.ndim) if i not in axes]
+    rows = np.transpose(x, (*rest, *axes))
+    count = int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
+    return np.sort(rows.reshape((*(x.shape[i] for i in rest), count)), axis=-1), axes  # pyright: ignore
+
+
+def _settled(y: Any, ordered: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+    """NaN where a row had one (they sort last), in the shape of a reduction."""
+    if ordered.dtype.kind == "f":
+        y = np.where(np.isnan(ordered[..., -1]), np.asarray(np.nan, y.dtype), y)
+    return y.reshape(tuple(1 if i in axes else s for i, s in enumerate(shape))) if keepdims else y
+
+
+def _median(t: Tracer, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    x = t.array(a)
+    ordered, axes = _lined_up(x, axis)
+    n = ordered.shape[-1]
+    if n == 0:
+        raise t.refuse("the median of nothing", "give an axis that is not empty")
+    y = np.mean(ordered[..., (n - 1) // 2 : n // 2 + 1], axis=-1)
+    return _settled(y, ordered, x.shape, axes, keepdims)
+
+
+def _quantile(
+    t: Tracer, a: Any, q: Any, axis: Any = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False, *, scale: float = 1.0,
+) -> Any:  # fmt: skip
+    """By the linear method, at places that are known while tracing."""
+    x, places = t.array(a), t.known(q)
+    if method != "linear" or places is None:
+        raise t.refuse(f"np.quantile by method {method!r} at {q!r}", "use method='linear' at a number")
+    if x.dtype == bool:
+        raise TypeError("np.quantile takes numbers, not bool")
+    if x.dtype.kind in "iu" and places.dtype.kind in "iu":
+        raise t.refuse("np.quantile of integers at an integer", "give the place as a float")
+    if x.dtype.kind != "f" or type(q) not in (int, float):
+        x = x.astype(np.float64)  # an array of places is no Python number: its dtype counts
+    ordered, axes = _lined_up(x, axis)
+    at = np.asarray(places, np.float64) / scale * (ordered.shape[-1] - 1)
+    low = np.floor(at).astype(np.int64)
+    rows = [_between(ordered, int(k), float(p - k)) for k, p in zip(low.ravel(), at.ravel(), strict=True)]
+    done = [_settled(y, ordered, x.shape, axes, keepdims) for y in rows]
+    return done[0] if low.ndim == 0 else np.stack(done).reshape((*low.shape, *done[0].shape))
+
+
+def _between(ordered: Any, low: int, part: float) -> Any:
+    a, b = ordered[..., low], ordered[..., min(low + 1, ordered.shape[-1] - 1)]
+    return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)
+
+
+def _searchsorted(t: Tracer, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """How many elements of the sorted array come before: for tables, the work is len(a) * v.size."""
+    rows = t.array(a) if sorter is None else np.take(a, sorter)
+    x = t.array(v)[..., None]
+    before = rows < x if side == "left" else rows <= x
+    if rows.dtype.kind == "f" or x.dtype.kind == "f":  # NaN sorts last
+        before = before | (np.isnan(x) & (~np.isnan(rows) if side == "left" else True))
+    return np.sum(before, axis=-1)
+
+
+def _in_place(t: Tracer, x: TracedArray, axis: int = -1, kind: Any = None, order: Any = None, **kw: Any) -> None:
+    x.assign(_sort(t, x, axis))
+
+
+HANDLERS: Mapping[str, Callable[..., Any]] = {
+    "cumsum": partial(_scan, "sum"),
+    "cumprod": partial(_scan, "prod"),
+    "cumulative_sum": partial(_cumulative, "sum"),
+    "cumulative_prod": partial(_cumulative, "prod"),
+    "add.accumulate": partial(_accumulate, "sum"),
+    "multiply.accumulate": partial(_accumulate, "prod"),
+    "maximum.accumulate": partial(_accumulate, "max"),
+    "minimum.accumulate": partial(_accumulate, "min"),
+    "diff": _diff,
+    "sort": _sort,
+    "argsort": _argsort,
+    "median": _median,
+    "quantile": _quantile,
+    "percentile": partial(_quantile, scale=100.0),
+    "searchsorted": _searchsorted,
+}
+
+METHODS: Mapping[str, Callable[..., Any]] = {"sort": _in_place}

@@ -1,0 +1,39 @@
+"""Functions of scipy.special that are no ufuncs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from waxeq.frontend.array import Tracer
+from waxeq.frontend.explicit import axes_tuple
+from waxeq.ops.composite import LogSoftmax, LogSumExp, Softmax
+
+
+def _floats(t: Tracer, x: Any) -> Any:
+    a = t.array(x)
+    return a if a.dtype.kind == "f" else a.astype(np.float64)
+
+
+def _along(op: Any, t: Tracer, x: Any, axis: Any = None) -> Any:
+    a = _floats(t, x)
+    return t.wrap(t.builder(op(axes_tuple(axis, a.ndim)), a.value))
+
+
+def _logsumexp(
+    t: Tracer, a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+) -> Any:
+    if b is not None or return_sign:
+        raise t.refuse("scipy.special.logsumexp with b= or return_sign=", "write np.log(np.sum(b * np.exp(a)))")
+    x = _floats(t, a)
+    return t.wrap(t.builder(LogSumExp(axes_tuple(axis, x.ndim), bool(keepdims)), x.value))
+
+
+CREATORS: Mapping[str, Callable[..., Any]] = {
+    "special.softmax": partial(_along, Softmax),
+    "special.log_softmax": partial(_along, LogSoftmax),
+    "special.logsumexp": _logsumexp,
+}

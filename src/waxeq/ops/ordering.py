@@ -1,0 +1,77 @@
+"""Running folds and sorting along an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from waxeq.basis.scalar import SCANS, load
+from waxeq.errors import TypeMismatch
+from waxeq.ir.op import Lowering, Named, Op
+from waxeq.ir.types import TensorType
+
+
+def _require_axis(what: str, axis: int, x: TensorType) -> None:
+    if not 0 <= axis < x.rank:
+        raise TypeMismatch(f"{what} along axis {axis} does not fit {x}")
+
+
+class Scan(Op):
+    """The running fold along an axis: sum, prod, max or min of the elements up to each place, it included."""
+
+    f: str
+    axis: int
+    onnx = "CumSum"
+
+    @property
+    def label(self) -> str:
+        return f"running {self.f}"
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_axis(self.label, self.axis, x)
+        if self.f not in SCANS or x.dtype == "bool":
+            raise TypeMismatch(f"{self.label} is not defined on {x.dtype}; cast first")
+        return x
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return load(SCANS[self.f]).accumulate(x, axis=self.axis, dtype=x.dtype)
+
+    def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
+        (x,) = xs
+        k = x.axes[self.axis]
+        return x if k is None else Named(b.term("Scan", self.f, k, x.term), x.axes)
+
+
+class Sort(Op):
+    """Elements of each row along an axis in rising order, NaN last."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_axis("sort", self.axis, x)
+        return x
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.sort(x, axis=self.axis, kind="stable")
+
+    def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
+        (x,) = xs
+        k = x.axes[self.axis]
+        return x if k is None else Named(b.term("Sort", k, x.term), x.axes)
+
+
+class Argsort(Op):
+    """Positions that sort each row along an axis; equal elements keep their order."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_axis("argsort", self.axis, x)
+        return TensorType("int64", x.shape)
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.argsort(x, axis=self.axis, kind="stable")
+
+    def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
+        (x,) = xs
+        k = x.axes[self.axis]
+        return Named(b.term("Num", 0.0, "int64") if k is None else b.term("Argsort", k, x.term), x.axes)
