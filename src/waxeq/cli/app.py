@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
         _discard_stdout()
         return 0
     except KeyboardInterrupt:
-        say("waxeq: interrupted")
+        say("waxeq: interrupted; nothing was written")
         return INTERRUPTED
     except Exception as e:
         if "--traceback" in argv:
@@ -63,13 +63,15 @@ def run(argv: Sequence[str]) -> int:
 
 
 def sentence(e: Exception) -> str:
-    """An error in one sentence."""
+    """An error in one sentence on one line."""
+    text = " ".join(str(e).split()).removesuffix(".")
     if isinstance(e, WaxeqError):
-        return f"waxeq: {e}"
+        return f"waxeq: {text}"
     if isinstance(e, CycloptsError):
-        return f"waxeq: {e}; see waxeq --help"
+        return f"waxeq: {text}; see waxeq --help"
     return (
-        f"waxeq: internal error: {type(e).__name__}: {e}; this is a bug, please report it with what --traceback prints"
+        f"waxeq: internal error: {type(e).__name__}: {text}; this is a bug, please report it with what --traceback "
+        "prints"
     )
 
 

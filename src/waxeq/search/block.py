@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from waxeq.backend.call import Call
+from waxeq.backend.kernel import Kernel
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.saturate import Limits, Saturation, saturate
@@ -14,12 +15,13 @@ from waxeq.egraph.snapshot import Snapshot
 from waxeq.errors import BudgetError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
-from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.cuts import Cuts
 from waxeq.extract.exact import polish
 from waxeq.extract.greedy import greedy
 from waxeq.extract.orders import Orders, dense_order
 from waxeq.extract.price import other_means
+from waxeq.extract.second import runners_up
 from waxeq.ir.blocks import Block
 from waxeq.plan.encode import decode_block, encode_block
 from waxeq.plan.schedule import BlockPlan, schedule
@@ -66,8 +68,14 @@ def remember(session: Session, found: Optimized) -> None:
 def search_block(session: Session, block: Block) -> Optimized:
     """Search without looking into the memory of optimized blocks."""
     lowered = lower(block.graph)
-    saturation = _stage(session, "saturate", lambda: saturate(lowered, session.rules, _limits(session), session.worker))
-    space, roots = make_space(session, lowered, saturation.snapshot)
+    saturation = _stage(
+        session,
+        "saturate",
+        lambda: saturate(
+            lowered, session.rules, _limits(session), session.worker, lambda: session.events.stop_requested
+        ),
+    )
+    space, roots = make_space(session.kernels, lowered, saturation.snapshot)
     rows = _stage(session, "candidates", lambda: grow(space))
     problem, choice, measured = _stage(session, "extract", lambda: choose(session, space, rows, roots))
     facts = _facts(saturation, rows, choice, measured)
@@ -94,7 +102,7 @@ def _limits(session: Session) -> Limits:
     return Limits(nodes=o.max_nodes, seconds=max(0.5, session.deadline.share(0.3)), memory_bytes=o.max_memory)
 
 
-def make_space(session: Session, lowered: Lowered, snapshot: Snapshot) -> tuple[Space, tuple[State, ...]]:
+def make_space(kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapshot) -> tuple[Space, tuple[State, ...]]:
     """The extraction space of a saturated block, and the states its results must be in."""
     orders = Orders(lowered, snapshot)
     leaves: dict[int, State] = {}
@@ -103,7 +111,7 @@ def make_space(session: Session, lowered: Lowered, snapshot: Snapshot) -> tuple[
         number = snapshot.roots[f"%{v}"]
         if leaf.kind not in ("weight", "constant"):
             leaves.setdefault(number, State(number, tuple(k for k in axes if k is not None)))
-    space = Space(snapshot, orders, session.kernels, patterns(session.kernels), leaves)
+    space = Space(snapshot, orders, kernels, patterns(kernels), leaves)
     roots = []
     for name in lowered.outputs:
         number = snapshot.roots[name]
@@ -135,7 +143,7 @@ def choose(
                 "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
             )
         new = session.measure(_worth_measuring(problem, choice, n < _RIVAL_ROUNDS)) if measuring else 0
-        if new == 0 and polishing:
+        if new == 0 and polishing and not session.events.stop_requested:
             choice = polish(problem, choice, session.options.polish_seconds, seed=session.options.seed)
             polishing = False
             new = session.measure(_worth_measuring(problem, choice, False)) if measuring else 0
@@ -162,19 +170,8 @@ def _worth_measuring(problem: Problem, choice: Choice, with_rivals: bool) -> lis
 
 
 def with_runners_up(problem: Problem, choice: Choice) -> Choice:
-    """The choice with, for each state, the next best maker whose inputs the choice has or could have."""
-    other: dict[State, Priced] = {}
-    for s, p in choice.made.items():
-        rest = [q for q in problem.makers[s] if q is not p]
-        if rest:
-            other[s] = min(rest, key=lambda q: q.cost + sum(_missing(problem, choice, i) for i in q.candidate.inputs))
-    return Choice(choice.made, choice.roots, choice.cost, choice.bound, choice.method, other)
-
-
-def _missing(problem: Problem, choice: Choice, s: State) -> float:
-    if s in problem.given or s in choice.made:
-        return 0.0
-    return min((q.cost for q in problem.makers.get(s, ())), default=float("inf"))
+    """The choice with, for each state, what the next best way to make it would cost."""
+    return replace(choice, runners_up=runners_up(problem, choice))
 
 
 def _sources(snapshot: Snapshot) -> dict[int, tuple[str, ...]]:

@@ -69,6 +69,11 @@ class Session:
         return {
             "versions": {"waxeq": version("waxeq"), "numpy": version("numpy"), "egglog": version("egglog")},
             "options": self.options.fingerprint(),
+            "search": {
+                "class": self.options.rule_class,
+                "algebra": self.options.algebra,
+                "nodes": self.options.max_nodes,
+            },
             "rules": self.rules.hash,
             "kernels": self.kernels_hash(),
             "device": self.device.id,
