@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from waxeq.events import Events
+from waxeq.frontend.annotations import example_arguments
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
@@ -33,10 +34,11 @@ def optimize(
     """Optimize a Python function on arrays for the shapes and dtypes of the example arguments.
 
     `weights` names parameters that stay the same between calls: they are bound to the examples, and everything that
-    depends on them alone is computed once. Raises UnsupportedError for what cannot be traced, TargetError when the
-    function itself raises, BudgetError when no plan was found, AccuracyError (with `strict`) when no plan is right.
+    depends on them alone is computed once. Parameters annotated `wx.Input`, `wx.Weight` or `wx.State` need no example.
+    Raises UnsupportedError for what cannot be traced, TargetError when the function itself raises, BudgetError when no
+    plan was found, AccuracyError (with `strict`) when no plan is right.
     """
-    given = inspect.signature(fn).bind(*examples, **named).arguments
+    given = example_arguments(fn, inspect.signature(fn).bind_partial(*examples, **named).arguments)
     with Session.open(options or Options(), events or Events()) as session:
         return optimize_traced(session, trace(fn, given, weights=weights))
 

@@ -108,7 +108,7 @@ def _quantile(
         raise t.refuse(f"np.quantile by method {method!r} at {q!r}", "use method='linear' at a number")
     if x.dtype == bool:
         raise TypeError("np.quantile takes numbers, not bool")
-    if x.dtype.kind in "iu" and places.dtype.kind in "iu":
+    if x.dtype.kind in "iu" and places.dtype.kind in "iu" and scale == 1.0:
         raise t.refuse("np.quantile of integers at an integer", "give the place as a float")
     if x.dtype.kind != "f" or type(q) not in (int, float):
         x = x.astype(np.float64)  # an array of places is no Python number: its dtype counts
