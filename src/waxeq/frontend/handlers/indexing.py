@@ -117,7 +117,7 @@ def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
 
 def _with_new_axes(z: Any, parts: Sequence[Any], first: int, rank: int, together: bool) -> Any:
     """The gathered array with the new axes the index asks for."""
-    if all(p is not None for p in parts):
+    if None not in parts:
         return z
     kept: list[Any] = []
     done = not together
