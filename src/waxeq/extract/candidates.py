@@ -16,7 +16,7 @@ from waxeq.extract.orders import Order, Orders
 from waxeq.extract.views import Source, sources
 from waxeq.ir.term import Term
 
-_COMBINATIONS = 12
+_COMBINATIONS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ class _Model:
             self.h.addConstr(self.h.qsum(self.x[i] for i in inside) <= len(inside) - 1)
 
     def _forbid_cycles(self, makers: dict[State, list[int]]) -> None:
-        component = _components(self.rows.values(), makers)
-        level = {s: self.h.addVariable(0, n - 1) for s, (_, n) in component.items() if n > 1}
+        self.component = component = _components(self.rows.values(), makers)
+        self.level = level = {s: self.h.addVariable(0, n - 1) for s, (_, n) in component.items() if n > 1}
         for i, p in self.rows.items():
             out = p.candidate.out
             for s in dict.fromkeys(p.candidate.inputs):
@@ -105,6 +105,14 @@ class _Model:
         s.col_value = [0.0] * self.h.getNumCol()
         for i, p in self.rows.items():
             s.col_value[self.x[i].index] = 1.0 if id(p) in chosen else 0.0
+        place = {p.candidate.out: n for n, p in enumerate(self.start.in_order())}
+        within: dict[int, list[State]] = {}
+        for state in sorted(self.level, key=lambda k: place.get(k, -1)):
+            if state in place:
+                within.setdefault(self.component[state][0], []).append(state)
+        for states in within.values():
+            for rank, state in enumerate(states):
+                s.col_value[self.level[state].index] = float(rank)
         self.h.setSolution(s)
 
 

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
+from waxeq.basis.heads import VIEWS
 from waxeq.cost.estimate import CostModel, Estimate
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Priced, Problem
-from waxeq.extract.cuts import Means
-from waxeq.extract.views import sources
+from waxeq.extract.rough import START, Means
 
 _FLOP = 0.03
-"""Price of one floating-point operation of a product, in the rough units of `extract.cuts`."""
+"""Price of one floating-point operation of a product, in the rough units of `extract.rough`."""
 
 
 def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingKey:
@@ -108,8 +108,8 @@ def other_means(space: Space) -> list[Means]:
                 reads = tuple(n.args[t] for t in p.tensors)
                 axes = c.axes.union(*(space.snapshot.classes[r].axes for r in reads))
                 volume = _product(sizes[k] for k in axes)
-                rows.append(Means(i, 2000.0 + _FLOP * 2 * volume, tuple(dict.fromkeys(reads))))
-        rows += [Means(i, 0.0, (s.base,)) for s in sources(space.snapshot, i)[1:]]
+                rows.append(Means(i, START + _FLOP * 2 * volume, tuple(dict.fromkeys(reads)), n))
+        rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
     return rows
 
 

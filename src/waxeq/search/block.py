@@ -21,6 +21,7 @@ from waxeq.extract.exact import polish
 from waxeq.extract.greedy import greedy
 from waxeq.extract.orders import Orders, dense_order
 from waxeq.extract.price import other_means
+from waxeq.extract.rough import Rough
 from waxeq.extract.second import runners_up
 from waxeq.ir.blocks import Block
 from waxeq.plan.encode import decode_block, encode_block
@@ -76,7 +77,7 @@ def search_block(session: Session, block: Block) -> Optimized:
         ),
     )
     space, roots = make_space(session.kernels, lowered, saturation.snapshot)
-    rows = _stage(session, "candidates", lambda: grow(space))
+    rows = _stage(session, "candidates", lambda: grow(space, roots))
     problem, choice, measured = _stage(session, "extract", lambda: choose(session, space, rows, roots))
     facts = _facts(saturation, rows, choice, measured)
     found = Optimized(block, BlockPlan({}, (), (), {}), False, facts, space, problem, choice, lowered)
@@ -122,9 +123,11 @@ def make_space(kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapsh
     return space, tuple(roots)
 
 
-def grow(space: Space) -> list[Candidate]:
-    """Candidates of a space."""
-    return candidates(space, Cuts(space.snapshot, other_means(space), space.leaves))
+def grow(space: Space, roots: Iterable[State]) -> list[Candidate]:
+    """Candidates of a space, without those that rough prices rule out."""
+    rough = Rough(space.snapshot, other_means(space), space.leaves)
+    near = replace(space, snapshot=rough.pruned({r.number for r in roots}))
+    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves)))
 
 
 def choose(

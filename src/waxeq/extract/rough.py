@@ -1,0 +1,176 @@
+"""Rough prices of e-classes, and what is too dear to look at: before any kernel is named.
+
+Units are cheap operations on one cached element. They rank ways to compute a thing; the cost model prices the calls.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from waxeq.basis.scalar import SCALARS
+from waxeq.egraph.snapshot import ENode, Snapshot
+
+FUSIBLE = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota"})
+START = 2000.0
+"""Price of starting one kernel."""
+_PICKS = ("argmax", "argmin")
+_READ = 0.6
+"""Price of reading or writing one element of memory."""
+_SLACK, _LEAST = 0.05, 50 * START
+"""An e-node is worth a look while a plan with it costs this part more than the best one, or this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """A way to have a class in memory: `work` on top of having `inputs`. `node` is the e-node it computes or sees."""
+
+    number: int
+    work: float
+    inputs: tuple[int, ...]
+    node: ENode | None = None
+
+
+class Rough:
+    """For every e-class the price (`flow`) of its cheapest means, shared work split between its users (area flow)."""
+
+    def __init__(self, snapshot: Snapshot, means: Sequence[Means], leaves: Collection[int]) -> None:
+        self.snapshot = snapshot
+        self.flow: dict[int, float] = {}
+        self._base: dict[int, int] = {}
+        self._uses = self._count_uses()
+        self.single = {i: self._fusible(i) for i, c in enumerate(snapshot.classes) if not c.weights_only}
+        self.means = [*means, *(self._alone(i, n) for i, ns in self.single.items() for n in ns)]
+        self._spread(leaves)
+
+    def _alone(self, number: int, n: ENode) -> Means:
+        work = START + self.work(number, n) + self.traffic(number, n.tensors)
+        return Means(number, work, tuple(dict.fromkeys(n.tensors)), n)
+
+    def _spread(self, leaves: Collection[int]) -> None:
+        """Knuth's generalisation of Dijkstra's algorithm."""
+        rows = self.means
+        waiting = [{a for a in m.inputs if not self.snapshot.classes[a].weights_only} for m in rows]
+        users: dict[int, list[int]] = {}
+        for r, need in enumerate(waiting):
+            for a in need:
+                users.setdefault(a, []).append(r)
+        heap: list[tuple[float, int, int]] = [(0.0, i, -1) for i in sorted(leaves)]
+        heap += [(m.work, m.number, r) for r, (m, need) in enumerate(zip(rows, waiting, strict=True)) if not need]
+        heapq.heapify(heap)
+        while heap:
+            price, i, made = heapq.heappop(heap)
+            if i in self.flow:
+                continue
+            self.flow[i] = price
+            view = made >= 0 and rows[made].work == 0.0
+            self._base[i] = self._base.get(rows[made].inputs[0], rows[made].inputs[0]) if view else i
+            for r in users.get(i, ()):
+                waiting[r].discard(i)
+                if not waiting[r] and rows[r].number not in self.flow:
+                    heapq.heappush(heap, (rows[r].work + self.flow_of(rows[r].inputs), rows[r].number, r))
+
+    def _bases(self, reads: Iterable[int]) -> dict[int, None]:
+        """The tensors in memory that are read, each once: several may be read as views of one."""
+        return dict.fromkeys(self._base.get(a, a) for a in reads)
+
+    def flow_of(self, reads: Iterable[int]) -> float:
+        """The price of having all of `reads`."""
+        return sum(self._share(a) for a in self._bases(reads))
+
+    def _share(self, a: int) -> float:
+        """A user's part of the price of a class; the count of users is capped, as most are alternatives."""
+        return self.price(a) / min(3, max(1, self._uses.get(a, 1)))
+
+    def price(self, a: int) -> float:
+        """The price of a class; infinite for one that cannot be had."""
+        return 0.0 if self.snapshot.classes[a].weights_only else self.flow.get(a, math.inf)
+
+    def traffic(self, number: int, reads: Iterable[int]) -> float:
+        """The price of moving a result and what it is made from."""
+        return _READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self._bases(reads)))
+
+    def work(self, number: int, n: ENode) -> float:
+        """The price of computing one e-node in cache."""
+        axes = self.snapshot.classes[number].axes.union(*(self.snapshot.classes[a].axes for a in n.tensors))
+        costly = n.head in ("Map", "Zip") and SCALARS[n.args[0]].cost == "costly"
+        return self.elements(axes) * (4.0 if costly else 1.0)
+
+    def elements(self, axes: frozenset[str]) -> int:
+        return math.prod(self.snapshot.sizes[k] for k in axes)
+
+    def _count_uses(self) -> dict[int, int]:
+        uses: dict[int, set[int]] = {}
+        for i, c in enumerate(self.snapshot.classes):
+            for n in c.nodes:
+                for a in n.tensors:
+                    uses.setdefault(a, set()).add(i)
+        return {k: len(v) for k, v in uses.items()}
+
+    def _fusible(self, number: int) -> list[ENode]:
+        return [
+            n for n in self.snapshot.classes[number].nodes
+            if n.head in FUSIBLE and not (n.head == "Red" and n.args[0] in _PICKS) and number not in n.tensors
+        ]  # fmt: skip
+
+    # -- pruning
+
+    def pruned(self, roots: Collection[int]) -> Snapshot:
+        """The e-graph without the e-nodes whose use would make every plan much dearer. Classes keep their numbers.
+
+        Copies and views stay wherever their class stays: that a view costs nothing holds only where strides allow it.
+        """
+        regret = self._regrets(roots)
+        most = max(_LEAST, _SLACK * self._whole(roots))
+        keep: dict[int, set[ENode]] = {}
+        for m in self.means:
+            more = 0.0 if len(m.inputs) == 1 and m.node not in self.single[m.number] else self._excess(m)
+            if m.node is not None and regret.get(m.number, math.inf) + more <= most:
+                keep.setdefault(m.number, set()).add(m.node)
+        seen = {m.node for m in self.means}
+        classes = []
+        for i, c in enumerate(self.snapshot.classes):
+            kept = keep.get(i, set())
+            nodes = c.nodes if c.weights_only else tuple(n for n in c.nodes if n in kept or n not in seen)
+            classes.append(replace(c, nodes=nodes))
+        return replace(self.snapshot, classes=tuple(classes))
+
+    def _excess(self, m: Means) -> float:
+        """How much dearer a class gets by these means."""
+        return max(0.0, m.work + self.flow_of(m.inputs) - self.flow[m.number])
+
+    def _regrets(self, roots: Collection[int]) -> dict[int, float]:
+        """How much dearer the cheapest plan gets that uses a class: shortest paths from the roots along means."""
+        by: dict[int, list[Means]] = {}
+        for m in self.means:
+            by.setdefault(m.number, []).append(m)
+        regret: dict[int, float] = {}
+        heap = [(0.0, r) for r in sorted(roots)]
+        while heap:
+            value, i = heapq.heappop(heap)
+            if i in regret or i not in self.flow:
+                continue
+            regret[i] = value
+            for m in by.get(i, ()):
+                excess = value + self._excess(m)
+                if excess < math.inf:
+                    for a in m.inputs:
+                        heapq.heappush(heap, (excess, a))
+        return regret
+
+    def _whole(self, roots: Collection[int]) -> float:
+        """What a plan costs that takes every class's cheapest means, shared work counted once."""
+        best: Mapping[int, Means] = {}
+        for m in self.means:
+            if m.number in self.flow and (m.number not in best or self._excess(m) < self._excess(best[m.number])):
+                best[m.number] = m
+        total, stack, seen = 0.0, list(roots), set()
+        while stack:
+            i = stack.pop()
+            if i not in seen and i in best:
+                seen.add(i)
+                total += best[i].work
+                stack.extend(best[i].inputs)
+        return total
