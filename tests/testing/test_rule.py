@@ -92,6 +92,11 @@ UNSOUND = {
     ),
     "infinity times zero": ("exact", '(rewrite (Zip "sub" x x) (Mul x (Num 0.0 d)) :when ((= d (dt x))))', "special"),
     "the sign of zero": ("exact", "(rewrite (Add x (Num 0.0 d)) x :when ((= d (dt x))))", "special"),
+    "integers that wrap around": (
+        "reassociating",
+        '(rewrite (Red "max" k (Add x y)) (Add (Red "max" k x) y) :when ((set-not-contains (ax y) k) (!= (size k) 0)))',
+        "value",
+    ),
     "another dtype": ("reassociating", '(rewrite (Cast "float64" x) x)', "dtype"),
     "a cast there and back": ("exact", '(rewrite (Cast d (Cast "float32" x)) x :when ((= d (dt x))))', "value"),
     "an approximation that is none": ("approximate 1e-2", '(rewrite (Map "tanh" x) x)', "error"),

@@ -243,11 +243,11 @@ def _expr(e: Any) -> Expr:
 _ALWAYS = ("movement", "slice", "gather", "concat", "select", "constant", "function", "composite", "window")
 _ALGEBRA = ("commute", "elementwise", "affine", "linear", "reduction")
 PHASES = (
-    Phase("simplify", _ALWAYS, 6),
     Phase("order", ("commute",), 1),
     Phase("merge", ("merge",), 1),
+    Phase("simplify", ("commute", *_ALWAYS), 6),
     Phase("distribute", ("distribute",), 1),
-    Phase("algebra", (*_ALGEBRA, *_ALWAYS), 12),
+    Phase("algebra", (*_ALGEBRA, *_ALWAYS), 20),
     Phase("kernels", ("kernels",), 8, required=True),
 )
 """When which family runs. Families that no file declares are left out."""

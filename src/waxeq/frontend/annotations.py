@@ -85,17 +85,27 @@ def model(fn: Any = None, /, *, dims: Mapping[str, int] | None = None) -> Any:
 
 
 def annotated(fn: Callable[..., Any]) -> dict[str, Annotation]:
-    """The annotated parameters of a function. Raises TargetError for an annotation that cannot be read."""
-    plain = inspect.unwrap(fn)
+    """The annotated parameters of a function. Raises TargetError for an annotation of waxeq that makes no sense."""
+    plain: Any = inspect.unwrap(fn)
+    plain = plain if inspect.isroutine(plain) else type(plain).__call__
+    found = {k: _read(fn, a, getattr(plain, "__globals__", {})) for k, a in _annotations(plain).items()}
+    return {k: a for k, a in found.items() if isinstance(a, Annotation) and k != "return"}
+
+
+def _annotations(fn: Any) -> Mapping[str, Any]:
+    return inspect.get_annotations(fn) if inspect.isroutine(fn) or inspect.isclass(fn) else {}
+
+
+def _read(fn: Callable[..., Any], text: Any, names: dict[str, Any]) -> Any:
+    """The object an annotation names, where it is written as a string; each by itself, for others may not be there."""
+    if not isinstance(text, str):
+        return text
     try:
-        found = inspect.get_annotations(plain if inspect.isroutine(plain) else type(plain).__call__, eval_str=True)
-    except (NameError, SyntaxError, AttributeError):
-        return {}  # annotations of another kind
+        return eval(text, names)
     except TypeMismatch as e:
         raise TargetError(f"{_place(fn)}: an annotation of {_name(fn)}: {e}") from e
-    except TypeError:
-        return {}
-    return {k: a for k, a in found.items() if isinstance(a, Annotation) and k != "return"}
+    except Exception:
+        return None  # of another kind
 
 
 def example_arguments(

@@ -60,7 +60,8 @@ def polynomial(root: Term) -> bool:
 
 DRAWS = ("normal", "positive", "unit", "sparse", "large", "special", "extreme")
 """Kinds of input: standard normal; between 0.5 and 1.5; between -1 and 1; normal with zeros; up to a thousand, where
-exp overflows; normal with NaN, infinities and both zeros; the largest, smallest and subnormal numbers of the dtype."""
+exp overflows; normal with NaN, infinities and both zeros; the largest, smallest and subnormal numbers of the dtype.
+Integers are small, but of any size in the kinds sparse and extreme."""
 
 
 def draw_leaves(
@@ -82,8 +83,7 @@ def draw_leaves(
         elif dtype == "bool":
             data = rng.integers(0, 2, shape)
         else:
-            low, high = (0, max(1, bounds[t])) if t in bounds else (0 if dtype[0] == "u" else -4, 5)
-            data = rng.integers(low, high, shape)
+            data = _integers(kind, dtype, shape, bounds.get(t), rng)
         found[name] = NamedArray(order, np.asarray(data).astype(domain.dtype(dtype)))
     return found
 
@@ -107,6 +107,18 @@ def _floats(kind: str, dtype: str, shape: tuple[int, ...], domain: Native, rng: 
         ends = [float(x) for x in (f.max, f.tiny, f.smallest_subnormal, f.eps)]
         return normal * rng.choice([1.0, *ends], shape)
     return normal
+
+
+def _integers(
+    kind: str, dtype: str, shape: tuple[int, ...], bound: int | None, rng: np.random.Generator
+) -> np.ndarray:
+    """Small, or below the bound of an index, or anything the dtype holds, where sums wrap around."""
+    if bound is not None:
+        return rng.integers(0, max(1, bound), shape)
+    if kind in ("sparse", "extreme"):
+        ends = np.iinfo(dtype)
+        return rng.integers(ends.min, ends.max, shape, dtype=dtype, endpoint=True)
+    return rng.integers(0 if dtype[0] == "u" else -4, 5, shape)
 
 
 _KEEP = frozenset({"Ren", "Split", "Merge", "Diag", "Slice", "Unfold", "Cat", "Cast", "Gather", "Select", "Scatter"})

@@ -117,7 +117,7 @@ def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
 
 def _with_new_axes(z: Any, parts: Sequence[Any], first: int, rank: int, together: bool) -> Any:
     """The gathered array with the new axes the index asks for."""
-    if None not in parts:
+    if all(p is not None for p in parts):
         return z
     kept: list[Any] = []
     done = not together
@@ -225,7 +225,7 @@ def _with_known_places(t: Tracer, x: TracedArray, index: tuple[Any, ...], v: Tra
 
 def _with_places(t: Tracer, x: TracedArray, parts: list[Any], v: TracedArray) -> TracedArray:
     """Traced indices on neighbouring axes, among slices."""
-    if None in parts:
+    if any(p is None for p in parts):
         raise t.refuse("writing by an array and a new axis at once", _ONE_ARRAY)
     axes = [i for i, p in enumerate(parts) if not isinstance(p, slice)]
     first, after = axes[0], axes[-1] + 1

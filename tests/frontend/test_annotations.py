@@ -1,0 +1,155 @@
+"""wx.model, wx.trace, annotations, states, and finding the model in a file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.errors import TargetError, TypeMismatch
+from waxeq.frontend.annotations import annotated
+from waxeq.frontend.load import load_target
+from waxeq.frontend.trace import trace
+from waxeq.ir.interpret import interpret
+
+pytestmark = pytest.mark.quick
+
+
+@wx.model(dims={"B": 4})
+def affine(x: wx.Input["f32", "B", 8], w: wx.Weight["f32", 8, 3], b: wx.Weight["f32", 3] = None):  # noqa: F821
+    return x @ w + b
+
+
+def step(token: wx.Input["f64", 3], cache: wx.State["f64", 5, 3], at: wx.Input["int64"]):  # noqa: F821
+    cache[at] = token
+    return cache.sum(axis=0)
+
+
+def test_annotations_make_inputs_and_bind_weights() -> None:
+    traced = wx.trace(affine)
+    assert {x.name: (x.kind, str(x.type)) for x in traced.graph.leaves} == {
+        "x": ("input", "float32[4, 8]"),
+        "w": ("weight", "float32[8, 3]"),
+        "b": ("weight", "float32[3]"),
+    }
+    again = wx.trace(affine)
+    np.testing.assert_array_equal(traced.inputs["x"], again.inputs["x"])
+    np.testing.assert_array_equal(traced.tensors["w"], again.tensors["w"])
+    got = interpret(traced.graph, {**traced.inputs, **traced.tensors})["out"]
+    np.testing.assert_allclose(got, affine(traced.inputs["x"], traced.tensors["w"], traced.tensors["b"]), rtol=1e-6)
+    assert affine(1.0 * np.ones((1, 8)), np.ones((8, 3)), 0).shape == (1, 3)  # the function is still a function
+
+
+def test_examples_win_over_annotations_and_give_sizes() -> None:
+    def model(x: wx.Input["f32", "N", "N"], y: wx.Input["f32", "N"]) -> Any:  # noqa: F821
+        return x @ y
+
+    assert wx.trace(model, np.ones((6, 6), np.float32)).inputs["y"].shape == (6,)
+    assert wx.trace(model, dims={"N": 2}).inputs["x"].shape == (2, 2)
+    with pytest.raises(TargetError, match=r"'N' of 'x' has no size.*@wx\.model\(dims="):
+        wx.trace(model)
+    with pytest.raises(TargetError, match=r"'x' is annotated Input\[float32, N, N\].*float32\[2, 3\]"):
+        wx.trace(model, np.ones((2, 3), np.float32))
+    with pytest.raises(TargetError, match=r"float64\[2, 2\]"):
+        wx.trace(model, np.ones((2, 2)))
+    with pytest.raises(TargetError, match=r"what is 'z'.*wx\.Input"):
+        wx.trace(lambda z: z)
+
+
+def test_a_state_is_what_the_model_writes_to_it() -> None:
+    traced = wx.trace(step)
+    assert [x.kind for x in traced.graph.leaves] == ["input", "state", "input"]
+    ((name, _),) = traced.graph.states
+    assert name == "cache" and not traced.tensors["cache"].any()
+    token = np.array([1.0, 2.0, 3.0])
+    given = {"token": token, "at": np.asarray(2), **traced.tensors}
+    after = interpret(traced.graph, given)
+    np.testing.assert_array_equal(after["cache"][2], token)
+    np.testing.assert_array_equal(after["out"], token)
+
+
+def test_a_state_that_is_only_read_stays() -> None:
+    traced = trace(lambda s, x: s + x, {"s": np.ones(3), "x": np.ones(3)}, states=("s",))
+    assert traced.graph.states == () and list(traced.tensors) == ["s"]
+
+
+def test_annotations_of_other_kinds_are_left_alone() -> None:
+    def model(x: np.ndarray, n: int, y: wx.Input["f32", 2], other: "Missing") -> np.ndarray:  # noqa: F821
+        return x * n
+
+    assert list(annotated(model)) == ["y"]
+
+
+def test_an_annotation_that_makes_no_sense_is_told() -> None:
+    with pytest.raises(TypeMismatch, match="-3 is not a dimension"):
+        wx.Input["f32", -3]
+    with pytest.raises(TypeMismatch, match="complex64"):
+        wx.Weight["complex64", 3]
+
+    def model(x: "wx.Input['f99', 3]") -> Any:  # noqa: F821
+        return x
+
+    with pytest.raises(TargetError, match=r"test_annotations\.py:\d+: an annotation of model: .*f99"):
+        wx.trace(model)
+
+
+def test_arguments_of_many_kinds() -> None:
+    def model(params: Any, xs: Any, *, scale: float, flag: bool, name: str, nothing: None) -> Any:
+        y = params["w"] * scale if flag and name == "a" and nothing is None else xs[0]
+        return {"sum": y + xs[0] + xs[1], "parts": (xs[0], y)}
+
+    example = {"params": {"w": np.ones(3)}, "xs": [np.ones(3), np.ones(1)], "scale": 2.0, "flag": True, "name": "a",
+               "nothing": None}  # fmt: skip
+    traced = trace(model, example, weights=("params",))
+    assert {x.name: x.kind for x in traced.graph.leaves} == {"params.w": "weight", "xs.0": "input", "xs.1": "input"}
+    assert traced.structure == {"sum": "sum", "parts": ["parts0", "parts1"]}
+    np.testing.assert_array_equal(interpret(traced.graph, {**traced.inputs, **traced.tensors})["sum"], [4, 4, 4])
+
+
+# -- files
+
+
+def write(folder: Path, text: str) -> str:
+    (folder / "m.py").write_text(text, encoding="utf-8")
+    return str(folder / "m.py")
+
+
+def test_the_sole_marked_function_comes_before_names(tmp_path: Path) -> None:
+    text = "import waxeq as wx\ndef model(x): return x\n@wx.model\ndef other(x: wx.Input['f32', 2]): return x * 2\n"
+    path = write(tmp_path, text)
+    assert load_target(path).name == "other"
+    assert load_target(path).example["x"].shape == (2,)
+    with pytest.raises(TargetError, match=r"what is 'x' of model.*example_inputs"):
+        load_target(path + ":model")
+    path = write(tmp_path, text + "@wx.model\ndef third(x): return x\n")
+    with pytest.raises(TargetError, match=r"several @wx\.model"):
+        load_target(path)
+
+
+def test_model_comes_before_forward_and_examples_may_be_partial(tmp_path: Path) -> None:
+    text = (
+        "from __future__ import annotations\nimport numpy as np, waxeq as wx\n"
+        "def forward(x): return -x\n"
+        "def model(x, w: wx.Weight['f64', 3]): return x * w\n"
+        "def example_inputs(): return {'x': np.ones(3)}\n"
+    )
+    target = load_target(write(tmp_path, text))
+    assert target.name == "m" and list(target.example) == ["x", "w"]
+    traced = trace(target.fn, target.example, weights=target.weights)
+    assert {x.name: x.kind for x in traced.graph.leaves} == {"x": "input", "w": "weight"}
+
+
+def test_files_that_are_no_models_are_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="no such file"):
+        load_target(str(tmp_path / "none.py"))
+    with pytest.raises(TargetError, match="has no model"):
+        load_target(write(tmp_path, "x = 1\n"))
+    with pytest.raises(TargetError, match=r"m\.py:2"):
+        load_target(write(tmp_path, "x = 1\ndef f(:\n"))
+    with pytest.raises(TargetError, match="ZeroDivisionError"):
+        load_target(write(tmp_path, "1 / 0\n"))
+    with pytest.raises(TargetError, match="has no function 'g'; it has f"):
+        load_target(write(tmp_path, "def f(x): return x\n") + ":g")
+    with pytest.raises(TargetError, match="must return a dict"):
+        load_target(write(tmp_path, "def model(x): return x\ndef example_inputs(): return [1]\n"))
