@@ -56,16 +56,15 @@ def polynomial(root: Term) -> bool:
     return all(in_field(t.head, t.args) for t in postorder(root))
 
 
-DRAWS = ("normal", "positive", "unit", "sparse", "large", "special", "extreme")
-"""Kinds of input: standard normal; between 0.5 and 1.5; between -1 and 1; normal with zeros; up to a thousand, where
-exp overflows; normal with NaN, infinities and both zeros; the largest, smallest and subnormal numbers of the dtype.
-Integers are small, but of any size in the kinds sparse and extreme."""
-
-
 def draw_leaves(
     roots: tuple[Term, ...], sizes: Mapping[str, int], kind: str, domain: Native, rng: np.random.Generator
 ) -> dict[str, NamedArray]:
-    """Arrays for every leaf of the terms, in the dtypes of the domain; indices lie within what they index."""
+    """Arrays for every leaf of the terms, in the dtypes of the domain; indices lie within what they index.
+
+    kind: normal; positive (0.5 to 1.5); unit (-1 to 1); sparse (normal with zeros); large (up to a thousand, where exp
+    overflows); special (normal with NaN, infinities and both zeros); extreme (the largest, smallest and subnormal
+    numbers of the dtype). Integers are small, but of any size in the kinds sparse and extreme.
+    """
     bounds = _bounds(roots, sizes)
     found: dict[str, NamedArray] = {}
     for t in postorder(*roots):
