@@ -11,6 +11,7 @@ from waxeq.plan.plan import Step
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX |= {"eq": "==", "ne": "!="}
 _LONGEST = 200
+_LONG_NAME = 24
 
 
 def formula(call: Call, names: Sequence[str] = ()) -> str:
@@ -19,12 +20,17 @@ def formula(call: Call, names: Sequence[str] = ()) -> str:
     for t in postorder(call.meaning):
         if t.head == "In":
             n = operand_index(t)
-            done[t] = names[n] if n < len(names) else f"%{n}"
+            done[t] = _short_name(names[n]) if n < len(names) else f"%{n}"
         else:
             done[t] = _node(t, [_short(done[a]) for a in t.terms])
     text = done[call.meaning]
     text = text[1:-1] if text.startswith("(") and text.endswith(")") and _closes_last(text) else text
     return _short(text)
+
+
+def _short_name(name: str) -> str:
+    """The end of a long path: encoder.layer.0.output.dense.weight is ..dense.weight."""
+    return name if len(name) <= _LONG_NAME else ".." + ".".join(name.split(".")[-2:])
 
 
 def _short(text: str) -> str:
@@ -46,7 +52,7 @@ def _node(t: Term, args: list[str]) -> str:
     if head == "Num":
         return f"{t.args[0]:g}"
     if head == "Par":
-        return str(t.args[0])
+        return _short_name(t.args[0])
     if head in ("Add", "Mul"):
         return f"({args[0]} {'+' if head == 'Add' else '*'} {args[1]})"
     if head == "Zip":

@@ -83,8 +83,14 @@ def _count(value: object) -> int:
 
 
 def kernels(plan: Plan) -> list[dict[str, Any]]:
-    """The steps of a plan."""
-    return [kernel(i, s, p) for (i, s), p in zip(enumerate(plan.steps), places(plan), strict=True)]
+    """The steps of a plan. `like` is the first step with the same call for the same lines, as in repeated layers."""
+    first: dict[Any, int] = {}
+    rows = []
+    for (i, s), sources in zip(enumerate(plan.steps), places(plan), strict=True):
+        c = s.call
+        like = first.setdefault((c.kernel, c.text, c.dims, c.layout, sources), i)
+        rows.append({**kernel(i, s, sources), "like": like})
+    return rows
 
 
 def places(plan: Plan) -> list[tuple[str, ...]]:

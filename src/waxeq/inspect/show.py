@@ -55,14 +55,39 @@ def group(*parts: RenderableType) -> RenderableType:
     return Group(*parts)
 
 
+_SHOWN = 40
+"""Most kernels in a table, repeats not counted."""
+
+
 def kernels_view(rows: Sequence[Data]) -> RenderableType:
-    """The kernels of a plan."""
-    return table(
-        ("#", "kernel", "what", "from", "predicted", "basis"),
-        ((k["step"], k["kernel"], f"{k['what']}   {k['shapes']}", places(k["sources"]), time_(k["seconds"]), k["basis"])
-         for k in rows),
-        right=("#", "predicted"),
-    )  # fmt: skip
+    """The kernels of a plan, repeats together; of a long plan the costliest."""
+    groups = _repeats(rows)
+    shown = sorted(groups, key=lambda g: -sum(k["seconds"] for k in g))[:_SHOWN]
+    shown.sort(key=lambda g: g[0]["step"])
+    lines = [
+        (g[0]["step"], f"x{len(g)}" if len(g) > 1 else "", g[0]["kernel"], f"{g[0]['what']}   {g[0]['shapes']}",
+         places(g[0]["sources"]), time_(sum(k["seconds"] for k in g)), _bases(g))
+        for g in shown
+    ]  # fmt: skip
+    below = table(("#", "", "kernel", "what", "from", "predicted", "basis"), lines, right=("#", "predicted"))
+    if len(shown) == len(groups):
+        return below
+    left = sum(k["seconds"] for k in rows) - sum(k["seconds"] for g in shown for k in g)
+    note = f"{len(groups) - len(shown)} more kinds that take {time_(left)} together; --json lists all {len(rows)} steps"
+    return group(below, facts([("not shown", note)]))
+
+
+def _repeats(rows: Sequence[Data]) -> list[list[Data]]:
+    """Steps that are alike, together."""
+    found: dict[Any, list[Data]] = {}
+    for k in rows:
+        rules = k.get("rules")
+        found.setdefault((k["like"], None if rules is None else tuple(rules)), []).append(k)
+    return list(found.values())
+
+
+def _bases(rows: Sequence[Data]) -> str:
+    return ", ".join(dict.fromkeys(k["basis"] for k in rows))
 
 
 def places(sources: Sequence[str]) -> str:
@@ -189,9 +214,12 @@ def db_view(d: Data) -> RenderableType:
 def explain_view(d: Data) -> RenderableType:
     """Why a plan is as it is, kernel by kernel."""
     parts: list[RenderableType] = [facts([("model", d["model"])])]
-    for k in d["kernels"]:
+    for g in _repeats(d["kernels"]):
+        k = g[0]
+        steps = ",".join(str(x["step"]) for x in g)
         rows = [
-            (f"{k['step']}  {k['kernel']}", f"{k['what']}   {k['shapes']}"),
+            (k["kernel"], f"{k['what']}   {k['shapes']}"),
+            ("   step" + "s" * (len(g) > 1), steps),
             ("   from", places(k["sources"])),
             ("   rules", _rules(k["rules"])),
             ("   cost", f"{time_(k['seconds'])} {k['basis']} [{time_(k['low'])}, {time_(k['high'])}]"),

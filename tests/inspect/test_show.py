@@ -1,0 +1,55 @@
+"""What is shown is what the data says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from waxeq.inspect.show import kernels_view, paths_view, places
+
+pytestmark = pytest.mark.quick
+
+
+def text(view: Any) -> str:
+    console = Console(width=150, no_color=True)
+    with console.capture() as got:
+        console.print(view)
+    return got.get()
+
+
+def kernel(step: int, like: int, seconds: float, what: str = "x + y") -> dict[str, Any]:
+    facts = {"kernel": "some.kernel", "what": what, "shapes": "2 -> 2", "sources": ["/a/m.py:3"], "basis": "measured"}
+    return {**facts, "step": step, "like": like, "seconds": seconds}
+
+
+def test_repeats_are_one_line_with_the_sum() -> None:
+    said = text(kernels_view([kernel(0, 0, 1e-3), kernel(1, 1, 2e-3, "x * y"), kernel(2, 0, 1e-3), kernel(3, 0, 1e-3)]))
+    (line,) = [row for row in said.splitlines() if "x + y" in row]
+    assert "x3" in line and "3 ms" in line and "m.py:3" in line
+    assert len(re.findall("some.kernel", said)) == 2
+
+
+def test_a_long_plan_shows_the_costliest_and_says_what_it_leaves_out() -> None:
+    rows = [kernel(i, i, (i + 1) * 1e-6, f"step{i} done") for i in range(50)]
+    said = text(kernels_view(rows))
+    shown = [int(n) for n in re.findall(r"step(\d+) done", said)]
+    assert shown == list(range(10, 50))
+    assert "10 more kinds that take 55 us together" in said and "all 50 steps" in said
+
+
+def test_markup_in_names_is_text() -> None:
+    assert "[red]x[/red] + y" in text(kernels_view([kernel(0, 0, 1e-3, "[red]x[/red] + y")]))
+
+
+def test_paths_that_end_say_so() -> None:
+    row = {"seconds": 1e-3, "calls": [{"kernel": "some.kernel", "what": "x"}]}
+    assert "these are all" in text(paths_view({"model": "m", "limit": 5, "complete": True, "paths": [row]}))
+    assert "--limit 2" in text(paths_view({"model": "m", "limit": 1, "complete": False, "paths": [row]}))
+    assert "nothing to choose" in text(paths_view({"model": "m", "limit": 1, "complete": True, "paths": []}))
+
+
+def test_places_keep_lines_in_order() -> None:
+    assert places(["m.py:10", "m.py:9", "m.py:9"]) == "m.py:9,10"
