@@ -69,19 +69,10 @@ def _direct(name: str, pattern: str) -> type[Direct]:
     return type(name.title().replace("_", ""), (Direct,), {"name": name, "pattern": pattern, "__doc__": Direct.__doc__})
 
 
-class Pick(Direct):
-    """The position of the largest or smallest element, by NumPy's argmax and argmin."""
-
-    name = "pick"
-    pattern = "(Red f k x)"
-
-    def accepts(self, call: Call) -> bool:
-        return call.meaning.args[0] in ("argmax", "argmin")
-
-
 KERNELS = (
     Take,
-    Pick,
+    _direct("argmax", '(Red "argmax" k x)'),
+    _direct("argmin", '(Red "argmin" k x)'),
     _direct("gather", "(Gather k i x)"),
     _direct("cat", "(Cat p q n x y)"),
     _direct("scatter", "(Scatter f k p i u x)"),

@@ -170,7 +170,8 @@ def _placed(nest: Nest, rows: Sequence[tuple], last: dict[Term, int]) -> list[St
             break
         need = _bytes(nest, x.axes, x.dtype)
         until = len(rows) if hoisted else last.get(t, len(rows))
-        busy = sorted((s, e) for s, e, n in taken if n >= i)
+        # a hoisted result outlives the tile: stages before it run again and must not have its place either
+        busy = sorted((s, e) for s, e, n in taken if n >= i or hoisted)
         at = 0
         for s, e in busy:
             if at + need <= s:

@@ -46,6 +46,9 @@ class PadTwice(Pad):
     name = "pad_twice"
     pattern = "(Pad k n low value (Pad j m under value x))"
 
+    def accepts(self, call: Call) -> bool:
+        return len({a for k, n, _, _ in _pads(call.meaning) for a in (k, n)}) == 4
+
 
 def _pads(t: Term) -> list[tuple[str, str, int, float]]:
     """(old axis, new axis, elements before, value) of each padding, the outermost first."""

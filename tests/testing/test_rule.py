@@ -88,7 +88,7 @@ UNSOUND = {
     "logarithms of negative numbers": (
         "reassociating",
         '(rewrite (Map "log" (Mul a b)) (Add (Map "log" a) (Map "log" b)))',
-        "overflow",
+        "undefined",
     ),
     "infinity times zero": ("exact", '(rewrite (Zip "sub" x x) (Mul x (Num 0.0 d)) :when ((= d (dt x))))', "special"),
     "the sign of zero": ("exact", "(rewrite (Add x (Num 0.0 d)) x :when ((= d (dt x))))", "special"),
@@ -104,18 +104,14 @@ UNSOUND = {
     "an axis that may be there already": ("exact", '(rewrite (Sum k x) (Sum "new" (Ren k "new" x)))', "meaning"),
     "both ways, one of them wrong": (
         "reassociating",
-        '(birewrite (Map "sqrt" (Map "square" x)) (Map "abs" (Mul x (Num 1.0 d))) :when ((= d "int32")))',
-        None,
+        '(birewrite (Mul (Map "exp" a) (Map "exp" b)) (Map "exp" (Add a b)))',
+        "overflow",
     ),
 }
 
 
 @pytest.mark.parametrize(("cls", "form", "kind"), UNSOUND.values(), ids=UNSOUND)
-def test_unsound_rules_are_refused(tmp_path: Path, cls: str, form: str, kind: str | None) -> None:
-    if kind is None:
-        with pytest.raises(RuleError, match=r"mine\.egg:4"):
-            certify(tmp_path, cls, form).check()
-        return
+def test_unsound_rules_are_refused(tmp_path: Path, cls: str, form: str, kind: str) -> None:
     found = certify(tmp_path, cls, form)
     assert found.verdict == "refuted", str(found)
     assert found.failure is not None

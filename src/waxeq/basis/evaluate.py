@@ -182,7 +182,9 @@ class Evaluator:
     def _red(self, f: str, k: str, x: NamedArray) -> NamedArray:
         rest, a = self._last(x, k)
         fold = load(REDUCERS[f][0])
-        return NamedArray(rest, np.asarray(fold.reduce(a, axis=-1) if hasattr(fold, "reduce") else fold(a, axis=-1)))
+        return NamedArray(
+            rest, np.asarray(fold.reduce(a, axis=-1, dtype=a.dtype) if hasattr(fold, "reduce") else fold(a, axis=-1))
+        )
 
     def _ren(self, a: str, b: str, x: NamedArray) -> NamedArray:
         x = self.present(x, a)

@@ -32,7 +32,9 @@ class Scalar:
     doc: str = ""
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
-        return np.asarray(load(self.ufunc)(*arrays))
+        y = np.asarray(load(self.ufunc)(*arrays))
+        own = self.gives == "bool" or y.dtype == arrays[0].dtype
+        return y if own else y.astype(arrays[0].dtype)  # scipy computes float16 in float64
 
 
 @cache

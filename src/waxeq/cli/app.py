@@ -25,6 +25,7 @@ def build() -> App:
         "to a NumPy function, proves it right, and writes it as a plan.",
         version=__version__,
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,
     )
     for command in (work.optimize, work.run, looking.explain, looking.paths, looking.mem, work.bench):
         app.command(command)

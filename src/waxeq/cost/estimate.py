@@ -96,5 +96,7 @@ def _fit(rows: list[Timing]) -> Fit:
     coefficients = dict(zip(names, (found / scale).tolist(), strict=True))
     predicted = np.maximum(a @ np.array(list(coefficients.values())), 1e-9)
     residual = np.abs(np.log(y / predicted))
-    spread = math.exp(float(np.quantile(residual, 0.8))) if len(rows) else 3.0
-    return Fit(coefficients, max(1.05, spread), len(rows))
+    free = len(rows) - sum(c > 0 for c in coefficients.values())
+    # a fit with hardly more timings than coefficients goes through all of them and proves nothing
+    spread = math.exp(float(np.quantile(residual, 0.8)) * math.sqrt(len(rows) / max(1, free)))
+    return Fit(coefficients, max(1.05 if free >= 4 else 2.0, spread), len(rows))

@@ -119,6 +119,6 @@ def _many(p: Pattern) -> list[str]:
     inner = f"({p.constructor} {' '.join('ks' if n == ks else n for n in names)})"
     return [
         _rule(p, f"(Sum k {body})", first, "one-sum"),
-        f"(rule ((= e (Sum k {inner}))) ((union e ({p.constructor} {' '.join(more)}))) :ruleset kernels "
-        f':name "kernels/{p.kernel}/more-sums")',
+        f"(rule ((= e (Sum k {inner})) (set-not-contains ks k)) ((union e ({p.constructor} {' '.join(more)}))) "
+        f':ruleset kernels :name "kernels/{p.kernel}/more-sums")',
     ]

@@ -15,8 +15,7 @@ from waxeq.egraph.lower import Lowered
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.egraph.worker import Finished, PhaseRun, Task
-from waxeq.errors import RuleError, WaxeqError
-
+from waxeq.errors import BudgetError, RuleError
 
 _NOTICE = 0.1
 """Seconds after which a wish to stop is noticed."""
@@ -112,7 +111,7 @@ def saturate(
     """Run the phases of `program` on a lowered block; `stopped` says whether the user wants what there is so far.
 
     Whatever limit is met, the result is usable: at worst the program as written with the kernels that compute it.
-    Raises RuleError when a rule is ill-typed or equates two types, WaxeqError when not even the program could be read.
+    Raises RuleError when a rule is ill-typed or equates two types, BudgetError when not even the program could be read.
     """
     task = Task(lowered, program, limits.nodes, limits.seconds, limits.memory_bytes)
     try:
@@ -158,5 +157,5 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
 
 def _cut_off(last, stop: Stop) -> Saturation:
     if last is None:
-        raise WaxeqError(f"saturation ended before the program was loaded: {stop.value}")
+        raise BudgetError(f"saturation ended before the model was loaded: {stop.value}; raise --max-memory or --budget")
     return Saturation(last.snapshot, stop, last.phases)

@@ -14,7 +14,7 @@ from waxeq.basis.evaluate import Evaluator, Field, Ideal, NamedArray, Native, No
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.snapshot import EClass, ENode, Snapshot
 from waxeq.errors import AccuracyError
-from waxeq.ir.term import Term
+from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import FLOATS
 
 Meaning = Callable[[str, tuple[Any, ...]], Term]
@@ -23,8 +23,9 @@ Meaning = Callable[[str, tuple[Any, ...]], Term]
 TOLERANCE = 1e-8
 """Largest difference allowed between two nodes of a class in the reals, in units of the RMS of the class."""
 
-_CANCELLED = 1e-3
-"""What remains of operands that cancel is judged on this fraction of their size: 1e16 eps of it is noise."""
+_CANCELLED = 1e-2
+"""What remains of operands that cancel is judged on this fraction of their size, and what is made of such remains on
+a fraction of that: where all cancels, only noise is left to compare."""
 
 
 class Reals(Ideal):
@@ -33,6 +34,14 @@ class Reals(Ideal):
 
     def number(self, value: float, dtype: str) -> np.ndarray:
         return np.asarray(value, dtype=np.float64) if dtype in FLOATS else super().number(value, dtype)
+
+
+def in_field(head: str, args: tuple[Any, ...]) -> bool:
+    """Whether a node can be evaluated over a prime field. A constant with many binary places cannot: rules fold
+    constants in float64, which rounds."""
+    if head == "Num":
+        return math.isfinite(args[0]) and args[0] * 1024 % 1 == 0
+    return HEADS[head].polynomial or head in ("Map", "Zip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,7 @@ class _Run:
             self._compare(i, n, value, self._size(n))
         else:
             self.values[i], self.first[i] = value, n
-            self.scale[i] = _rms(value.data) if self._in_reals else 0.0
+            self.scale[i] = max(_rms(value.data), _CANCELLED * self._size(n)) if self._in_reals else 0.0
 
     @property
     def _in_reals(self) -> bool:
@@ -181,8 +190,7 @@ class _Run:
 
     def _value(self, n: ENode) -> NamedArray:
         if n.head in HEADS:
-            row = HEADS[n.head]
-            if isinstance(self.domain, Field) and not row.polynomial and n.head not in ("Map", "Zip"):
+            if isinstance(self.domain, Field) and not in_field(n.head, n.args):
                 raise _Skip
             args = [self.values[a] if p in n.places else a for p, a in enumerate(n.args)]
             self._refuse_large(n)
@@ -200,7 +208,10 @@ class _Run:
             raise _Skip
         stand = tuple(self._stand_in(a) if p in n.places else a for p, a in enumerate(n.args))
         self._refuse_large(n)
-        return self.evaluator.term(self.meaning(n.head, stand), {f"#{a}": self.values[a] for a in n.tensors})
+        meaning = self.meaning(n.head, stand)
+        if isinstance(self.domain, Field) and not all(in_field(t.head, t.args) for t in postorder(meaning)):
+            raise _Skip
+        return self.evaluator.term(meaning, {f"#{a}": self.values[a] for a in n.tensors})
 
     def _stand_in(self, number: int) -> Term:
         c = self.snapshot.classes[number]

@@ -13,7 +13,7 @@ from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import CLASSES, Class, load_rules, read_file, rule_files
 from waxeq.egraph.saturate import Limits, Worker, saturate
-from waxeq.extract.candidates import Candidate, Space
+from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.inspect.derive import KERNELS, Law, derivations, laws
 from waxeq.inspect.match import Member
 from waxeq.inspect.report import kernels as facts
@@ -24,6 +24,8 @@ from waxeq.search.block import grow, make_space
 from waxeq.search.result import Result
 
 Rules = tuple[str, ...] | None
+Searched = tuple[Space, tuple[State, ...]]
+"""A saturated block, and the states that its results must be in."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,16 @@ class Explanation:
 
 def explain(result: Result) -> Explanation:
     """Why the plan of a result is as it is. Blocks that were remembered are saturated again."""
-    spaces = {b.block.key: b.space for b in result.blocks if b.space is not None}
+    searched = [(b.block.key, b.space, b.problem) for b in result.blocks]
+    spaces = {
+        key: (space, problem.roots) for key, space, problem in searched if space is not None and problem is not None
+    }
     return explain_plan(result.plan, result.kernels, spaces)
 
 
-def explain_plan(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Space] | None = None) -> Explanation:
+def explain_plan(
+    plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Searched] | None = None
+) -> Explanation:
     """Why a plan is as it is. `spaces`: saturated blocks by key, where there are some already."""
     if plan.written:
         note = "nothing was found that is faster than the model as written, so that is what runs"
@@ -84,7 +91,7 @@ def explain_plan(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str,
     return Explanation(plan.name, False, rows, tuple(notes))
 
 
-def _rules_of(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Space]) -> list[Rules]:
+def _rules_of(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Searched]) -> list[Rules]:
     """For each step the rules that led to it."""
     again = _Again.of(plan.about.get("search", {}), kernels)
     blocks = cut(expand(plan.graph))
@@ -96,8 +103,8 @@ def _rules_of(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Sp
     try:
         for b in {b.key: b for b in blocks}.values():
             lowered = lower(b.graph)
-            space = spaces.get(b.key) or again.space(lowered)
-            found |= _block_rules(steps.get(b.key, {}), lowered, space, again.laws)
+            searched = spaces.get(b.key) or again.search(lowered)
+            found |= _block_rules(steps.get(b.key, {}), lowered, searched, again.laws)
     finally:
         again.worker.close()
     return [found[i] for i in range(len(plan.steps))]
@@ -124,17 +131,18 @@ class _Again:
         program = load_rules(loosest, meanings, algebra=algebra)
         return _Again(kernels, program, about.get("nodes", 60_000), laws(rules, meanings), worker)
 
-    def space(self, lowered: Lowered) -> Space:
+    def search(self, lowered: Lowered) -> Searched:
         found = saturate(lowered, self.program, Limits(self.nodes), self.worker)
-        return make_space(self.kernels, lowered, found.snapshot)[0]
+        return make_space(self.kernels, lowered, found.snapshot)
 
 
 def _block_rules(
-    steps: Mapping[int, Step], lowered: Lowered, space: Space, by_head: Mapping[str, tuple[Law, ...]]
+    steps: Mapping[int, Step], lowered: Lowered, searched: Searched, by_head: Mapping[str, tuple[Law, ...]]
 ) -> dict[int, Rules]:
     """For each step of one block (or of its repeats) the rules that led to it."""
+    space, roots = searched
     candidates: dict[tuple[str, ...], list[Candidate]] = {}
-    for c in grow(space):
+    for c in grow(space, roots):
         candidates.setdefault(_looks(c.call), []).append(c)
     targets: dict[int, tuple[Member, ...] | None] = {}
     for i, s in steps.items():

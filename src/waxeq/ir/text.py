@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from waxeq.errors import PlanError
+from waxeq.errors import PlanError, TypeMismatch
 from waxeq.ir.graph import Graph, Leaf, Node, Source
 from waxeq.ir.op import Op
 from waxeq.ir.types import TensorType
@@ -65,7 +65,7 @@ def parse_graph(text: str, ops: Mapping[str, type[Op]], constants: Mapping[str, 
                 leaves.append(Leaf(_unquoted(name), TensorType.parse(type_), word))
             else:
                 nodes.append(_node(line, ops))
-        except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, SyntaxError, TypeMismatch) as e:
             raise PlanError(f"line {number} of the graph cannot be read ({e}): {line}") from e
     return Graph(tuple(leaves), tuple(nodes), tuple(outputs), tuple(states), dict(constants or {}))
 

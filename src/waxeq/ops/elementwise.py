@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,11 @@ def broadcast(*types: TensorType) -> tuple[int, ...]:
         raise TypeMismatch(f"shapes {' and '.join(str(t.shape) for t in types)} do not broadcast") from e
 
 
+def _require_function(f: str, functions: frozenset[str]) -> None:
+    if f not in functions:
+        raise TypeMismatch(f"no function of this many scalars is called {f!r}")
+
+
 def _require(f: Scalar, *types: TensorType) -> None:
     if len({t.dtype for t in types}) > 1:
         raise TypeMismatch(f"{f.name} takes one dtype, not {' and '.join(t.dtype for t in types)}; cast first")
@@ -33,12 +38,14 @@ class Map(Op):
     """A function of one scalar from `basis.scalar.SCALARS`, at every element."""
 
     f: str
+    functions: ClassVar = frozenset(n for n, s in SCALARS.items() if s.arity == 1)
 
     @property
     def label(self) -> str:
         return self.f
 
     def infer(self, x: TensorType) -> TensorType:
+        _require_function(self.f, self.functions)
         f = SCALARS[self.f]
         _require(f, x)
         return TensorType("bool" if f.gives == "bool" else x.dtype, x.shape)
@@ -55,6 +62,7 @@ class Zip(Op):
     """A function of two scalars: `add`, `mul` or one of `basis.scalar.SCALARS`."""
 
     f: str
+    functions: ClassVar = frozenset({"add", "mul", *(n for n, s in SCALARS.items() if s.arity == 2)})
 
     @property
     def label(self) -> str:
@@ -65,6 +73,7 @@ class Zip(Op):
         return {"add": ADD, "mul": MUL}.get(self.f) or SCALARS[self.f]
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
+        _require_function(self.f, self.functions)
         _require(self.scalar, x, y)
         return TensorType("bool" if self.scalar.gives == "bool" else x.dtype, broadcast(x, y))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from waxeq.errors import TypeMismatch
@@ -71,13 +73,14 @@ class Scatter(Op):
 
     f: str
     axis: int
+    functions: ClassVar = frozenset({"set", "add"})
 
     def infer(self, x: TensorType, index: TensorType, update: TensorType) -> TensorType:
         a = self.axis
         fits = 0 <= a < x.rank and index.rank == 1 and is_integer(index.dtype) and x.dtype == update.dtype
         if not fits or update.shape != (*x.shape[:a], *index.shape, *x.shape[a + 1 :]):
             raise TypeMismatch(f"scatter of {update} at {index} along axis {a} does not fit {x}")
-        if self.f not in ("set", "add") or (self.f == "add" and x.dtype == "bool"):
+        if self.f not in self.functions or (self.f == "add" and x.dtype == "bool"):
             raise TypeMismatch(f"scatter by {self.f} is not defined on {x.dtype}")
         return x
 

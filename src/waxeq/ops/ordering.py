@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from waxeq.basis.scalar import SCANS, load
@@ -21,6 +23,7 @@ class Scan(Op):
     f: str
     axis: int
     onnx = "CumSum"
+    functions: ClassVar = frozenset(SCANS)
 
     @property
     def label(self) -> str:

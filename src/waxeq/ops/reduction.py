@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from waxeq.basis.scalar import REDUCERS, load
@@ -18,6 +20,7 @@ class Reduce(Op):
     f: str
     axes: tuple[int, ...]
     keepdims: bool = False
+    functions: ClassVar = frozenset({"sum", *REDUCERS})
 
     @property
     def label(self) -> str:
@@ -26,6 +29,8 @@ class Reduce(Op):
     def infer(self, x: TensorType) -> TensorType:
         if tuple(sorted(set(self.axes))) != self.axes or any(not 0 <= a < x.rank for a in self.axes):
             raise TypeMismatch(f"{self.f} over axes {self.axes} does not fit {x}")
+        if self.f not in self.functions:
+            raise TypeMismatch(f"no fold is called {self.f!r}")
         if self.f in _PICKS and len(self.axes) != 1:
             raise TypeMismatch(f"{self.f} takes one axis, not {self.axes}")
         if (x.dtype == "bool" and self.f in ("sum", "prod")) or (x.dtype != "bool" and self.f in ("any", "all")):

@@ -46,6 +46,8 @@ def _may_compute(k: Kernel, p: Pattern | None, meaning: Term) -> bool:
 
 def _instance(tree: Any, t: Any) -> bool:
     """Whether a term is an instance of a pattern, tensors being operands. Other variables bind anything."""
+    if isinstance(tree, str) and tree[0] == '"':
+        return tree.strip('"') == t
     if isinstance(tree, str):
         return not isinstance(t, Term) or t.head == "In"
     head, *rest = tree
@@ -224,6 +226,7 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Sort", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Argsort", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Red", "argmax", "j", x), "ij", [("ij", f)], "i"),
+                (Term("Red", "argmin", "j", x), "ij", [("ij", f)], "i"),
                 (Term("Iota", "k", at), "k", [], "k"),
                 (Term("Ren", "i", "r", x), "ijr", [("ij", f)], "rj"),
                 (Term("Split", "i", "p", "q", x), "ijpq", [("ij", f)], "pqj"),

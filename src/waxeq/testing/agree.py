@@ -19,7 +19,8 @@ from waxeq.testing.wellformed import fault
 
 Kind = Literal["meaning", "axes", "dtype", "size", "value", "special", "overflow", "undefined", "error"]
 """Why two sides differ: the right side means nothing; other axes; another dtype; other sizes; other values; NaN,
-infinities or signs of zero lost; not finite where the left is; no value where the left has one; error above the bound.
+infinities or signs of zero lost; not finite for large inputs where the left is; no value where the left has one; an
+error above the bound.
 """
 
 TOLERANCE = 1e-9
@@ -133,7 +134,8 @@ class _Test:
         finite = np.isfinite(a)
         lost = finite & ~np.isfinite(b)
         if lost.any():
-            return "overflow", f"{int(lost.sum())} of {a.size} elements are finite on the left side only", a.size
+            kind = "overflow" if self.draw == "large" else "undefined"
+            return kind, f"{int(lost.sum())} of {a.size} elements are finite on the left side only", a.size
         if self.draw == "large":
             return None, "", int(finite.sum())
         a, b = a[finite], b[finite]

@@ -7,46 +7,34 @@ them again and again, and every operand that a kernel says the result may replac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from waxeq.backend.call import Call, View, axes_in, operand
+from waxeq.backend.call import Call, View
 from waxeq.backend.kernel import Kernel
 from waxeq.basis.evaluate import NamedArray, Native
 from waxeq.basis.heads import HEADS
-from waxeq.basis.scalar import REDUCERS, SCALARS
 from waxeq.basis.typing import types
 from waxeq.cost.features import Features
-from waxeq.egraph.kernels import MANY
-from waxeq.egraph.kernels import pattern as kernel_pattern
-from waxeq.egraph.rules import Apply, Body, Expr, Lit, Var
 from waxeq.errors import AccuracyError
-from waxeq.extract.cuts import FUSIBLE
 from waxeq.ir.term import Term, postorder
-from waxeq.ir.types import DTYPES, FLOATS, is_float, numpy_dtype
-from waxeq.testing.dtypes import IllTyped
-from waxeq.testing.instances import draw
-from waxeq.testing.pattern import Pattern, pattern
+from waxeq.ir.types import FLOATS, is_float, numpy_dtype
+from waxeq.testing.calls import generated
 from waxeq.testing.values import draw_leaves, evaluate
 
 _POISON = 0xA5
 _GUARD = 16
 """Elements before and after every view that nobody may touch."""
-_ATTEMPTS = 15
-"""Calls drawn, for each call wanted: kernels do not accept every one."""
-_LARGE = (1, 2, 7, 33, 64, 129, 700, 3000, 20_000, 200_000)
-_MOST = 1 << 19
-"""Elements of the iteration space of a large call."""
 _DRAWS = ("normal", "normal", "positive", "unit", "sparse", "special")
 
 
 @dataclass(frozen=True)
 class Conformance:
-    """What was found about a kernel: `calls` that it accepted were run; `dtypes` of their results, `ranks` and `sizes`
-    that occurred, operands replaced `in_place`. `failure`: the first call that went wrong, and how."""
+    """What was found about a kernel: `calls` that it accepted were run; `dtypes` of their results, `sizes` that
+    occurred, operands replaced `in_place`. `failure`: the first call that went wrong, and how."""
 
     kernel: str
     calls: int
@@ -78,188 +66,6 @@ def check_kernel(name: str, kernel: Kernel, *, calls: int = 60, seed: int = 0) -
             return Conformance(name, count, frozenset(dtypes), frozenset(sizes), in_place, shown)
         in_place += len(_replaceable(kernel, call))
     return Conformance(name, count, frozenset(dtypes), frozenset(sizes), in_place)
-
-
-# -- calls
-
-
-def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
-    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides."""
-    pools = [(_ATTEMPTS * calls, calls, _source(kernel))]
-    if kernel.form == "loops":
-        pools += [(8, 1, lambda r, p=p: p) for p in _functions()]
-    for attempts, wanted, source in pools:
-        for _ in range(attempts):
-            if wanted == 0:
-                break
-            call = _draw(name, kernel, source(rng), rng)
-            if call is not None and kernel.accepts(call):
-                wanted -= 1
-                yield call
-
-
-Source = Callable[[np.random.Generator], Pattern | None]
-
-
-def _source(kernel: Kernel) -> Source:
-    """Where meanings come from: the kernel's pattern, random trees, or (None) the identity."""
-    if kernel.form == "copy":
-        return lambda rng: None
-    if kernel.form == "loops":
-        own = _own(kernel)
-        return lambda rng: _pattern(_tree(rng, int(rng.integers(1, 5)), own))
-    tree = kernel_pattern("k", kernel).tree
-    variants = [_pattern(_expr(tree, "T", n)) for n in (1, 2, 3)]
-    return lambda rng: variants[int(rng.integers(len(variants)))]
-
-
-def _pattern(e: Expr) -> Pattern:
-    return pattern(Body(((e,),), True), {}, "conformance")
-
-
-def _expr(tree: Any, sort: str, sums: int) -> Expr:
-    """A kernel's pattern as an expression; "Sum*" as so many sums."""
-    if isinstance(tree, str):
-        return Lit(tree.strip('"')) if tree[0] == '"' else Lit(float(tree)) if tree[0] in "-0123456789" else Var(tree)
-    head, *rest = tree
-    if head != MANY:
-        return Apply(head, tuple(_expr(x, s, sums) for x, s in zip(rest, HEADS[head].sorts, strict=True)))
-    e = _expr(rest[1], "T", sums)
-    for n in range(sums):
-        e = Apply("Sum", (Var(f"{rest[0]}{n}"), e))
-    return e
-
-
-_STEPS = frozenset({"floor", "ceil", "trunc", "rint", "sign", "mod", "fmod", "floordiv", "copysign", "arctan2", "pow"})
-"""Functions that jump, or whose error has no bound, where their argument is rounded: tried on operands only."""
-
-
-def _functions() -> Iterator[Pattern]:
-    """Each function on operands."""
-    x, y = Var("x"), Var("y")
-    for f in SCALARS.values():
-        yield _pattern(Apply("Map", (Lit(f.name), x)) if f.arity == 1 else Apply("Zip", (Lit(f.name), x, y)))
-    for f in REDUCERS:
-        yield _pattern(Apply("Red", (Lit(f), Var("k"), x)))
-    for d in DTYPES:
-        yield _pattern(Apply("Cast", (Lit(d), x)))
-
-
-def _own(kernel: Kernel) -> tuple[str, ...]:
-    """Functions that a kernel is there for, where it does not take any."""
-    maps = [f.name for f in SCALARS.values() if f.arity == 1 and f.takes == "float"]
-    taken = tuple(f for f in maps if kernel.matches(Term("Map", f, operand(0, "i", "float32"))))
-    return taken if len(taken) < len(maps) else ()
-
-
-def _tree(rng: np.random.Generator, depth: int, own: tuple[str, ...]) -> Expr:
-    """A random term of heads that can be fused, over a few operands and axes, each of which may occur often."""
-    if depth == 0 or rng.random() < 0.15:
-        x = Var(f"x{rng.integers(3)}")
-        return Apply("Map", (Lit(str(rng.choice(own))), x)) if own and rng.random() < 0.5 else x
-    head = str(rng.choice(sorted(FUSIBLE)))
-    smooth = [s.name for s in SCALARS.values() if s.name not in _STEPS and s.gives == "same"]
-    args: list[Expr] = []
-    for n, s in HEADS[head].args:
-        if s == "T":
-            args.append(_tree(rng, depth - 1, own))
-        elif s == "Axis":
-            args.append(Var(f"k{rng.integers(2)}"))
-        elif s == "Dtype":
-            args.append(Lit(str(rng.choice(("float32", "float64")))))
-        else:
-            arity = len(HEADS[head].tensors)
-            names = ["max", "min"] if head == "Red" else [f for f in smooth if SCALARS[f].arity == arity]
-            args.append(Lit(str(rng.choice(names)))) if s == "Fn" else args.append(Var(n))
-    return Apply(head, tuple(args))
-
-
-def _draw(name: str, kernel: Kernel, p: Pattern | None, rng: np.random.Generator) -> Call | None:
-    found = _identity(rng) if p is None else _instance(kernel, p, rng)
-    if found is None:
-        return None
-    meaning, sizes, kinds, extra = found
-    if kernel.dtypes is not None and any(d not in kernel.dtypes for _, d in kinds):
-        return None
-    axes = types(meaning)[meaning].axes | extra
-    order = _permuted(axes, rng)
-    proposed = [o for o in kernel.orders(meaning, frozenset(axes)) if frozenset(o) == axes]
-    if proposed and rng.random() < 0.7:
-        order = proposed[int(rng.integers(len(proposed)))]
-    out = View.dense(order, sizes, types(meaning)[meaning].dtype)
-    operands = tuple(_laid_out(View.dense(_permuted(a, rng), sizes, d), rng) for a, d in kinds)
-    if rng.random() < 0.3 and kinds and kinds[0][0] == axes:  # as where the result may be written over an operand
-        operands = (View.dense(order, sizes, kinds[0][1]), *operands[1:])
-    return Call(name, meaning, sizes, operands, out)
-
-
-Found = tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]
-
-
-def _identity(rng: np.random.Generator) -> Found:
-    names = [f"i{n}" for n in range(int(rng.integers(0, 5)))]
-    sizes = {k: int(rng.choice((0, 1, 2, 3, 5, 17))) for k in names}
-    axes, dtype = frozenset(k for k in names if rng.random() < 0.8), str(rng.choice(DTYPES))
-    return operand(0, axes, dtype), sizes, [(axes, dtype)], frozenset(names)
-
-
-def _instance(kernel: Kernel, p: Pattern, rng: np.random.Generator) -> Found | None:
-    """A typed instance: what the tensor variables stand for becomes operands."""
-    try:
-        drawn = draw(p, rng)
-    except IllTyped:
-        return None
-    if drawn is None or not p.roots:
-        return None
-    kinds: list[tuple[frozenset[str], str]] = []
-    for v in p.leaves:
-        t = drawn.values[v]
-        if t.head != "Num" or kernel.form == "pattern":
-            kind = drawn.types[t]
-            drawn.values[v] = operand(len(kinds), kind.axes, kind.dtype)
-            kinds.append((kind.axes, kind.dtype))
-    meaning = drawn.roots[0]
-    if kernel.form == "pattern" and _folds_twice(meaning):
-        return None  # "Sum*" stands for sums over a set of axes
-    if kernel.form == "loops" and not kernel.matches(meaning):
-        return None
-    sizes = {k: drawn.sizes[k] for k in axes_in(meaning)}
-    if rng.random() < 0.4 and _free(meaning):
-        sizes = {k: int(rng.choice(_LARGE)) for k in sizes}
-    return None if math.prod(sizes.values()) > _MOST else (meaning, sizes, kinds, frozenset())
-
-
-def _folds_twice(t: Term) -> bool:
-    folded = []
-    while t.head == "Sum":
-        folded.append(t.args[0])
-        t = t.args[1]
-    return len(set(folded)) < len(folded)
-
-
-def _free(meaning: Term) -> bool:
-    """Whether the axes of a term may have any sizes."""
-    return all(t.head != "Ren" and "NewAxis" not in HEADS[t.head].sorts for t in postorder(meaning))
-
-
-def _permuted(axes: frozenset[str], rng: np.random.Generator) -> tuple[str, ...]:
-    return tuple(str(k) for k in rng.permutation(sorted(axes)))
-
-
-def _laid_out(v: View, rng: np.random.Generator) -> View:
-    """The tensor in memory as some other program may have left it: with gaps, backwards, broadcast or overlapping."""
-    strides = [s * int(rng.choice((1, 1, 1, 2, 3))) for s in v.strides] if rng.random() < 0.3 else list(v.strides)
-    if rng.random() < 0.25:
-        strides = [-s if rng.random() < 0.5 else s for s in strides]
-    if rng.random() < 0.15:
-        strides = [0 if rng.random() < 0.4 else s for s in strides]
-    elif len(strides) > 1 and rng.random() < 0.1:
-        strides = [1] * len(strides)
-    low = sum((n - 1) * s for n, s in zip(v.shape, strides, strict=True) if s < 0 < n)
-    return View(v.axes, v.shape, tuple(strides), v.dtype, -low + int(rng.integers(0, 3)))
-
-
-# -- one call
 
 
 @dataclass
@@ -310,9 +116,9 @@ def check_call(kernel: Kernel, call: Call, rng: np.random.Generator) -> str | No
         for m, raw in zip(memory, before, strict=True):
             m.raw[...] = raw
         wrong = _run(kernel, call, memory, replaced, wanted)
-        if wrong is None:
-            changed = [i for i, m in enumerate(memory) if i != replaced and not np.array_equal(m.raw, before[i])]
-            wrong = f"operand {changed[0]} was written" if changed else None
+        changed = [i for i, m in enumerate(memory) if i != replaced and not np.array_equal(m.raw, before[i])]
+        if changed:
+            wrong = f"operand {changed[0]} was written"
         if wrong is not None:
             return wrong if replaced is None else f"in place of operand {replaced}: {wrong}"
     return None
@@ -321,6 +127,8 @@ def check_call(kernel: Kernel, call: Call, rng: np.random.Generator) -> str | No
 def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bool:
     """Draw the operands; positions lie in the axis they point into, counted from either end."""
     kind = str(rng.choice(_DRAWS))
+    if 0 in call.sizes.values():
+        kind = "normal"  # a sum of nothing times NaN may be taken apart to 0 * NaN
     drawn = draw_leaves((call.meaning,), call.sizes, kind, Native(), rng)
     for i, m in enumerate(memory):
         x = drawn.get(f"%{i}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from waxeq.basis.evaluate import PRIME, Evaluator, Field, NamedArray, Native
 from waxeq.basis.heads import HEADS
+from waxeq.egraph.verify import in_field
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import FLOATS
 
@@ -51,23 +52,19 @@ def evaluate(root: Term, leaves: Leaves, sizes: Mapping[str, int], domain: Nativ
 
 
 def polynomial(root: Term) -> bool:
-    """Whether a term can be tried over a prime field: constants with few binary places, heads that are polynomials."""
-    return all(
-        (HEADS[t.head].polynomial or t.head in ("Map", "Zip")) and not (t.head == "Num" and (t.args[0] * 1024) % 1 != 0)
-        for t in postorder(root)
-    )
-
-
-DRAWS = ("normal", "positive", "unit", "sparse", "large", "special", "extreme")
-"""Kinds of input: standard normal; between 0.5 and 1.5; between -1 and 1; normal with zeros; up to a thousand, where
-exp overflows; normal with NaN, infinities and both zeros; the largest, smallest and subnormal numbers of the dtype.
-Integers are small, but of any size in the kinds sparse and extreme."""
+    """Whether a term can be tried over a prime field."""
+    return all(in_field(t.head, t.args) for t in postorder(root))
 
 
 def draw_leaves(
     roots: tuple[Term, ...], sizes: Mapping[str, int], kind: str, domain: Native, rng: np.random.Generator
 ) -> dict[str, NamedArray]:
-    """Arrays for every leaf of the terms, in the dtypes of the domain; indices lie within what they index."""
+    """Arrays for every leaf of the terms, in the dtypes of the domain; indices lie within what they index.
+
+    kind: normal; positive (0.5 to 1.5); unit (-1 to 1); sparse (normal with zeros); large (up to a thousand, where exp
+    overflows); special (normal with NaN, infinities and both zeros); extreme (the largest, smallest and subnormal
+    numbers of the dtype). Integers are small, but of any size in the kinds sparse and extreme.
+    """
     bounds = _bounds(roots, sizes)
     found: dict[str, NamedArray] = {}
     for t in postorder(*roots):
@@ -109,9 +106,7 @@ def _floats(kind: str, dtype: str, shape: tuple[int, ...], domain: Native, rng: 
     return normal
 
 
-def _integers(
-    kind: str, dtype: str, shape: tuple[int, ...], bound: int | None, rng: np.random.Generator
-) -> np.ndarray:
+def _integers(kind: str, dtype: str, shape: tuple[int, ...], bound: int | None, rng: np.random.Generator) -> np.ndarray:
     """Small, or below the bound of an index, or anything the dtype holds, where sums wrap around."""
     if bound is not None:
         return rng.integers(0, max(1, bound), shape)

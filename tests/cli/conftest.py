@@ -1,0 +1,97 @@
+"""The command line, called in this process, on models a few lines long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waxeq.cli import main
+
+WEIGHTED = """
+import numpy as np
+
+WEIGHTS = ("w",)
+
+def model(x, w):
+    return np.maximum(x @ w, 0) + 1
+
+def example_inputs():
+    rng = np.random.default_rng(0)
+    return {
+        "x": rng.standard_normal((4, 8), dtype=np.float32),
+        "w": rng.standard_normal((8, 3), dtype=np.float32),
+    }
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did: exit code, stdout, stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """Stdout as JSON: it must hold nothing else."""
+        return json.loads(self.out)
+
+    @property
+    def sentence(self) -> str:
+        """The one line of an error."""
+        lines = self.err.strip().splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("waxeq: ") and "Traceback" not in self.err
+        return lines[0].removeprefix("waxeq: ")
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One timing table for all tests, so that the machine's ceilings are measured once."""
+    return tmp_path_factory.mktemp("table") / "timings.duckdb"
+
+
+@pytest.fixture
+def waxeq(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """`waxeq("rules", "list")` runs a command line."""
+
+    def call(*argv: object) -> Outcome:
+        capsys.readouterr()
+        code = main([str(a) for a in argv])
+        got = capsys.readouterr()
+        return Outcome(code, got.out, got.err)
+
+    return call
+
+
+@pytest.fixture
+def quick(table: Path) -> tuple[object, ...]:
+    """Options that make a search take a moment."""
+    return ("--table", table, "--no-trial", "--no-measure", "--quiet")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Callable[..., Path]:
+    """`model(text)` writes a model file."""
+
+    def write(text: str = WEIGHTED, name: str = "small.py") -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def plan(tmp_path: Path, model: Callable[..., Path], waxeq: Callable[..., Outcome], quick: tuple) -> Path:
+    """A plan file of the small model."""
+    path = tmp_path / "small.plan.json"
+    outcome = waxeq("optimize", model(), "-o", path, *quick)
+    assert outcome.code == 0, outcome.err
+    return path

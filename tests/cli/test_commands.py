@@ -1,0 +1,178 @@
+"""Every command does its work and prints data that agrees with itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+
+
+def test_optimize_writes_a_plan_that_computes_the_model(waxeq, model, quick, tmp_path: Path) -> None:
+    path = tmp_path / "p.plan.json"
+    outcome = waxeq("optimize", model(), "-o", path, "--json", *quick)
+    assert outcome.code == 0, outcome.err
+    d = outcome.data
+    assert d["plan"] == str(path) and d["model"] == "small"
+    assert d["nodes"] >= 3 and d["blocks"] == {"total": 1, "distinct": 1, "remembered": 0}
+    assert d["kernels"] and all(k["sources"] for k in d["kernels"])
+    assert d["predicted"] == pytest.approx(sum(k["seconds"] for k in d["kernels"]))
+    assert all(a["rms"] <= 1e-5 for a in d["accuracy"]) and [a["output"] for a in d["accuracy"]] == ["out"]
+    assert d["memory"]["peak"] == d["memory"]["arena"] + sum(d["memory"]["resident"].values())
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((4, 8), dtype=np.float32), rng.standard_normal((8, 3), dtype=np.float32)
+    np.testing.assert_allclose(wx.load(path)(2 * x), np.maximum(2 * x @ w, 0) + 1, rtol=1e-5)
+
+
+def test_the_report_for_people_says_the_same(waxeq, model, quick, tmp_path: Path) -> None:
+    path = tmp_path / "p.plan.json"
+    outcome = waxeq("optimize", model(), "-o", path, *quick)
+    assert outcome.code == 0
+    for word in ("small: ", "e-nodes", "Saturated", "small.py:7", "verdict", "float64", str(path.name)):
+        assert word in outcome.out, word
+
+
+def test_a_plan_is_the_same_bytes_twice(waxeq, model, quick, tmp_path: Path) -> None:
+    plans = [tmp_path / f"{n}.plan.json" for n in range(2)]
+    for path in plans:
+        assert waxeq("optimize", model(), "-o", path, "--fresh", *quick).code == 0
+    assert plans[0].read_bytes() == plans[1].read_bytes()
+
+
+def test_the_plan_goes_beside_by_default(waxeq, model, quick, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert waxeq("optimize", model(), *quick).code == 0
+    assert (tmp_path / "small.plan.json").is_file()
+
+
+@pytest.mark.slow
+def test_the_contest_decides(waxeq, model, table: Path, tmp_path: Path) -> None:
+    chain = """
+import numpy as np
+def model(a, b, v):
+    return a @ b @ v
+def example_inputs():
+    rng = np.random.default_rng(0)
+    return {k: rng.standard_normal(s, dtype=np.float32) for k, s in (("a", (900, 900)), ("b", (900, 900)), ("v", 900))}
+"""
+    d = waxeq("optimize", model(chain, "chain.py"), "-o", tmp_path / "c.plan.json", "--json", "--table", table).data
+    assert d["verdict"].startswith("faster ") and d["trial"]["ratio"] > 2 and not d["as_written"]
+    rivals = waxeq("bench", tmp_path / "chain.py", "--seconds", "0.5", "--json", "--table", table).data["rivals"]
+    assert {r["name"] for r in rivals} == {"plan", "model as written", "original function"}
+    assert all(r["ratio"] > 2 for r in rivals if r["name"] != "plan")
+
+
+def test_run_on_example_and_given_inputs(waxeq, plan: Path, tmp_path: Path) -> None:
+    d = waxeq("run", plan, "--json").data
+    assert [(o["name"], o["dtype"], o["shape"]) for o in d["outputs"]] == [("out", "float32", [4, 3])]
+    np.save(tmp_path / "x.npy", np.zeros((4, 8), np.float32))
+    d = waxeq("run", plan, "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "o.npz", "--json").data
+    assert (d["outputs"][0]["min"], d["outputs"][0]["max"]) == (1.0, 1.0)
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npz")["out"], np.ones((4, 3), np.float32))
+
+
+def test_explain_a_plan_and_a_model(waxeq, model, plan: Path, quick) -> None:
+    of_plan = waxeq("explain", plan, "--json").data
+    of_model = waxeq("explain", model(), "--json", *quick).data
+    assert [k["kernel"] for k in of_plan["kernels"]] == [k["kernel"] for k in of_model["kernels"]]
+    for k in of_plan["kernels"]:
+        assert k["rules"] is not None and k["sources"] and k["seconds"] > 0
+    assert of_plan["kernels"][0]["what"] in waxeq("explain", plan).out
+
+
+def test_paths_come_in_rising_cost(waxeq, model, quick) -> None:
+    d = waxeq("paths", model(), "--limit", "4", "--json", *quick).data
+    costs = [p["seconds"] for p in d["paths"]]
+    assert len(costs) == 4 and costs == sorted(costs)
+    assert "predicted" in waxeq("paths", model(), "--limit", "2", *quick).out
+
+
+def test_mem_of_a_plan_and_of_a_model(waxeq, model, plan: Path, quick) -> None:
+    of_plan, of_model = waxeq("mem", plan, "--json").data, waxeq("mem", model(), "--json", *quick).data
+    assert of_plan == of_model
+    assert of_plan["resident"]["weights"] == 8 * 3 * 4 and of_plan["resident"]["inputs"] == 4 * 8 * 4
+    assert "peak" in waxeq("mem", plan).out
+
+
+def test_rules_list(waxeq) -> None:
+    rows = waxeq("rules", "list", "--json").data
+    assert len({r["name"] for r in rows}) == len(rows) > 10
+    assert all(r["law"] and r["class"] in ("exact", "reassociating", "approximate") for r in rows)
+    assert rows[0]["name"] in waxeq("rules", "list").out
+
+
+def test_backends(waxeq) -> None:
+    rows = waxeq("backends", "--json").data
+    assert any(b["usable"] and b["kernels"] for b in rows)
+    assert rows[0]["kernels"][0]["name"] in waxeq("backends").out
+
+
+def test_db_status(waxeq, table: Path) -> None:
+    d = waxeq("db", "status", "--table", table, "--json").data
+    assert d["path"] == str(table) and d["bytes"] > 0
+    assert str(table.name) in waxeq("db", "status", "--table", table).out.replace("\n", "")
+
+
+def test_doctor_finds_nothing_wrong(waxeq, table: Path) -> None:
+    outcome = waxeq("doctor", "--table", table, "--json")
+    assert outcome.code == 0 and all(r["ok"] for r in outcome.data), outcome.out
+    assert {"python", "backends", "rules", "e-graph", "timing table"} <= {r["check"] for r in outcome.data}
+
+
+def test_doctor_names_what_is_wrong(waxeq, tmp_path: Path) -> None:
+    (tmp_path / "bad.duckdb").write_bytes(b"no table at all" * 100)
+    outcome = waxeq("doctor", "--table", tmp_path / "bad.duckdb", "--json")
+    wrong = [r for r in outcome.data if not r["ok"]]
+    assert [r["check"] for r in wrong] == ["timing table"] and "bad.duckdb" in wrong[0]["found"]
+    assert outcome.code == wrong[0]["exit_code"] == 1
+
+
+def test_what_the_model_prints_is_not_data(waxeq, model, quick, tmp_path: Path) -> None:
+    noisy = model(
+        'print("loading")\n' + model().read_text().replace("return np.max", 'print("run")\n    return np.max')
+    )
+    outcome = waxeq("optimize", noisy, "-o", tmp_path / "n.plan.json", "--json", *quick)
+    assert outcome.data["model"] == "small"
+    assert "loading" in outcome.err and "run" in outcome.err
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = ("numpy", "scipy", "egglog", "duckdb", "pydantic", "highspy", "sympy", "rich.markdown")
+    program = f"""
+import sys, waxeq.cli
+assert waxeq.cli.main(["--help"]) == 0
+sys.exit(" ".join(m for m in {heavy!r} if m in sys.modules) or None)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and "optimize" in done.stdout
+
+
+def test_every_command_has_help(waxeq) -> None:
+    for command in ("optimize", "run", "explain", "paths", "mem", "bench", "calibrate", "backends", "doctor"):
+        outcome = waxeq(command, "--help")
+        assert outcome.code == 0 and "--json" in outcome.out, command
+    for group in ("rules", "db"):
+        assert waxeq(group, "--help").code == 0
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    program = "import sys; from waxeq.cli import main; sys.exit(main(['rules', 'list', '--json']))"
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    assert child.wait() == 0
+    child.stderr.close()
+
+
+def test_json_has_no_infinity(waxeq, model, quick, tmp_path: Path) -> None:
+    text = model().read_text().replace("np.maximum(x @ w, 0) + 1", "(x @ w) / 0.0")
+    path = tmp_path / "inf.plan.json"
+    assert waxeq("optimize", model(text, "inf.py"), "-o", path, *quick).code == 0
+    row = json.loads(waxeq("run", path, "--json").out, parse_constant=pytest.fail)["outputs"][0]
+    assert row["infinite"] == 12

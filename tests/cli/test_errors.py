@@ -1,0 +1,294 @@
+"""What goes wrong is one sentence on stderr and an exit code, and nothing is left half-written."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+CODE = {"internal": 1, "usage": 2, "target": 3, "unsupported": 4, "check": 6, "budget": 7, "locked": 8}
+
+
+@pytest.fixture
+def fails(waxeq, quick, tmp_path: Path):
+    """`fails(3, target)`: optimizing exits with that code, one sentence, and leaves no file; the sentence."""
+
+    def check(code: int, target: object, *more: object) -> str:
+        out = tmp_path / "out"
+        out.mkdir(exist_ok=True)
+        outcome = waxeq("optimize", target, "-o", out / "p.plan.json", *quick, *more)
+        assert outcome.code == code, outcome.err
+        assert outcome.out == "" and list(out.iterdir()) == []
+        return outcome.sentence
+
+    return check
+
+
+# -- usage
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["frobnicate"], ["optimize"], ["optimize", "m.py", "--bogus"], ["run", "p.json", "--threads", "many"]],
+    ids=lambda a: " ".join(a),
+)
+def test_wrong_command_lines(waxeq, argv: list[str]) -> None:
+    outcome = waxeq(*argv)
+    assert outcome.code == CODE["usage"] and "waxeq --help" in outcome.sentence
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "word"),
+    [("--budget", "soon", "30s"), ("--tolerance", "low", "approximate"), ("--threads", "0", "threads"),
+     ("--max-memory", "much", "4GiB"), ("--backend", "abacus", "abacus")],
+)  # fmt: skip
+def test_option_values_that_make_no_sense(fails, model, option: str, value: str, word: str) -> None:
+    assert word in fails(CODE["usage"], model(), option, value)
+
+
+# -- the model
+
+
+def test_no_such_file(fails, tmp_path: Path) -> None:
+    assert "nowhere.py: no such file" in fails(CODE["target"], tmp_path / "nowhere.py")
+
+
+def test_syntax_error(fails, model) -> None:
+    assert "broken.py:2: " in fails(CODE["target"], model("import numpy as np\ndef model(x:\n", "broken.py"))
+
+
+def test_unknown_name(fails, model) -> None:
+    sentence = fails(CODE["target"], f"{model()}:other")
+    assert "'other'" in sentence and "it has model" in sentence
+
+
+def test_no_example(fails, model) -> None:
+    assert "example_inputs" in fails(CODE["target"], model("def model(x):\n    return x\n"))
+
+
+def test_example_that_raises(fails, model) -> None:
+    text = "def model(x):\n    return x\ndef example_inputs():\n    raise KeyError('lost')\n"
+    assert "example_inputs() raises KeyError" in fails(CODE["target"], model(text))
+
+
+def test_model_that_raises(fails, model) -> None:
+    text = model().read_text().replace("    return", "    raise RuntimeError('not today')\n    return", 1)
+    sentence = fails(CODE["target"], model(text))
+    assert "RuntimeError: not today" in sentence and re.search(r"small\.py:\d+", sentence)
+
+
+def test_wrong_shapes(fails, model) -> None:
+    text = model().read_text().replace("(8, 3)", "(7, 3)")
+    sentence = fails(CODE["target"], model(text))
+    assert "small.py:7" in sentence and "8" in sentence and "7" in sentence
+
+
+def test_what_cannot_be_traced(fails, model) -> None:
+    text = model().read_text().replace("    return", "    if x.sum() > 0:\n        return x\n    return", 1)
+    assert "small.py:7" in fails(CODE["unsupported"], model(text))
+
+
+def test_missing_weights(fails, model) -> None:
+    text = """
+from safetensors.numpy import load_file
+def model(x, weights):
+    return x @ weights["w"]
+def example_inputs():
+    return {}
+def weights():
+    return load_file("/nowhere/model.safetensors")
+"""
+    assert "/nowhere/model.safetensors" in fails(CODE["target"], model(text))
+
+
+def test_nan_weights_are_said_and_kept(waxeq, model, table: Path, tmp_path: Path) -> None:
+    text = (
+        model()
+        .read_text()
+        .replace("    return {\n", "    w = np.ones((8, 3), np.float32)\n    w[0, 0] = np.nan\n    return {\n")
+    )
+    text = text.replace('"w": rng.standard_normal((8, 3), dtype=np.float32)', '"w": w')
+    path = tmp_path / "nan.plan.json"
+    outcome = waxeq("optimize", model(text), "-o", path, "--table", table, "--no-trial", "--no-measure")
+    assert outcome.code == 0, outcome.err
+    assert "note: weight 'w' holds 1 NaN of 24 elements" in outcome.err
+    (row,) = waxeq("run", path, "--json").data["outputs"]
+    assert row["nan"] == 4
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (4, 0)], ids=str)
+def test_sizes_of_zero_work(waxeq, model, quick, tmp_path: Path, shape: tuple[int, int]) -> None:
+    text = model().read_text().replace("(4, 8)", str(shape)).replace("(8, 3)", f"({shape[1]}, 3)")
+    path = tmp_path / "zero.plan.json"
+    outcome = waxeq("optimize", model(text), "-o", path, *quick)
+    assert outcome.code == 0, outcome.err
+    (row,) = waxeq("run", path, "--json").data["outputs"]
+    assert row["shape"] == [shape[0], 3]
+    assert row.get("max", 1.0) == 1.0
+
+
+# -- limits
+
+
+def test_memory_over_the_limit(fails, model) -> None:
+    text = (
+        model().read_text().replace("rng.standard_normal((4, 8), dtype=np.float32)", "np.zeros((10**7, 8), np.float32)")
+    )
+    sentence = fails(CODE["budget"], model(text), "--max-memory", "300MB")
+    assert "the limit is 286.1 MiB" in sentence
+    assert "--max-memory" in fails(CODE["budget"], model(), "--max-memory", "100")
+
+
+def test_mem_refuses_too(waxeq, plan: Path) -> None:
+    outcome = waxeq("mem", plan, "--max-memory", "1kB")
+    assert outcome.code == 0
+    outcome = waxeq("mem", plan, "--max-memory", "99")
+    assert outcome.code == CODE["budget"] and "99 bytes" in outcome.sentence
+
+
+# -- files that cannot be written
+
+
+def test_plan_path_in_no_folder(waxeq, model, quick, tmp_path: Path) -> None:
+    outcome = waxeq("optimize", model(), "-o", tmp_path / "no" / "p.plan.json", *quick)
+    assert outcome.code == CODE["target"] and "cannot be written: No such file or directory" in outcome.sentence
+
+
+def test_plan_path_is_a_folder(waxeq, model, quick, tmp_path: Path) -> None:
+    outcome = waxeq("optimize", model(), "-o", tmp_path, *quick)
+    assert outcome.code == CODE["target"] and "it is a folder" in outcome.sentence
+
+
+def test_read_only_disk(waxeq, model, quick) -> None:
+    outcome = waxeq("optimize", model(), "-o", "/proc/p.plan.json", *quick)
+    assert outcome.code == CODE["target"] and "/proc/p.plan.json cannot be written" in outcome.sentence
+
+
+def test_disk_that_fills_up_leaves_the_old_plan(waxeq, model, plan: Path, quick, monkeypatch) -> None:
+    before = {p: p.read_bytes() for p in plan.parent.iterdir()}
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    outcome = waxeq("optimize", model(), "-o", plan, *quick)
+    assert outcome.code == CODE["target"] and "No space left on device" in outcome.sentence
+    assert {p: p.read_bytes() for p in plan.parent.iterdir()} == before
+
+
+def test_table_on_a_read_only_disk(waxeq, model, tmp_path: Path) -> None:
+    outcome = waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", "--table", "/proc/t.duckdb", "--quiet")
+    assert outcome.code == CODE["internal"] and "--table" in outcome.sentence
+
+
+# -- the table
+
+
+def test_corrupt_table(waxeq, model, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.duckdb"
+    bad.write_bytes(b"not a table" * 1000)
+    outcome = waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", "--table", bad, "--quiet")
+    assert outcome.code == CODE["internal"] and "bad.duckdb" in outcome.sentence
+    assert bad.read_bytes() == b"not a table" * 1000 and not (tmp_path / "p.plan.json").exists()
+
+
+def test_locked_table(waxeq, tmp_path: Path, monkeypatch) -> None:
+    from filelock import FileLock
+
+    from waxeq.cost.table import TimingTable
+
+    path = tmp_path / "t.duckdb"
+    TimingTable.open(path)
+    patient = TimingTable.open
+    monkeypatch.setattr(TimingTable, "open", staticmethod(lambda p, extra=(): patient(p, extra, wait=0.1)))
+    with FileLock(f"{path}.lock"):
+        outcome = waxeq("db", "status", "--table", path)
+    assert outcome.code == CODE["locked"] and "locked by another process" in outcome.sentence
+
+
+# -- plans
+
+
+def test_damaged_plans(waxeq, plan: Path, tmp_path: Path) -> None:
+    assert "No such file" in waxeq("run", tmp_path / "none.plan.json").sentence
+    text = plan.read_text()
+    for damage in ("", text[: len(text) // 2], "[]", text.replace('"waxeq": 1', '"waxeq": 99')):
+        plan.write_text(damage)
+        outcome = waxeq("run", plan)
+        assert outcome.code == CODE["target"] and outcome.sentence, damage[:20]
+    plan.write_text(text)
+    plan.with_suffix(".safetensors").write_bytes(b"torn")
+    assert "is damaged" in waxeq("run", plan).sentence
+
+
+def test_inputs_that_do_not_fit(waxeq, plan: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "wrong.npy", np.zeros((4, 9), np.float32))
+    (tmp_path / "junk.npy").write_bytes(b"junk")
+    outcome = waxeq("run", plan, "--input", f"x={tmp_path / 'wrong.npy'}")
+    assert outcome.code == CODE["target"] and "float32[4, 9]" in outcome.sentence
+    outcome = waxeq("run", plan, "--input", f"x={tmp_path / 'junk.npy'}")
+    assert outcome.code == CODE["target"] and "junk.npy" in outcome.sentence
+    outcome = waxeq("run", plan, "--input", f"y={tmp_path / 'wrong.npy'}")
+    assert outcome.code == CODE["target"] and "'y'" in outcome.sentence
+    outcome = waxeq("run", plan, "--input", "x")
+    assert outcome.code == CODE["usage"] and "NAME=FILE.npy" in outcome.sentence
+
+
+# -- rules
+
+RULE = """(ruleset mine)
+; {law}
+;; {cls}
+(rewrite {left} {right} :ruleset mine :name "mine/own")
+"""
+
+
+@pytest.fixture
+def rule(tmp_path: Path):
+    def write(left: str, right: str, cls: str = "exact") -> Path:
+        path = tmp_path / "mine.egg"
+        path.write_text(RULE.format(law=f"{left} = {right}", cls=cls, left=left, right=right))
+        return path
+
+    return write
+
+
+def test_sound_rule(waxeq, rule) -> None:
+    outcome = waxeq("rules", "check", rule("(Add a b)", "(Add b a)"), "--samples", "10", "--json")
+    assert outcome.code == 0 and [r["verdict"] for r in outcome.data] == ["certified"]
+
+
+def test_unsound_rule(waxeq, rule) -> None:
+    outcome = waxeq("rules", "check", rule('(Zip "sub" a b)', '(Zip "sub" b a)'), "--samples", "10")
+    assert outcome.code == CODE["check"] and "mine.egg:4: mine/own (exact) is refuted" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("(Add a b)", "(Add b c)"), ("(Add a b)", "(Frob a b)"), ("(Add a", "(Add a b)"), ("(Add a)", "a")],
+    ids=["unbound", "unknown head", "unclosed", "arity"],
+)
+def test_ill_typed_rule(waxeq, rule, left: str, right: str) -> None:
+    outcome = waxeq("rules", "check", rule(left, right), "--samples", "10")
+    assert outcome.code == CODE["check"]
+    assert re.search(r"mine\.egg:\d", outcome.sentence)
+
+
+def test_rule_file_that_is_not_there(waxeq, tmp_path: Path) -> None:
+    assert "none.egg cannot be read" in waxeq("rules", "check", tmp_path / "none.egg").sentence
+
+
+# -- bugs
+
+
+def test_a_bug_is_a_sentence_and_a_traceback_on_request(waxeq, plan: Path, monkeypatch) -> None:
+    def bug(*args: object) -> None:
+        raise ZeroDivisionError("what\nnow")
+
+    monkeypatch.setattr("waxeq.cli.running.load_plan", bug)
+    outcome = waxeq("run", plan)
+    assert outcome.code == CODE["internal"] and "internal error: ZeroDivisionError: what now" in outcome.sentence
+    assert "Traceback" in waxeq("run", plan, "--traceback").err

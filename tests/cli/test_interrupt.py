@@ -1,0 +1,74 @@
+"""Ctrl-C: the first ends the search and keeps the best plan, the second ends everything."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+
+MODEL = """
+import numpy as np
+
+def model(x, y):
+    for i in range({layers}):
+        x = {body}
+    return x
+
+def example_inputs():
+    rng = np.random.default_rng(0)
+    return {{k: rng.standard_normal((40, 40), dtype=np.float32) for k in "xy"}}
+"""
+HARD, EASY = "np.tanh(x @ y + i) + x", "np.maximum(x @ y, 0)"
+PROGRAM = "import sys; from waxeq.cli import main; sys.exit(main())"
+
+
+def start(tmp_path: Path, layers: int, body: str) -> tuple[subprocess.Popen, Path]:
+    model, plan = tmp_path / "slow.py", tmp_path / "slow.plan.json"
+    model.write_text(MODEL.format(layers=layers, body=body))
+    table = tmp_path / "t.duckdb"
+    command = ["optimize", str(model), "-o", str(plan), "--table", str(table), "--budget", "6s", "--verbose", "--json"]
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stdout=-1, stderr=-1, bufsize=0)
+    return child, plan
+
+
+def wait_for(child: subprocess.Popen, word: bytes) -> None:
+    assert child.stderr is not None
+    for line in child.stderr:
+        if line.startswith(word):
+            return
+    pytest.fail(f"the search ended before {word!r}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stage", "layers", "body"), [(b"saturate", 12, HARD), (b"measure", 3, EASY)])
+def test_the_best_plan_is_kept(tmp_path: Path, stage: bytes, layers: int, body: str) -> None:
+    child, plan = start(tmp_path, layers, body)
+    wait_for(child, stage)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 130, err.decode()
+    assert b'"interrupted": true' in out
+    x, y = (np.random.default_rng(i).standard_normal((40, 40), dtype=np.float32) for i in range(2))
+    want = x.astype(np.float64)
+    for i in range(layers):
+        want = eval(body, {"np": np, "x": want, "y": y, "i": i})
+    got = wx.load(plan)(x, y)
+    assert np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)) < 1e-4
+
+
+def test_twice_ends_at_once_and_writes_nothing(tmp_path: Path) -> None:
+    child, plan = start(tmp_path, 12, HARD)
+    wait_for(child, b"saturate")
+    child.send_signal(signal.SIGINT)
+    time.sleep(0.3)  # two signals at once are one
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 130 and not plan.exists()
+    assert err.decode().strip().splitlines()[-1].startswith("waxeq: interrupted")

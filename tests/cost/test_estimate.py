@@ -1,0 +1,168 @@
+"""Costs: measured where known, fitted where there is enough to fit, else what the machine's ceilings allow."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waxeq.cost.device import Device, Peaks, current_device, measure_peaks
+from waxeq.cost.estimate import CostModel
+from waxeq.cost.features import Features, roofline
+from waxeq.cost.key import Timing
+
+pytestmark = pytest.mark.quick
+
+Make = Callable[..., Timing]
+PEAKS = Peaks({"float32": 1e11, "float64": 5e10}, 1e10, 8e10, 1e-6)
+TRUE = {"flops": 2e-11, "launches": 3e-6, "bytes": 1e-10}
+
+
+def grid(timing: Make, count: int = 40, noise: float = 0.0, **given: object) -> list[Timing]:
+    rng = random.Random(0)
+    rows = []
+    for n in range(count):
+        f = {
+            "flops": 10.0 ** rng.uniform(3, 9),
+            "launches": float(rng.randint(1, 9)),
+            "bytes": 10.0 ** rng.uniform(3, 7),
+        }
+        seconds = sum(TRUE[k] * v for k, v in f.items()) * math.exp(rng.gauss(0, noise))
+        rows.append(timing(n, features=f, samples=(seconds,), **given))
+    return rows
+
+
+def test_what_was_measured_counts(timing: Make) -> None:
+    t = timing(1, samples=tuple(1e-6 * k for k in range(1, 11)))
+    found = CostModel(PEAKS, [t]).estimate(t.key, t.features)
+    assert (found.seconds, found.source) == (t.seconds, "measured")
+    assert (found.low, found.high) == t.interval == (2e-6, 9e-6)
+
+
+def test_a_fit_finds_the_law_behind_the_timings(timing: Make) -> None:
+    model = CostModel(PEAKS, grid(timing))
+    asked = timing(1000).key
+    for f in ({"flops": 1e8, "launches": 1.0, "bytes": 1e5}, {"flops": 0.0, "launches": 5.0, "bytes": 0.0}):
+        found = model.estimate(asked, f)
+        assert found.source == "fitted"
+        assert found.seconds == pytest.approx(sum(TRUE[k] * v for k, v in f.items()), rel=0.01)
+        assert found.low <= found.seconds <= found.high
+
+
+def test_the_interval_of_a_fit_grows_with_the_noise(timing: Make) -> None:
+    spreads = []
+    for noise in (0.0, 0.2, 0.6):
+        found = CostModel(PEAKS, grid(timing, noise=noise)).estimate(timing(1000).key, {"flops": 1e7})
+        spreads.append(found.high / found.low)
+    assert spreads[0] < spreads[1] < spreads[2]
+
+
+def test_a_fit_through_as_many_timings_as_coefficients_is_not_trusted(timing: Make) -> None:
+    rows = [timing(n, features={f"map:f{n}:float32": 10.0}, samples=(1e-6 * (n + 1),)) for n in range(10)]
+    found = CostModel(PEAKS, rows).estimate(timing(1000).key, {"map:f3:float32": 10.0})
+    assert found.source == "fitted" and found.high >= 2 * found.seconds
+
+
+def test_too_little_to_fit_is_the_roofline(timing: Make) -> None:
+    rows = grid(timing, count=5)
+    found = CostModel(PEAKS, rows).estimate(timing(1000).key, {"flops": 1e9})
+    assert found.source == "roofline" and found.seconds == pytest.approx(1e-2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "other", [{"device": "there"}, {"kernel": "numpy.loops"}, {"dtype": "float64"}, {"code": "0ld"}]
+)
+def test_timings_of_other_machines_kernels_dtypes_and_texts_do_not_count(timing: Make, other: dict) -> None:
+    model = CostModel(PEAKS, grid(timing, **other))
+    assert model.estimate(timing(1000).key, {"flops": 1e6}).source == "roofline"
+    assert model.estimate(timing(1000, **other).key, {"flops": 1e6}).source == "fitted"
+
+
+def test_a_feature_that_was_never_seen_costs_what_the_roofline_says(timing: Make) -> None:
+    model = CostModel(PEAKS, grid(timing))
+    plain = model.estimate(timing(1000).key, {"flops": 1e6}).seconds
+    more = model.estimate(timing(1000).key, {"flops": 1e6, "strided_bytes": 1e7}).seconds
+    assert more == pytest.approx(plain + roofline({"strided_bytes": 1e7}, "float32", PEAKS), rel=1e-6)
+
+
+def test_learning_changes_estimates_and_says_of_what(timing: Make) -> None:
+    model = CostModel(PEAKS, grid(timing, count=4))
+    asked = timing(1000).key
+    assert model.estimate(asked, {"flops": 1e6}).source == "roofline"
+    rows = grid(timing)
+    assert model.learn(rows) == {asked.family}
+    assert model.estimate(asked, {"flops": 1e6}).source == "fitted"
+    assert model.learn(rows) == frozenset(), "nothing new"
+    exact = timing(1000, samples=(0.5,))
+    model.learn([exact])
+    assert model.estimate(asked, {}).seconds == 0.5
+
+
+def test_roofline_only_ignores_timings(timing: Make) -> None:
+    t = timing(1)
+    assert CostModel(PEAKS, [t, *grid(timing)], roofline_only=True).estimate(t.key, {}).source == "roofline"
+
+
+features = st.dictionaries(
+    st.sampled_from(["flops", "bytes", "launches", "map:exp:float64", "map:add:float32", "strided_bytes", "unheard"]),
+    st.floats(0, 1e12),
+)
+
+
+@given(features, features, st.sampled_from(["float32", "float64", "bfloat16", "int64"]))
+def test_the_roofline_is_positive_finite_and_never_less_for_more(a: dict, b: dict, dtype: str) -> None:
+    one, both = roofline(a, dtype, PEAKS), roofline(Features(a) + b, dtype, PEAKS)
+    assert 0 < one <= both * (1 + 1e-12) and math.isfinite(both)
+
+
+@given(features, features)
+def test_features_add_and_print(a: dict, b: dict) -> None:
+    total = Features(a) + Features(b)
+    assert total == {k: a.get(k, 0.0) + b.get(k, 0.0) for k in {**a, **b}}
+    assert Features.from_json(total.json()) == total and hash(Features(dict(reversed(a.items())))) == hash(Features(a))
+
+
+@pytest.mark.parametrize("wrong", [-1.0, math.inf, math.nan])
+def test_features_are_non_negative_numbers(wrong: float) -> None:
+    with pytest.raises(ValueError, match="flops"):
+        Features({"flops": wrong})
+
+
+@pytest.mark.parametrize("samples", [(), (0.0,), (1.0, -1.0), (math.nan,), (math.inf,)])
+def test_a_timing_has_samples(timing: Make, samples: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="positive seconds"):
+        timing(1, samples=samples)
+
+
+def test_a_key_has_one_name_in_every_process(timing: Make) -> None:
+    assert timing(0).key.digest == "be9911c3831c52624efd51d500c69ea6c417707574c660cec532d32d65f84f8a"
+    digests = {timing(1, **{k: "other"}).key.digest for k in ("backend", "kernel", "code", "text", "dims", "layout")}
+    assert len(digests | {timing(1).key.digest}) == 7
+    assert timing(1).id == timing(1).id != timing(1, when=2.0).id
+    assert 0 <= timing(1).id < 1 << 64
+
+
+# -- devices
+
+
+def test_this_machine() -> None:
+    one, two = current_device(1), current_device(2)
+    assert one == current_device(1) and one.id != two.id and len(one.id) == 12
+    assert one.differences(two) == ("threads 1 -> 2",) and one.differences(one) == ()
+    assert Device.from_json(one.json()) == one
+    assert one.model in one.describe() and "1 thread," in one.describe() and "2 threads," in two.describe()
+    assert replace(one, numpy="0.0").id != one.id
+
+
+@pytest.mark.slow
+def test_ceilings_of_this_machine() -> None:
+    found = measure_peaks(1)
+    assert Peaks.from_json(found.json()) == found
+    assert found.flops["float32"] > found.flops["float64"] > 1e8
+    assert found.cache_bandwidth > 1e8 and found.bandwidth > 1e7
+    assert 1e-9 < found.launch < 1e-3

@@ -1,0 +1,123 @@
+"""Every operator, on random attributes, shapes and dtypes: the type rule tells the reference's type, the lowered term
+has the reference's value, a composite is its expansion, and graph text reads back. Ranges over the registry."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waxeq.basis.evaluate import Evaluator, NamedArray
+from waxeq.basis.typing import sizes_fit, types
+from waxeq.egraph.lower import lower
+from waxeq.errors import TypeMismatch
+from waxeq.ir.graph import Graph, GraphBuilder, expand
+from waxeq.ir.interpret import interpret
+from waxeq.ir.op import Composite
+from waxeq.ir.text import parse_graph, print_graph
+from waxeq.ir.types import TensorType, is_float
+from waxeq.ops import OPS
+from waxeq.testing.programs import EPS, RandomCall, random_call, random_program, rms
+
+EXAMPLES = 60
+
+
+def graph_of(call: RandomCall) -> tuple[Graph, dict[str, np.ndarray]]:
+    b = GraphBuilder()
+    given_ = {f"x{i}": a for i, a in enumerate(call.arrays)}
+    leaves = [b.leaf(n, TensorType.of(a)) for n, a in given_.items()]
+    return b.finish([("y", b(call.op, *leaves))], keep=leaves), given_
+
+
+def same(got: np.ndarray, want: np.ndarray) -> None:
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    dtype = TensorType.of(want).dtype
+    if not is_float(dtype):
+        np.testing.assert_array_equal(got, want)
+        return
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    scale = max(1.0, float(np.abs(w[np.isfinite(w)]).max(initial=0.0)))
+    np.testing.assert_allclose(g, w, rtol=64 * EPS[dtype], atol=64 * EPS[dtype] * scale)
+
+
+def lowered_value(graph: Graph, given_: dict[str, np.ndarray], name: str = "y") -> np.ndarray:
+    """The value of a lowered graph's result, by the basis."""
+    low = lower(expand(graph))
+    leaves = {}
+    for n, (leaf, axes) in low.leaves.items():
+        kept = tuple(k for k in axes if k is not None)
+        leaves[n] = NamedArray(kept, given_[n].reshape(tuple(low.sizes[k] for k in kept)))
+        assert leaf.type == TensorType.of(given_[n])
+    root = low.roots[name]
+    assert sizes_fit(root.term, low.sizes)
+    e = Evaluator(low.sizes)
+    value = e.term(root.term, leaves)
+    kind = types(root.term)[root.term]
+    assert set(value.axes) == kind.axes
+    order = tuple(k for k in root.axes if k is not None)
+    assert kind.axes <= set(order)
+    shape = tuple(1 if k is None else low.sizes[k] for k in root.axes)
+    full = np.broadcast_to(value.aligned(order), tuple(low.sizes[k] for k in order))
+    assert TensorType.of(value.data).dtype == kind.dtype
+    return full.reshape(shape)
+
+
+@pytest.mark.parametrize("name", OPS)
+@settings(max_examples=EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_type_value_and_text(name: str, seed: int) -> None:
+    call = random_call(random.Random(seed), name)
+    graph, given_ = graph_of(call)
+    with np.errstate(all="ignore"):
+        want = np.asarray(call.op.reference(*call.arrays))
+    assert graph.type(graph.outputs[0][1]).shape == want.shape
+    assert is_float(TensorType.of(want).dtype) == is_float(graph.type(graph.outputs[0][1]).dtype)
+    got = interpret(graph, given_)["y"]
+    same(got, want.astype(got.dtype))
+    same(lowered_value(graph, given_), got)
+    if isinstance(call.op, Composite):
+        same(interpret(expand(graph), given_)["y"], got)
+    back = parse_graph(print_graph(graph), OPS)
+    assert back == graph and back.check() == graph
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_op_says_what_it_is(name: str) -> None:
+    cls = OPS[name]
+    assert cls.__doc__ and not cls.__doc__.startswith(f"{name}(")
+    call = random_call(random.Random(0), name)
+    assert hash(call.op) == hash(dataclasses.replace(call.op)) and call.op == dataclasses.replace(call.op)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        call.op.label = "x"  # pyright: ignore
+    assert call.op.label and cls.arity in (None, len(call.arrays))
+
+
+@pytest.mark.parametrize("name", [n for n in OPS if OPS[n].arity != 0])
+def test_operands_that_do_not_fit_are_refused(name: str) -> None:
+    call = random_call(random.Random(1), name)
+    *rest, last = map(TensorType.of, call.arrays)
+    odd = TensorType("float64" if last.dtype != "float64" else "bool", (*last.shape, 17, 19))
+    if rest:
+        with pytest.raises(TypeMismatch):
+            call.op.infer(*rest, odd)
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32))
+def test_random_programs_lower_to_what_they_mean(seed: int) -> None:
+    p = random_program(random.Random(seed), (3, 12))
+    given_ = {**p.inputs, **p.weights}
+    want = interpret(p.graph, given_)
+    same_text = parse_graph(print_graph(p.graph), OPS)
+    assert same_text == p.graph
+    for name, v in p.graph.outputs:
+        got = lowered_value(p.graph, given_, name)
+        assert (got.dtype, got.shape) == (want[name].dtype, want[name].shape)
+        if is_float(p.graph.type(v).dtype):
+            assert rms(got.astype(np.float64) - want[name].astype(np.float64)) <= p.allowed[name] * rms(want[name])
+        else:
+            np.testing.assert_array_equal(got, want[name])

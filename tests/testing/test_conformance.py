@@ -1,0 +1,176 @@
+"""Conformance catches kernels that are wrong, each in its way, and passes one that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, aligned
+from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.errors import AccuracyError
+from waxeq.testing.conformance import check_kernel
+
+
+class Right(Kernel):
+    """x + y on float32, by the letter."""
+
+    name = "right"
+    pattern = "(Add x y)"
+    dtypes = ("float32",)
+
+    def accepts(self, call: Call) -> bool:
+        return True
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        return {"launches": 1.0}
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        x, y = (aligned(a, v, call.out.axes) for a, v in zip(operands, call.operands, strict=True))
+        return (partial(self.run, x, y, out, workspace),)
+
+    def run(self, x: np.ndarray, y: np.ndarray, out: np.ndarray, workspace: np.ndarray) -> None:
+        np.add(x, y, out=out)
+
+
+class WrongValue(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, np.abs(y), out=out)
+
+
+class ALittleWrong(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.multiply(x + y, np.float32(1.00002), out=out)
+
+
+class Admits(ALittleWrong):
+    error = 3e-5
+
+
+class LosesNaN(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.copyto(out, np.nan_to_num(x + y, posinf=np.inf, neginf=-np.inf))
+
+
+class LosesInfinity(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.copyto(out, np.clip(x + y, -1e30, 1e30))
+
+
+class AddsToWhatWasThere(Right):
+    def run(self, x, y, out, workspace) -> None:
+        out += x + y
+
+
+class WorksOnce(Right):
+    def bind(self, call, operands, out, workspace):
+        (step,) = super().bind(call, operands, out, workspace)
+        left = [step]
+        return (lambda: left.pop()() if left else out.fill(0),)
+
+
+class IgnoresStrides(Right):
+    def bind(self, call, operands, out, workspace):
+        flat = [a if a.size == 0 else np.frombuffer(a.base if a.base is not None else a, a.dtype) for a in operands]
+        if any(f.size < out.size for f in flat) or not out.size:
+            return super().bind(call, operands, out, workspace)
+        x, y = (f[: out.size].reshape(out.shape) for f in flat)
+        return (partial(self.run, x, y, out, workspace),)
+
+
+class ChangesItsOperand(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, y, out=out)
+        y[...] = 0
+
+
+class WritesOutside(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, y, out=out)
+        np.lib.stride_tricks.as_strided(out, (out.size + 1,), (4,))[-1] = 7
+
+
+class WritesBehindItsWorkspace(Right):
+    def workspace(self, call: Call) -> int:
+        return 64
+
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, y, out=out)
+        np.lib.stride_tricks.as_strided(workspace, (65,), (1,))[-1] = 7
+
+
+class TrustsItsWorkspace(Right):
+    def workspace(self, call: Call) -> int:
+        return 4
+
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, y, out=out)
+        out += workspace.view(np.float32)[0] != 0
+
+
+class FalselyInPlace(Right):
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        return tuple(
+            i for i, v in enumerate(call.operands) if v.axes == call.out.axes and v.strides == call.out.strides
+        )
+
+    def run(self, x, y, out, workspace) -> None:
+        np.negative(y, out=out)
+        np.subtract(x, out, out=out)
+
+
+class InfiniteFeature(Right):
+    def features(self, call: Call) -> Mapping[str, float]:
+        return {"flops": float("inf")}
+
+
+class Raises(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, y.reshape(-1)[:7], out=out)
+
+
+class AcceptsNothing(Right):
+    def accepts(self, call: Call) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("kind", [Right, Admits])
+def test_a_kernel_that_is_right(kind: type[Kernel]) -> None:
+    found = check_kernel("test.right", kind(), calls=60).require()
+    assert found.calls == 60 and found.dtypes == {"float32"}
+    assert {0, 1, 2} <= found.sizes
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (WrongValue, "elements differ"),
+        (ALittleWrong, "elements differ"),
+        (LosesNaN, "where nan is meant"),
+        (LosesInfinity, "inf is meant"),
+        (AddsToWhatWasThere, "elements differ"),
+        (WorksOnce, "elements differ"),
+        (IgnoresStrides, "elements differ"),
+        (ChangesItsOperand, "was written"),
+        (WritesOutside, "outside its result"),
+        (WritesBehindItsWorkspace, "behind its workspace"),
+        (TrustsItsWorkspace, "elements differ"),
+        (FalselyInPlace, "in place of operand 0"),
+        (InfiniteFeature, "feature flops must be a non-negative number"),
+        (Raises, "raises ValueError"),
+        (AcceptsNothing, "accepted no call"),
+    ],
+)
+def test_a_kernel_that_is_wrong(kind: type[Kernel], said: str) -> None:
+    with pytest.raises(AccuracyError, match=said) as e:
+        check_kernel("test.wrong", kind(), calls=60).require()
+    assert "test.wrong" in str(e.value) and e.value.exit_code == 6
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    a, b = (check_kernel("test.wrong", WrongValue(), calls=60, seed=3) for _ in range(2))
+    assert a == b and a.failure is not None
