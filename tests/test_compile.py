@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from waxeq.compile import optimize
+from waxeq.errors import UsageError
 from waxeq.options import Options
 from waxeq.search.result import Result
 
@@ -42,3 +43,10 @@ def test_program_takes_new_arrays(table: Path) -> None:
     for seed in range(3):
         x = np.random.default_rng(seed).standard_normal((7, 30)).astype(np.float32)
         np.testing.assert_allclose(result.program(x), model(x, **w), rtol=1e-4, atol=1e-4)
+
+
+def test_examples_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UsageError, match="do not fit"):
+        optimize(lambda x: x + 1, random(2), random(2))
+    with pytest.raises(UsageError, match="has no name"):
+        optimize(lambda *xs: xs[0] + 1, random(2))

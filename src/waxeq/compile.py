@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from waxeq.errors import UsageError
 from waxeq.events import Events
 from waxeq.frontend.annotations import example_arguments
 from waxeq.frontend.trace import Traced, trace
@@ -38,9 +39,26 @@ def optimize(
     Raises UnsupportedError for what cannot be traced, TargetError when the function itself raises, BudgetError when no
     plan was found, AccuracyError (with `strict`) when no plan is right.
     """
-    given = example_arguments(fn, inspect.signature(fn).bind_partial(*examples, **named).arguments)
+    given = example_arguments(fn, _by_name(fn, examples, named))
     with Session.open(options or Options(), events or Events()) as session:
         return optimize_traced(session, trace(fn, given, weights=weights))
+
+
+def _by_name(fn: Callable[..., Any], examples: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The example of every parameter. Raises UsageError when examples and parameters do not match."""
+    kinds = inspect.Parameter
+    parameters = inspect.signature(fn).parameters.values()
+    unnamed = [p.name for p in parameters if p.kind in (kinds.VAR_POSITIONAL, kinds.POSITIONAL_ONLY)]
+    if unnamed:
+        raise UsageError(f"parameter {unnamed[0]!r} of {fn.__name__} has no name a caller could use; give it one")
+    try:
+        given = dict(inspect.signature(fn).bind_partial(*examples, **named).arguments)
+    except TypeError as e:
+        raise UsageError(f"the examples do not fit {fn.__name__}: {e}") from e
+    for p in parameters:
+        if p.kind is kinds.VAR_KEYWORD:
+            given |= given.pop(p.name, {})
+    return given
 
 
 def optimize_traced(session: Session, traced: Traced) -> Result:

@@ -8,7 +8,7 @@ set that contains the state itself is refused.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
@@ -53,23 +53,50 @@ def greedy(problem: Problem) -> Choice | None:
 
 
 def improve(problem: Problem, choice: Choice, fallback: Mapping[State, Priced]) -> Choice:
-    """Change the maker of one state at a time while that makes the whole choice cheaper.
+    """Make small changes while one makes the whole choice cheaper.
 
     Greedy counts sharing below a state, not between states: a maker that reads what another call makes anyway looks
-    too expensive to it. States a new maker needs and the choice lacks are made as `fallback` says.
+    too dear to it. States a change needs and the choice lacks are made as `fallback` says.
     """
-    found = dict(choice.made)
-    cost, changed = choice.cost, True
+    users: dict[State, list[Priced]] = {}
+    for p in problem.candidates:
+        for i in dict.fromkeys(p.candidate.inputs):
+            users.setdefault(i, []).append(p)
+    found, cost, changed = dict(choice.made), choice.cost, True
     while changed:
         changed = False
-        for s in list(found):
-            for p in problem.makers[s]:
-                if s not in found or p is found[s]:
-                    continue
-                new = _follow(problem, {**fallback, **found, s: p})
-                if new is not None and (total := sum(q.cost for q in new.values())) < cost * (1 - 1e-9):
-                    found, cost, changed = new, total, True
+        for change in (*_other_makers(problem, found), *_shared_states(problem, found, users)):
+            if any(s not in found for s in change):
+                continue
+            new = _follow(problem, {**fallback, **found, **change})
+            if new is not None and (total := sum(q.cost for q in new.values())) < cost * (1 - 1e-9):
+                found, cost, changed = new, total, True
     return Choice(found, problem.roots, cost, method="greedy")
+
+
+def _other_makers(problem: Problem, found: Mapping[State, Priced]) -> Iterator[dict[State, Priced]]:
+    """Another maker for one state."""
+    for s, now in found.items():
+        for p in problem.makers[s]:
+            if p is not now:
+                yield {s: p}
+
+
+def _shared_states(
+    problem: Problem, found: Mapping[State, Priced], users: Mapping[State, list[Priced]]
+) -> Iterator[dict[State, Priced]]:
+    """For a state that is not made: every state that would be made more cheaply if it were, at once."""
+    for s in problem.makers:
+        if s in found:
+            continue
+        change: dict[State, Priced] = {}
+        for p in users.get(s, ()):
+            out, rest = p.candidate.out, (i for i in p.candidate.inputs if i != s)
+            now = change.get(out, found.get(out))
+            if now is not None and p.cost < now.cost and all(i in found or i in problem.given for i in rest):
+                change[out] = p
+        if len(change) > 1:
+            yield change
 
 
 def _follow(problem: Problem, made: Mapping[State, Priced]) -> dict[State, Priced] | None:

@@ -1,0 +1,134 @@
+"""Choosing calls: on random small problems, with cycles and sharing, against trying everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, product
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waxeq.cost.estimate import Estimate
+from waxeq.extract.candidates import Candidate, State
+from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.exact import polish
+from waxeq.extract.greedy import greedy
+from waxeq.extract.paths import paths
+from waxeq.extract.price import _undominated
+
+pytestmark = pytest.mark.quick
+
+
+def state(n: int) -> State:
+    return State(n, ())
+
+
+def maker(out: int, inputs: tuple[int, ...], cost: float) -> Priced:
+    candidate = Candidate(state(out), tuple(map(state, inputs)), cast(Any, None), ())
+    return Priced(candidate, Estimate(cost, cost, cost, "measured"))
+
+
+def problem(rows: list[tuple[int, tuple[int, ...], float]], roots: tuple[int, ...], given: tuple[int, ...]) -> Problem:
+    makers: dict[State, list[Priced]] = {}
+    for out, inputs, cost in rows:
+        makers.setdefault(state(out), []).append(maker(out, inputs, cost))
+    return Problem({s: tuple(p) for s, p in makers.items()}, tuple(map(state, roots)), frozenset(map(state, given)))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Up to seven states beside a given one; makers may read anything, so that cycles are common."""
+    count = draw(st.integers(2, 7))
+    rows = []
+    for out in range(1, count + 1):
+        for _ in range(draw(st.integers(1, 3))):
+            reads = draw(st.lists(st.integers(0, count), min_size=1, max_size=3, unique=True))
+            rows.append((out, tuple(r for r in reads if r != out) or (0,), float(draw(st.integers(1, 30)))))
+        if draw(st.booleans()):
+            rows.append((out, (draw(st.integers(0, out - 1)),), float(draw(st.integers(1, 60)))))
+    roots = tuple(sorted({count, draw(st.integers(1, count))}))
+    return problem(rows, roots, (0,))
+
+
+def every_choice(p: Problem) -> Iterator[Choice]:
+    """All acyclic choices, by trying every maker of every state."""
+    states = list(p.makers)
+    seen: set[frozenset[int]] = set()
+    for pick in product(*(p.makers[s] for s in states)):
+        made = dict(zip(states, pick, strict=True))
+        needed: dict[State, Priced] = {}
+        stack = [r for r in p.roots if r not in p.given]
+        while stack:
+            s = stack.pop()
+            if s not in needed and s in made:
+                needed[s] = made[s]
+                stack += [i for i in made[s].candidate.inputs if i not in p.given]
+        choice = Choice(needed, p.roots, sum(q.cost for q in needed.values()))
+        try:
+            choice.check(p)
+        except ValueError:
+            continue
+        key = frozenset(map(id, needed.values()))
+        if key not in seen:
+            seen.add(key)
+            yield choice
+
+
+@given(problems())
+@settings(max_examples=150, deadline=None)
+def test_greedy_is_acyclic_and_finds_something_where_there_is_something(p: Problem) -> None:
+    best = min((c.cost for c in every_choice(p)), default=None)
+    found = greedy(p)
+    assert (found is None) == (best is None)
+    if found is not None and best is not None:
+        found.check(p)
+        assert found.cost >= best - 1e-9
+
+
+@given(problems())
+@settings(max_examples=60, deadline=None)
+def test_polished_is_the_best_there_is(p: Problem) -> None:
+    start = greedy(p)
+    if start is None:
+        return
+    best = min(c.cost for c in every_choice(p))
+    found = polish(p, start, 5.0).check(p)
+    assert found.cost == pytest.approx(best)
+    assert found.gap == pytest.approx(0.0, abs=1e-3)
+
+
+@given(problems())
+@settings(max_examples=25, deadline=None)
+def test_paths_are_all_choices_in_rising_cost(p: Problem) -> None:
+    start = greedy(p)
+    if start is None:
+        return
+    found = list(islice(paths(p, polish(p, start, 5.0)), 12))
+    costs = [c.cost for c in found]
+    assert costs == pytest.approx(sorted(c.cost for c in every_choice(p))[: len(costs)])
+    assert len({frozenset(map(id, c.in_order())) for c in found}) == len(found)
+    if len(found) < 12:
+        assert len(found) == sum(1 for _ in every_choice(p))
+
+
+@given(problems())
+@settings(max_examples=80, deadline=None)
+def test_dominated_makers_are_never_missed(p: Problem) -> None:
+    fewer = Problem({s: tuple(_undominated(list(ps))) for s, ps in p.makers.items()}, p.roots, p.given)
+    before = min((c.cost for c in every_choice(p)), default=None)
+    assert before == min((c.cost for c in every_choice(fewer)), default=None)
+
+
+def test_shared_work_is_counted_once() -> None:
+    """Two users of one dear state: each alone would rather recompute, together they share."""
+    rows: list[tuple[int, tuple[int, ...], float]] = [
+        (1, (0,), 10.0), (2, (1,), 1.0), (2, (0,), 9.0), (3, (1,), 1.0), (3, (0,), 9.0), (4, (2, 3), 1.0)
+    ]  # fmt: skip
+    found = greedy(problem(rows, (4,), (0,)))
+    assert found is not None and found.cost == 13.0
+
+
+def test_what_cannot_be_made_is_none() -> None:
+    assert greedy(problem([(1, (2,), 1.0), (2, (1,), 1.0)], (1,), (0,))) is None

@@ -1,0 +1,103 @@
+"""The search as a whole: repeatable, remembering, honest about what it keeps."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waxeq.compile import optimize
+from waxeq.errors import FallbackError
+from waxeq.options import Options
+from waxeq.plan.encode import encode
+
+PRINT_PLAN = """
+import hashlib, json, sys
+import numpy as np
+from waxeq.compile import optimize
+from waxeq.options import Options
+from waxeq.plan.encode import encode
+
+def model(x, w1, b1, w2, g):
+    h = x @ w1 + b1
+    h = h / np.sqrt(np.mean(h * h, axis=-1, keepdims=True) + 1e-6) * g
+    return np.maximum(h, 0) @ w2
+
+rng = np.random.default_rng(0)
+def r(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+weights = {"w1": r(48, 64), "b1": r(64), "w2": r(64, 8), "g": r(64)}
+options = Options.of(table=sys.argv[1], trial=False, measure=False, fresh=True, threads=1)
+plan = optimize(model, r(24, 48), weights=set(weights), options=options, **weights).plan
+print(hashlib.sha256(json.dumps(encode(plan), sort_keys=True).encode()).hexdigest())
+"""
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.slow
+def test_a_plan_is_the_same_in_every_process(tmp_path: Path) -> None:
+    table = str(tmp_path / "t.duckdb")
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", PRINT_PLAN, table],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    assert len(found) == 1 and len(found.pop().strip()) == 64
+
+
+def test_a_block_is_searched_once(tmp_path: Path) -> None:
+    options = Options.of(table=tmp_path / "t.duckdb", trial=False)
+    a, b, v = random(300, 200), random(200, 250), random(250)
+    first = optimize(lambda a, b, v: a @ b @ v, a, b, v, options=options)
+    again = optimize(lambda p, q, r: p @ (q @ r), a, b, v, options=options)
+    known = optimize(lambda x, y, z: x @ y @ z, a, b, v, options=options)
+    assert [b.remembered for b in (*first.blocks, *again.blocks, *known.blocks)] == [False, False, True]
+    calls = [[(s["kernel"], s["meaning"], s["predicted"]) for s in encode(r.plan)["steps"]] for r in (first, known)]
+    assert calls[0] == calls[1]
+    np.testing.assert_array_equal(known.program(a, b, v), first.program(a, b, v))
+
+
+def test_what_cannot_be_faster_stays_as_written(tmp_path: Path) -> None:
+    """One call of BLAS: nothing to gain, and the report says that the model as written is kept."""
+    a, b = random(400, 400), random(400, 400)
+    options = Options.of(table=tmp_path / "t.duckdb", budget=10)
+    found = optimize(lambda a, b: a @ b, a, b, options=options)
+    trial = found.report.trial
+    assert trial is not None and trial.written > 0
+    assert found.plan.written == (trial.verdict != "faster")
+    np.testing.assert_allclose(found.program(a, b), a @ b, rtol=1e-3, atol=1e-3)
+    if found.plan.written:
+        assert any("as written is kept" in n for n in found.report.notes)
+        with pytest.raises(FallbackError, match="no plan is faster"):
+            optimize(lambda a, b: a @ b, a, b, options=Options.of(table=tmp_path / "t.duckdb", strict=True))
+
+
+def test_equal_layers_are_one_block(tmp_path: Path) -> None:
+    def layer(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        for _ in range(4):  # enough nodes for a block of its own
+            x = x - np.mean(x, axis=-1, keepdims=True)
+            x = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-6)
+        return np.maximum(x @ w, 0) + x
+
+    def model(x: np.ndarray, **w: np.ndarray) -> np.ndarray:
+        for name in sorted(w):
+            x = layer(x, w[name])
+        return x
+
+    w = {f"w{i}": random(16, 16) for i in range(5)}
+    options = Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False)
+    found = optimize(model, random(8, 16), weights=set(w), options=options, **w)
+    assert found.report.blocks >= 5 and len(found.blocks) <= 3
+    np.testing.assert_allclose(found.program(random(8, 16)), model(random(8, 16), **w), rtol=1e-3, atol=1e-3)
