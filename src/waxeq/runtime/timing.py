@@ -29,7 +29,7 @@ class Bench:
         self._kept: dict[tuple[int, str], np.ndarray] = {}
 
     def time(self, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
-        """Run `call` for about `seconds`; raw samples, features, and the error against float64 (NaN where the call is
+        """Run `call` for about `seconds` (a much longer one once); raw samples, features, and the error against float64 (NaN where the call is
         too large to evaluate in float64 in passing)."""
         arrays = self.operands(call)
         out = call.out.array(self._buffer(-1, call.out.extent, call.out.dtype, None))
@@ -41,9 +41,12 @@ class Bench:
                 f()
 
         with np.errstate(all="ignore"):
+            start = time.perf_counter()
             run()
+            once = time.perf_counter() - start
             worst, rms = _error(call, arrays, out)
-            samples = time_calls(run, min_seconds=seconds, max_samples=40, warmup=1)
+            slow = once > _PATIENCE * seconds
+            samples = (once,) if slow else time_calls(run, min_seconds=seconds, max_samples=40, warmup=1)
         return Timing(key, samples, worst, rms, dict(kernel.features(call)), time.time())
 
     def operands(self, call: Call) -> list[np.ndarray]:
@@ -66,6 +69,8 @@ class Bench:
         return have[:size]
 
 
+_PATIENCE = 50
+"""A call that takes this many times the seconds meant for it is run once: it is nobody's choice, and often minutes."""
 _BLOCK = 100_003
 """Random values that are made; a longer buffer repeats them. A prime, so that rows are not all alike."""
 

@@ -25,6 +25,10 @@ from waxeq.options import Options
 from waxeq.runtime.timing import Bench
 
 
+_KEPT = 0.4
+"""Part of the budget that measuring kernels leaves for choosing among them and for timing whole plans."""
+
+
 @dataclass
 class Session:
     """Opened with `Session.open(options, events)`, used as a context manager."""
@@ -94,7 +98,7 @@ class Session:
         """
         rows, begun = [], time.perf_counter()
         for n, c in enumerate(calls):
-            if self.deadline.expired or self.events.stop_requested:
+            if self.deadline.left < _KEPT * (self.deadline.seconds or 0.0) or self.events.stop_requested:
                 break
             self.events.emit(Progress("measure", n, len(calls), c.kernel))
             rows.append(self.bench.time(self.kernels[c.kernel], c, self.prices.key(c), each))
