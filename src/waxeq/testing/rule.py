@@ -30,7 +30,7 @@ from waxeq.testing.shrink import Case, shrink, trimmed
 
 Verdict = Literal["certified", "refuted", "not exercised"]
 
-SAMPLES = 100
+SAMPLES = 50
 _ATTEMPTS = 25
 """Attempts at an instance, for each instance wanted."""
 _CORNER = 10

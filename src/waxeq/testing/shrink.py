@@ -46,7 +46,7 @@ def _smaller(case: Case) -> Iterator[Case]:
         if t.head in ("Map", "Mul") and t.terms[0].head in ("In", "Par"):
             yield _leaves(case, {t: t.terms[0]})
     for k in sorted(trimmed(case)[1]):
-        for n in range(1, sizes[k]):
+        for n in range(1, sizes[k]) if sizes[k] else (1,):  # no elements are harder to read than one
             yield roots, _consistent(roots, {**sizes, k: n})
     dtypes = {t.args[2] for t in leaves}
     if "float32" not in dtypes and len(dtypes) == 1:
