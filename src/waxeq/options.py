@@ -73,6 +73,7 @@ class Options(BaseModel):
     top_k: int = Field(default=3, ge=1)
     polish_seconds: float = Field(default=1.0, ge=0)
     backends: tuple[str, ...] = ()
+    rules: tuple[Path, ...] = ()
     table: Path | None = None
     measure: bool = True
     trial: bool = True
@@ -91,7 +92,7 @@ class Options(BaseModel):
 
     def fingerprint(self) -> str:
         """Of all options that may change a plan."""
-        aside = {"table", "strict", "fresh", "trial", "budget"}
+        aside = {"rules", "table", "strict", "fresh", "trial", "budget"}
         return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()[:16]
 
     @staticmethod

@@ -58,7 +58,7 @@ def rules_list(*, show: Show = SHOW) -> None:
     finish(show, rule_rows(), rules_view)
 
 
-def rules_check(*files: Path, samples: int | None = None, seed: int = 0, show: Show = SHOW) -> int:
+def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: Table = None, show: Show = SHOW) -> int:
     """Try rules on typed samples made to break them; exit code 6 unless every rule is certified.
 
     Parameters
@@ -69,19 +69,28 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, show: S
         Samples on which a rule must apply.
     seed
         Seed of the samples.
+    table
+        Timing table that is to remember the certificates [default: the user's own].
     """
     from waxeq.inspect.show import certificates_view
 
     with aside():
+        from waxeq.cost.table import TimingTable
         from waxeq.egraph.rules import rule_files
+        from waxeq.search.admission import admit, uncertified
         from waxeq.testing.rule import SAMPLES, check_files
 
         found = check_files(
-            files or rule_files(),
+            [p.resolve() for p in files] or rule_files(),
             samples=SAMPLES if samples is None else samples,
             seed=seed,
             progress=(lambda c: say(str(c))) if show.verbose else None,
         )
+        admitted = {c.place: str(c) for c in found if c.admitted}
+        store = TimingTable.open(table)
+        for file, rule in uncertified(store, [p.resolve() for p in files]):
+            if rule.place in admitted:
+                admit(store, file, rule, admitted[rule.place])
     data = [
         {"rule": c.rule, "place": c.place, "class": c.cls, "verdict": c.verdict, "tried": c.tried, "met": c.met,
          "admitted": c.admitted, "said": str(c)}

@@ -37,6 +37,8 @@ class Search:
     """Most e-nodes for one block."""
     backend: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     """Use this backend only; may be repeated [default: all that can be used here]."""
+    rules: Annotated[tuple[Path, ...], Parameter(negative=())] = ()
+    """A file of rewrite rules to use besides the installed ones, once it is certified; may be repeated."""
     strict: Annotated[bool, Parameter(negative=())] = False
     """Fail (exit code 5 or 6) rather than fall back to the model as written."""
     fresh: Annotated[bool, Parameter(negative=())] = False

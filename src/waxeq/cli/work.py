@@ -65,8 +65,24 @@ def search_plan(traced: Traced, options: Options, events: Events) -> Result:
     from waxeq.compile import optimize_traced
     from waxeq.search.session import Session
 
+    admit_rules(options, events)
     with events.on_interrupt(), Session.open(options, events) as session:
         return optimize_traced(session, traced)
+
+
+def admit_rules(options: Options, events: Events) -> None:
+    """Certify the rules named on the command line that have no certificate yet. Raises RuleError with the
+    counterexample of one that is refuted."""
+    if not options.rules:
+        return
+    from waxeq.cost.table import TimingTable
+    from waxeq.search.admission import admit, files_for, uncertified
+    from waxeq.testing.rule import check_rule
+
+    table = TimingTable.open(options.table)
+    for file, rule in uncertified(table, files_for(options.rules)):
+        events.emit(Note(f"certifying rule {rule.name} ({rule.place})"))
+        admit(table, file, rule, str(check_rule(rule).check()))
 
 
 def run(

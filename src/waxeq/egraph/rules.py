@@ -251,6 +251,8 @@ PHASES = (
     Phase("kernels", ("kernels",), 8, required=True),
 )
 """When which family runs. Families that no file declares are left out."""
+_HOME = "algebra"
+"""The phase of rulesets that no phase names: those of other people's files."""
 
 
 def load_rules(
@@ -266,8 +268,11 @@ def load_rules(
         declared |= {*re.findall(r"\(ruleset\s+(\S+)\)", f.declarations)}
     texts.append(("kernels.egg", kernel_text(patterns.values())))
     phases = []
+    others = declared.difference(*(p.rulesets for p in PHASES))
     for p in PHASES:
         sets = tuple(s for s in p.rulesets if s in declared)
+        if p.name == _HOME:
+            sets = (*sets, *sorted(others))
         if sets and (algebra or p.required):
             phases.append(Phase(p.name, sets, p.iterations, p.required))
     constructors = tuple((c, p.tensors) for c, p in patterns.items())

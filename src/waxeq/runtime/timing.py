@@ -29,8 +29,8 @@ class Bench:
         self._kept: dict[tuple[int, str], np.ndarray] = {}
 
     def time(self, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
-        """Run `call` for about `seconds` (a much longer one once); raw samples, features, and the error against float64 (NaN where the call is
-        too large to evaluate in float64 in passing)."""
+        """Run `call` for about `seconds` (a much longer one once); raw samples, features, and the error against
+        float64 (NaN where the call is too large to evaluate in float64 in passing)."""
         arrays = self.operands(call)
         out = call.out.array(self._buffer(-1, call.out.extent, call.out.dtype, None))
         scratch = np.zeros(max(1, kernel.workspace(call)), np.uint8)

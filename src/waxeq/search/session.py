@@ -23,7 +23,7 @@ from waxeq.events import Deadline, Events, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.runtime.timing import Bench
-
+from waxeq.search.admission import files_for, require_certificates
 
 _KEPT = 0.4
 """Part of the budget that measuring kernels leaves for choosing among them and for timing whole plans."""
@@ -55,7 +55,9 @@ class Session:
         peaks = table.peaks(device)
         model = CostModel(peaks, table.families(device.id), roofline_only=options.cost == "roofline")
         prices = Prices(model, found, device.id, options.threads, None if options.cost == "roofline" else table)
-        rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra)
+        files = files_for(options.rules)
+        require_certificates(table, files)
+        rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra, files=files)
         return Session(options, events, found, rules, device, table, prices, worker, Deadline(options.budget))
 
     def __enter__(self) -> Session:

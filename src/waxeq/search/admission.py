@@ -1,0 +1,48 @@
+"""Which rules may run: those that ship, and others once they have a certificate that the timing table remembers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from waxeq.cost.table import TimingTable
+from waxeq.egraph.rules import Rule, RuleFile, core_directory, read_file, rule_files
+from waxeq.errors import RuleError
+
+_KIND = "certificate"
+
+
+def files_for(extra: Sequence[Path]) -> tuple[Path, ...]:
+    """Every installed rule file, then those named for one run."""
+    return tuple(dict.fromkeys((*rule_files(), *(p.resolve() for p in extra))))
+
+
+def uncertified(table: TimingTable, files: Sequence[Path]) -> list[tuple[RuleFile, Rule]]:
+    """Rules of others that no certificate is known for. Waxeq's own are certified by its test suite.
+
+    Raises RuleError (file:line) for a file that cannot be read or parsed.
+    """
+    foreign = [read_file(p) for p in files if p.parent != core_directory()]
+    return [(f, r) for f in foreign for r in f.rules if table.memo_get(_KIND, _digest(f, r)) is None]
+
+
+def admit(table: TimingTable, file: RuleFile, rule: Rule, certificate: str) -> None:
+    """Remember the certificate of a rule, for as long as its text, its class and its file's declarations stay."""
+    table.memo_put(_KIND, _digest(file, rule), certificate)
+
+
+def require_certificates(table: TimingTable, files: Sequence[Path]) -> None:
+    """Raise RuleError when a rule has none."""
+    missing = uncertified(table, files)
+    if missing:
+        _, rule = missing[0]
+        raise RuleError(
+            f"{rule.place}: rule {rule.name} has no certificate, so it may not run; "
+            f"`waxeq rules check {rule.file}` gives it one if it is sound"
+        )
+
+
+def _digest(file: RuleFile, rule: Rule) -> str:
+    parts = (rule.text, rule.cls, str(rule.bound), file.declarations)
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()
