@@ -118,7 +118,7 @@ def test_what_is_exported_can_be_read_by_others(
 ) -> None:
     monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
     table.peaks(device)
-    rows = [timing(n, device=device.id) for n in range(5)]
+    rows = [timing(n, device=device.id, samples=(0.5**20, 0.5**18 * n + 1)) for n in range(5)]  # exact in float32
     table.record([*rows, timing(1, device=device.id, when=1.0), timing(7, device="there")])
     path = tmp_path / "it's.parquet"
     assert table.export_parquet(path, device.id) == 5

@@ -46,14 +46,14 @@ class TimingKey:
 
     @cached_property
     def digest(self) -> str:
-        """A name for the key that is the same in every process: 64 hexadecimal digits."""
+        """A name for the key that is the same in every process: 32 hexadecimal digits."""
         parts = (self.backend, self.kernel, self.code, self.text, self.dims, self.layout, self.dtype, self.device)
-        return hashlib.sha256(json.dumps([*parts, self.threads, self.method]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([*parts, self.threads, self.method]).encode()).hexdigest()[:32]
 
     @cached_property
     def text_hash(self) -> str:
-        """SHA-256 of the lowered text: timings of a kernel on equal meanings share it."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """Sixteen digits of the SHA-256 of the lowered text: timings of a kernel on equal meanings share it."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     @cached_property
     def family(self) -> Family:

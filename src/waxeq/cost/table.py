@@ -225,8 +225,8 @@ class TimingTable:
     # -- Parquet
 
     def export_parquet(self, path: str | Path, device: str) -> int:
-        """Write the newest timing of every call timed on a device as Parquet, each with the device's description; how
-        many. The file appears whole or not at all.
+        """Write the newest timing of every call timed on a device as Parquet, each with the device's description and
+        samples in single precision (more digits than a clock has); how many. The file appears whole or not at all.
         """
         path = Path(path)
         whole = path.with_name(f".{path.name}.part")
@@ -234,8 +234,9 @@ class TimingTable:
         with self._database() as db:
             try:
                 row = db.execute(
-                    f"COPY (SELECT t.*, d.description FROM timings t LEFT JOIN devices d ON t.device = d.id "
-                    f"WHERE t.device = '{_quoted(device)}' {newest_only} ORDER BY kernel, text, digest) "
+                    "COPY (SELECT t.* REPLACE (samples::FLOAT[] AS samples), d.description FROM timings t "
+                    f"LEFT JOIN devices d ON t.device = d.id WHERE t.device = '{_quoted(device)}' {newest_only} "
+                    "ORDER BY kernel, text, digest) "
                     f"TO '{_quoted(whole)}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19)"
                 ).fetchone()
                 whole.replace(path)

@@ -244,7 +244,7 @@ _ALWAYS = ("movement", "slice", "gather", "concat", "select", "constant", "funct
 _ALGEBRA = ("commute", "elementwise", "affine", "linear", "reduction")
 PHASES = (
     Phase("order", ("commute",), 1),
-    Phase("merge", ("merge",), 1),
+    Phase("merge", ("merge",), 64),
     Phase("simplify", ("commute", *_ALWAYS), 6),
     Phase("distribute", ("distribute",), 1),
     Phase("algebra", (*_ALGEBRA, *_ALWAYS), 20),

@@ -17,7 +17,7 @@ from waxeq.search.session import Session
 
 QUICK = 40.0
 """Seconds after which a quick calibration stops, whatever is left."""
-_EACH = 0.004
+_EACH = 0.0025
 _LONGEST = {True: 0.03, False: 0.15}
 """Predicted seconds of one call beyond which it is not worth its time here, quick or not."""
 _BATCH = 32
