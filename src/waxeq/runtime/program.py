@@ -41,6 +41,7 @@ class Program:
         self._flat: dict[str, np.ndarray] = {}
         self._leaves: dict[str, Leaf] = {x.name: x for x in plan.graph.leaves}
         self.inputs = tuple(x for x in plan.graph.leaves if x.kind == "input")
+        self._names = {x.name for x in self.inputs}
         self._bind_tensors({**plan.graph.constants, **tensors})
         self._results = _Results(plan)
         self._own = {x.name: np.empty(x.type.elements, x.type.numpy) for x in self.inputs if x.type.bytes <= COPIED}
@@ -48,6 +49,7 @@ class Program:
         self._instructions: list[tuple[Instruction, ...]] = [()] * len(plan.steps)
         self._run: tuple[Instruction, ...] = ()
         self._bound: dict[str, np.ndarray] = {}
+        self._address: dict[str, int] = {}
         self._readers = self._find_readers()
         self._written = Written(plan.graph, tensors) if plan.written else None
 
@@ -108,9 +110,12 @@ class Program:
         for name, flat in (*given.items(), *results.items()):
             if name in self._own:
                 np.copyto(self._own[name], flat)
-            elif self._bound.get(name) is None or self._bound[name].ctypes.data != flat.ctypes.data:
-                self._bound[name] = self._flat[name] = flat
-                moved.append(name)
+            elif self._bound.get(name) is not flat:
+                address = flat.__array_interface__["data"][0]
+                self._bound[name] = flat
+                if self._address.get(name) != address:
+                    self._address[name], self._flat[name] = address, flat
+                    moved.append(name)
         if moved or not self._run:
             self._rebind(moved)
         with np.errstate(all="ignore"):
@@ -137,6 +142,8 @@ class Program:
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         if len(args) > len(self.inputs):
             raise TypeMismatch(f"the program takes {len(self.inputs)} inputs, {len(args)} were given")
+        if not args and named.keys() == self._names:
+            return {n: _checked(self._leaves[n], a) for n, a in named.items()}
         rows = {x.name: a for x, a in zip(self.inputs, args, strict=False)}
         if rows.keys() & named.keys():
             raise TypeMismatch(f"input {min(rows.keys() & named.keys())!r} is given twice: by position and by name")
@@ -147,7 +154,7 @@ class Program:
         missing = [x.name for x in self.inputs if x.name not in rows]
         if missing:
             raise TypeMismatch(f"no array was given for input {missing[0]!r}")
-        return {x.name: _checked(x, rows[x.name]).reshape(-1) for x in self.inputs}
+        return {x.name: _checked(x, rows[x.name]) for x in self.inputs}
 
     def _structured(self, results: Mapping[str, np.ndarray]) -> Any:
         if self.plan.structure is None:
@@ -225,10 +232,11 @@ def is_direct(plan: Plan, buffer: str) -> bool:
 
 
 def _checked(leaf: Leaf, array: Any) -> np.ndarray:
+    """The array, flat. Raises TypeMismatch when it is not of the leaf's type."""
     a = np.asarray(array)
-    if TensorType.of(a) != leaf.type:
+    if a.shape != leaf.type.shape or a.dtype != leaf.type.numpy:
         raise TypeMismatch(f"{leaf.kind} {leaf.name!r} is {TensorType.of(a)}, the program takes {leaf.type}")
-    return np.ascontiguousarray(a)
+    return np.ascontiguousarray(a).reshape(-1)
 
 
 def _rebuild(structure: Any, results: Mapping[str, np.ndarray]) -> Any:
