@@ -1,0 +1,89 @@
+"""Plans: they survive being written, and they notice when they are wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waxeq.compile import optimize
+from waxeq.errors import PlanError
+from waxeq.memory.plan import assign_plan
+from waxeq.options import Options
+from waxeq.plan.encode import decode, encode
+from waxeq.plan.plan import Plan
+from waxeq.runtime.program import Program
+from waxeq.search.result import Result
+
+
+def model(x, w, b, g):
+    h = np.maximum(x @ w + b, 0)
+    s = np.sqrt(np.mean(h * h, axis=-1, keepdims=True) + 1e-5)
+    return {"y": h / s * g, "parts": (h[:, ::2], np.argmax(h, axis=1))}
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+
+
+ARRAYS = {"w": random(12, 10), "b": random(10), "g": random(10)}
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    table = tmp_path_factory.mktemp("table") / "t.duckdb"
+    options = Options.of(table=table, trial=False, measure=False)
+    return optimize(model, random(6, 12), weights=tuple(ARRAYS), options=options, **ARRAYS)
+
+
+def test_a_plan_survives_being_written(result: Result) -> None:
+    text = json.dumps(encode(result.plan), sort_keys=True)
+    back = decode(json.loads(text), result.plan.graph.constants)
+    assert json.dumps(encode(back), sort_keys=True) == text
+    x = random(6, 12)
+    again = Program(back.check(), result.kernels, result.tensors)(x)
+    first = result.program(x)
+    np.testing.assert_array_equal(again["y"], first["y"])
+    assert [type(v) for v in again["parts"]] == [np.ndarray, np.ndarray]
+
+
+def test_results_have_the_structure_of_the_model(result: Result) -> None:
+    x = random(6, 12)
+    got, want = result.program(x), model(x, **ARRAYS)
+    np.testing.assert_allclose(got["y"], want["y"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got["parts"][0], want["parts"][0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(got["parts"][1], want["parts"][1])
+    assert got["parts"][1].dtype == want["parts"][1].dtype
+
+
+def test_a_step_that_reads_too_early_is_noticed(result: Result) -> None:
+    with pytest.raises(PlanError, match="which nothing wrote before it"):
+        replace(result.plan, steps=result.plan.steps[::-1]).check()
+
+
+def test_a_result_that_nothing_writes_is_noticed(result: Result) -> None:
+    with pytest.raises(PlanError, match="nothing writes output|nothing wrote before"):
+        replace(result.plan, steps=result.plan.steps[:-1]).check()
+
+
+def test_a_view_outside_its_buffer_is_noticed(result: Result) -> None:
+    step = result.plan.steps[0]
+    name = step.writes
+    small = {**result.plan.buffers, name: replace(result.plan.buffers[name], elements=1)}
+    with pytest.raises(PlanError, match="outside buffer"):
+        replace(result.plan, buffers=small).check()
+
+
+def test_memory_is_assigned_the_same_each_time(result: Result) -> None:
+    bare = {n: replace(b, offset=None) for n, b in result.plan.buffers.items()}
+    plans: list[Plan] = [assign_plan(replace(result.plan, buffers=bare), result.kernels) for _ in range(2)]
+    assert plans[0] == plans[1] and plans[0].arena_bytes == result.plan.arena_bytes
+
+
+def test_every_step_says_where_it_comes_from(result: Result) -> None:
+    here = Path(__file__).name
+    assert all(s.predicted > 0 and s.basis in ("measured", "fitted", "roofline") for s in result.plan.steps if s.basis)
+    assert any(place.startswith(here) for s in result.plan.steps for place in s.sources)
