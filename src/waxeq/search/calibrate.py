@@ -15,7 +15,7 @@ from waxeq.options import Options
 from waxeq.search.samples import samples
 from waxeq.search.session import Session
 
-QUICK = 40.0
+QUICK = 60.0
 """Seconds after which a quick calibration stops, whatever is left."""
 _EACH = 0.0025
 _LONGEST = {True: 0.03, False: 0.15}
