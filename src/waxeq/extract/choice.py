@@ -23,11 +23,13 @@ class Priced:
 
 @dataclass(frozen=True)
 class Problem:
-    """Priced candidates by the state they make; `roots` must be made, `given` states are there for nothing."""
+    """Priced candidates by the state they make; `roots` must be made, `given` states are there for nothing. `spare` are
+    candidates that no cheapest choice needs, as another one costs no more and reads no more."""
 
     makers: Mapping[State, tuple[Priced, ...]]
     roots: tuple[State, ...]
     given: frozenset[State]
+    spare: Mapping[State, tuple[Priced, ...]] = field(default_factory=dict)
 
     @property
     def candidates(self) -> tuple[Priced, ...]:

@@ -66,33 +66,30 @@ class Prices:
         self._known = {k: e for k, e in self._known.items() if k.family not in changed}
 
     def problem(self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...]) -> Problem:
-        """The extraction problem over priced candidates; of candidates with equal output and inputs the cheapest
-        stays.
-        """
-        best: dict[tuple, Priced] = {}
+        """The extraction problem over priced candidates; those that another one makes needless are set aside."""
+        by_out: dict[State, list[Priced]] = {}
         for c, e in zip(rows, self.of([r.call for r in rows]), strict=True):
-            key = (c.out, c.inputs)
-            if key not in best or e.seconds < best[key].cost:
-                best[key] = Priced(c, e)
-        makers: dict[State, list[Priced]] = {}
-        for p in best.values():
-            makers.setdefault(p.candidate.out, []).append(p)
-        makers = {s: _undominated(ps) for s, ps in makers.items()}
+            by_out.setdefault(c.out, []).append(Priced(c, e))
+        makers, spare = {}, {}
+        for s, ps in by_out.items():
+            makers[s], spare[s] = _undominated(ps)
         given = set(space.leaves.values())
         given |= {s for ps in makers.values() for p in ps for s in p.candidate.inputs if space.free(s.number)}
         given |= {r for r in roots if space.free(r.number)}
-        return Problem({s: tuple(ps) for s, ps in makers.items()}, roots, frozenset(given))
+        return Problem(makers, roots, frozenset(given), spare)
 
 
-def _undominated(rows: list[Priced]) -> list[Priced]:
-    """Makers without those that cost no less than another one that reads no more."""
-    rows = sorted(rows, key=lambda p: (p.cost, len(p.candidate.inputs)))
+def _undominated(rows: Sequence[Priced]) -> tuple[tuple[Priced, ...], tuple[Priced, ...]]:
+    """Makers of one state, and apart those that cost no less than another one that reads no more."""
     kept: list[Priced] = []
-    for p in rows:
+    rest: list[Priced] = []
+    seen: set[tuple[State, ...]] = set()
+    for p in sorted(rows, key=lambda p: (p.cost, len(p.candidate.inputs))):
         reads = set(p.candidate.inputs)
-        if not any(reads.issuperset(q.candidate.inputs) for q in kept):
-            kept.append(p)
-    return kept
+        needless = p.candidate.inputs in seen or any(reads.issuperset(q.candidate.inputs) for q in kept)
+        (rest if needless else kept).append(p)
+        seen.add(p.candidate.inputs)
+    return tuple(kept), tuple(rest)
 
 
 def other_means(space: Space) -> list[Means]:

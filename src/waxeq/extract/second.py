@@ -16,12 +16,13 @@ def runners_up(problem: Problem, choice: Choice) -> dict[State, Priced]:
     """For each state that the choice makes, the next best maker; its seconds include those of everything it reads that
     the choice does not have anyway (work shared below it is counted as often as it is used). A state that can be made
     in one way only has none."""
+    everything = [*problem.candidates, *(p for ps in problem.spare.values() for p in ps)]
     readers: dict[State, list[Priced]] = {}
-    for p in problem.candidates:
+    for p in everything:
         for i in dict.fromkeys(p.candidate.inputs):
             readers.setdefault(i, []).append(p)
     have = problem.given | set(choice.made)
-    ready = [p for p in problem.candidates if have.issuperset(p.candidate.inputs)]
+    ready = [p for p in everything if have.issuperset(p.candidate.inputs)]
     users = _users(choice)
     found: dict[State, Priced] = {}
     for s in choice.made:

@@ -22,6 +22,8 @@ from typing import Any
 from waxeq.errors import WaxeqError
 
 _SAMPLE = 2e-4
+_SETTLED = 20
+"""Rounds after which a contest of which one contestant is left ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def interleaved(
         fn()
     end = time.perf_counter() + budget_seconds
     for n in range(rounds):
-        if n >= 3 and time.perf_counter() > end:
+        if n >= 3 and (time.perf_counter() > end or (len(running) == 1 and n >= _SETTLED)):
             break
         for name in rng.sample(running, len(running)):
             start = time.perf_counter()

@@ -163,7 +163,7 @@ def _worth_measuring(problem: Problem, choice: Choice, with_rivals: bool) -> lis
     """
     chosen = [p for p in choice.in_order() if p.estimate.source != "measured"]
     rivals = [
-        q for s, p in choice.made.items() for q in problem.makers[s]
+        q for s, p in choice.made.items() for q in (*problem.makers[s], *problem.spare.get(s, ()))
         if with_rivals and q is not p and q.estimate.source != "measured" and q.estimate.low < p.cost
     ]  # fmt: skip
     rivals.sort(key=lambda q: q.cost)
