@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from waxeq.search.samples import samples
 @pytest.fixture(autouse=True)
 def _nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a checkout knows of this machine is not what is tested here."""
-    monkeypatch.setattr("waxeq.search.session.calibration_tables", lambda: [])
+    monkeypatch.setattr("waxeq.search.session.calibration_tables", list)
 
 
 def options(tmp_path: Path) -> Options:
@@ -47,34 +46,40 @@ def test_the_grid_reaches_every_kernel(quick: bool) -> None:
     assert {c.kernel for s in samples(quick) for c in s.calls(found, forms)} == set(found)
 
 
-def test_a_short_run_keeps_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUICK", 2.0)
+def stopping(after: int) -> tuple[Events, list[Event]]:
+    """Events that ask to stop when so many calls are about to have been timed, as Ctrl-C does; and what was seen."""
     seen: list[Event] = []
-    first = calibrate(options(tmp_path), Events(seen.append), out=tmp_path, quick=True)
-    assert first.rows > 0 and first.left > 0
-    assert first.device == current_device(1).id and first.path == tmp_path / f"{first.device}.parquet"
-    assert isinstance(seen[0], StageStarted) and isinstance(seen[-1], StageFinished)
-    assert sum(isinstance(e, Progress) for e in seen) == first.rows
-    table = TimingTable.open(tmp_path / "t.duckdb")
-    rows = table.families(first.device)
-    assert len(rows) == first.rows == TimingTable.open(tmp_path / "copy.duckdb").import_parquet(first.path)
-    assert all(len(t.samples) >= 3 and t.features for t in rows)
-    assert json.loads(table.devices()[first.device].json())["threads"] == 1
 
-    again = calibrate(options(tmp_path), Events(), quick=True)
-    assert again.rows + again.left <= first.left, "calls that the table knows are not timed again"
-    assert again.path is None
-
-
-def test_a_wish_to_stop_keeps_what_was_measured(tmp_path: Path) -> None:
-    def stop(event: Event) -> None:
-        if isinstance(event, Progress) and event.done == 4:
+    def listen(event: Event) -> None:
+        seen.append(event)
+        if sum(isinstance(e, Progress) for e in seen) == after:
             events.request_stop()
 
-    events = Events(stop)
-    found = calibrate(options(tmp_path), events, quick=True)
-    assert found.rows == 5
-    assert len(TimingTable.open(tmp_path / "t.duckdb").families(found.device)) == 5
+    events = Events(listen)
+    return events, seen
+
+
+def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path) -> None:
+    events, seen = stopping(40)
+    first = calibrate(options(tmp_path), events, out=tmp_path, quick=False)
+    assert first.rows == 40 and first.left > 0
+    assert first.device == current_device(1).id and first.path == tmp_path / f"{first.device}.parquet"
+    assert isinstance(seen[0], StageStarted) and isinstance(seen[-1], StageFinished)
+    table = TimingTable.open(tmp_path / "t.duckdb")
+    rows = table.families(first.device)
+    assert len(rows) == 40 == TimingTable.open(tmp_path / "copy.duckdb").import_parquet(first.path)
+    assert all(t.samples and t.features for t in rows)
+    assert table.devices()[first.device].threads == 1
+
+    again = calibrate(options(tmp_path), stopping(1)[0])
+    assert again.rows == 1 and again.path is None
+    assert len(table.families(first.device)) == 41, "calls that the table knows are not timed again"
+
+
+def test_a_quick_run_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUICK", 0.0)
+    found = calibrate(options(tmp_path), Events(), quick=True)
+    assert found.rows == 0 and found.left > 0
 
 
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:

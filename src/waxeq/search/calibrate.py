@@ -72,9 +72,9 @@ def _measured(session: Session, calls: Sequence[Call]) -> int:
     """Time the calls in batches, each stored before the next; how many."""
     done = 0
     for start in range(0, len(calls), _BATCH):
-        done += session.measure(calls[start : start + _BATCH], _EACH)
         if session.deadline.expired or session.events.stop_requested:
             break
+        done += session.measure(calls[start : start + _BATCH], _EACH)
     return done
 
 

@@ -198,19 +198,7 @@ def _copy(axes: str, dtype: str, sizes: Sizes) -> tuple[Term, Sizes, list[tuple[
 def _single(sizes: Sequence[int]) -> Iterator[Sample]:
     f, at = "float32", "int64"
     for n in sizes:
-        s = {
-            "i": n,
-            "j": n,
-            "k": 4 * n,
-            "l": 5 * n,
-            "p": n // 2,
-            "q": 2,
-            "w": 3,
-            "o": n - 2,
-            "h": n // 2,
-            "r": n,
-            "m": 2 * n,
-        }
+        s = _extents(n)
         (x,) = _ins(("ij", f))
         yield from (
             _sample(meaning, {k: v for k, v in s.items() if k in used}, leaves, order)
@@ -236,3 +224,10 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Unfold", "i", "o", "w", 1, 1, x), "ijow", [("ij", f)], "owj"),
             )
         )  # fmt: skip
+
+
+def _extents(n: int) -> Sizes:
+    """Sizes that fit each other as the heads above ask for."""
+    return {
+        "i": n, "j": n, "k": 4 * n, "l": 5 * n, "m": 2 * n, "p": n // 2, "q": 2, "w": 3, "o": n - 2, "h": n // 2, "r": n
+    }  # fmt: skip
