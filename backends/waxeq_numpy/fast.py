@@ -45,6 +45,7 @@ def _erf(x: np.ndarray, out: np.ndarray, registers: Sequence[np.ndarray]) -> Ite
     yield partial(np.divide, out, q, out=out)
     yield from _polynomial(_ERF_P, z, q)
     yield partial(np.multiply, out, q, out=out)
+    yield partial(np.clip, out, f(-1), f(1), out=out)  # what reads the result may rely on its range
 
 
 def _polynomial(coefficients: Sequence[float], z: np.ndarray, out: np.ndarray) -> Iterator[Instruction]:
@@ -57,7 +58,7 @@ def _polynomial(coefficients: Sequence[float], z: np.ndarray, out: np.ndarray) -
         yield partial(np.add, out, c, out=out)
 
 
-APPROXIMATIONS: Mapping[str, Approximation] = {"erf": Approximation(_erf, 2, 25, 5e-7)}
+APPROXIMATIONS: Mapping[str, Approximation] = {"erf": Approximation(_erf, 2, 26, 5e-7)}
 
 
 def _approximated(t: Term) -> Approximation | None:
