@@ -65,7 +65,7 @@ def test_a_step_that_reads_too_early_is_noticed(result: Result) -> None:
 
 
 def test_a_result_that_nothing_writes_is_noticed(result: Result) -> None:
-    with pytest.raises(PlanError, match="nothing writes output|nothing wrote before"):
+    with pytest.raises(PlanError, match=r"nothing writes output|nothing wrote before"):
         replace(result.plan, steps=result.plan.steps[:-1]).check()
 
 

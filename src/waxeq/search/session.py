@@ -91,7 +91,11 @@ class Session:
 
     def memo_key(self, block: str) -> str:
         """Under what an optimized block is remembered: its content and all that decides its plan but the timings."""
-        parts = (version("waxeq"), block, *map(str, (self.options.fingerprint(), self.rules.hash, self.kernels_hash(), self.device.id)))
+        parts = (
+            version("waxeq"),
+            block,
+            *map(str, (self.options.fingerprint(), self.rules.hash, self.kernels_hash(), self.device.id)),
+        )
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
     def measure(self, calls: Sequence[Call], each: float = 0.02) -> int:
