@@ -11,14 +11,16 @@ from waxeq.extract.candidates import Candidate, State
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A candidate and its predicted time."""
+    """A candidate and its predicted time. A `cautious` price of what was not measured is the most it may take."""
 
     candidate: Candidate
     estimate: Estimate
+    cautious: bool = False
 
     @property
     def cost(self) -> float:
-        return self.estimate.seconds
+        e = self.estimate
+        return e.high if self.cautious and e.source != "measured" else e.seconds
 
 
 @dataclass(frozen=True)

@@ -65,11 +65,13 @@ class Prices:
         changed = self.model.learn(rows.values())
         self._known = {k: e for k, e in self._known.items() if k.family not in changed}
 
-    def problem(self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...]) -> Problem:
+    def problem(
+        self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], *, cautious: bool = False
+    ) -> Problem:
         """The extraction problem over priced candidates; those that another one makes needless are set aside."""
         by_out: dict[State, list[Priced]] = {}
         for c, e in zip(rows, self.of([r.call for r in rows]), strict=True):
-            by_out.setdefault(c.out, []).append(Priced(c, e))
+            by_out.setdefault(c.out, []).append(Priced(c, e, cautious))
         makers, spare = {}, {}
         for s, ps in by_out.items():
             makers[s], spare[s] = _undominated(ps)

@@ -134,12 +134,13 @@ def choose(
     session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...]
 ) -> tuple[Problem, Choice, int]:
     """Choose, measure what the choice hangs on, choose again, until nothing that matters is unmeasured; then polish,
-    and measure what only the polished choice uses."""
+    and measure what only the polished choice uses. After some rounds a guess must promise a gain even at its worst:
+    there is always one more that looks a little better than what was measured."""
     measuring = session.options.measure and session.options.cost != "roofline"
     polishing = session.options.polish
     measured = 0
     for n in range(_ROUNDS):
-        problem = session.prices.problem(space, rows, roots)
+        problem = session.prices.problem(space, rows, roots, cautious=measuring and n >= _RIVAL_ROUNDS)
         choice = greedy(problem)
         if choice is None:
             raise BudgetError(
