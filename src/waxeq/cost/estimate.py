@@ -99,4 +99,4 @@ def _fit(rows: list[Timing]) -> Fit:
     free = len(rows) - sum(c > 0 for c in coefficients.values())
     # a fit with hardly more timings than coefficients goes through all of them and proves nothing
     spread = math.exp(float(np.quantile(residual, 0.8)) * math.sqrt(len(rows) / max(1, free)))
-    return Fit(coefficients, max(1.05 if free >= 4 else 2.0, spread), len(rows))
+    return Fit(coefficients, max(1.2 if free >= 4 else 2.0, spread), len(rows))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 
 from waxeq.backend.call import Call, operand_index
-from waxeq.backend.kernel import Kernel
+from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.cost.key import TimingKey
 from waxeq.cost.table import Timing
@@ -24,51 +25,74 @@ class Bench:
     """Times calls on random data, one after another, in memory that it keeps from call to call: filling fresh pages
     costs more than most kernels that are timed."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, cache_bytes: int = 0, seed: int = 0) -> None:
+        """`cache_bytes`: of the last level of cache, 0 where it is not known."""
         self._rng = np.random.default_rng(seed)
-        self._kept: dict[tuple[int, str], np.ndarray] = {}
+        self._cache = cache_bytes or _CACHE
+        self._kept: dict[tuple[int, int, str], np.ndarray] = {}
 
     def time(self, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
         """Run `call` for about `seconds` (a much longer one once); raw samples, features, and the error against
         float64 (NaN where the call is too large to evaluate in float64 in passing)."""
-        arrays = self.operands(call)
-        out = call.out.array(self._buffer(-1, call.out.extent, call.out.dtype, None))
+        arrays, out = self.operands(call), self._result(call)
         scratch = np.zeros(max(1, kernel.workspace(call)), np.uint8)
         steps = tuple(kernel.bind(call, arrays, out, scratch))
-
-        def run() -> None:
-            for f in steps:
-                f()
-
         with np.errstate(all="ignore"):
             start = time.perf_counter()
-            run()
+            _run(steps)
             once = time.perf_counter() - start
             worst, rms = _error(call, arrays, out)
-            slow = once > _PATIENCE * seconds
-            samples = (once,) if slow else time_calls(run, min_seconds=seconds, max_samples=40, warmup=1)
+            if once > _PATIENCE * seconds:
+                samples: tuple[float, ...] = (once,)
+            else:
+                turns = [steps, *self._elsewhere(kernel, call, scratch)]
+                for turn in turns:
+                    _run(turn)
+                runs = cycle(turns)
+                samples = time_calls(lambda: _run(next(runs)), min_seconds=seconds, max_samples=40, warmup=1)
         return Timing(key, samples, worst, rms, dict(kernel.features(call)), time.time())
 
-    def operands(self, call: Call) -> list[np.ndarray]:
-        """Random operands, in buffers that are shared as the call says."""
+    def _elsewhere(self, kernel: Kernel, call: Call, scratch: np.ndarray) -> list[tuple[Instruction, ...]]:
+        """The call on other memory, to take turns with: between two runs of a kernel in a plan others use the cache,
+        and a kernel that always finds its operands there looks twice as fast as it is."""
+        moved = call.bytes_read + call.out.bytes
+        turns = min(_TURNS, -(-self._cache // max(1, moved)))
+        return [
+            tuple(kernel.bind(call, self.operands(call, n), self._result(call, n), scratch)) for n in range(1, turns)
+        ]
+
+    def _result(self, call: Call, turn: int = 0) -> np.ndarray:
+        return call.out.array(self._buffer((turn, -1, call.out.dtype), call.out.extent, None))
+
+    def operands(self, call: Call, turn: int = 0) -> list[np.ndarray]:
+        """Random operands, in buffers that are shared as the call says; other buffers for each turn."""
         numbers = call.shared or tuple(range(len(call.operands)))
         buffers: dict[int, np.ndarray] = {}
         for n, v, limit in zip(numbers, call.operands, _limits(call), strict=True):
             size = max(x.extent for m, x in zip(numbers, call.operands, strict=True) if m == n)
             if n not in buffers:
-                buffers[n] = self._buffer(n, size, v.dtype, limit)
+                buffers[n] = self._buffer((turn, n, v.dtype), size, limit)
         return [v.array(buffers[n]) for n, v in zip(numbers, call.operands, strict=True)]
 
-    def _buffer(self, slot: int, size: int, dtype: str, limit: int | None) -> np.ndarray:
+    def _buffer(self, place: tuple[int, int, str], size: int, limit: int | None) -> np.ndarray:
         if limit is not None:
-            return random_values(size, dtype, self._rng, limit)
-        have = self._kept.get((slot, dtype))
+            return random_values(size, place[-1], self._rng, limit)
+        have = self._kept.get(place)
         if have is None or have.size < size:
-            block = random_values(min(size, _BLOCK), dtype, self._rng)
-            have = self._kept[slot, dtype] = np.resize(block, size)
+            block = random_values(min(size, _BLOCK), place[-1], self._rng)
+            have = self._kept[place] = np.resize(block, size)
         return have[:size]
 
 
+def _run(steps: tuple[Instruction, ...]) -> None:
+    for f in steps:
+        f()
+
+
+_TURNS, _CACHE = 4, 32 << 20
+"""Most copies of a call's memory that are used in turn, and the bytes of cache that are assumed where none are
+known.
+"""
 _PATIENCE = 50
 """A call that takes this many times the seconds meant for it is run once: it is nobody's choice, and often minutes."""
 _BLOCK = 100_003

@@ -58,7 +58,10 @@ class Session:
         files = files_for(options.rules)
         require_certificates(table, files)
         rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra, files=files)
-        return Session(options, events, found, rules, device, table, prices, worker, Deadline(options.budget))
+        bench = Bench(device.l3_bytes)
+        return Session(
+            options, events, found, rules, device, table, prices, worker, Deadline(options.budget), bench=bench
+        )
 
     def __enter__(self) -> Session:
         from threadpoolctl import threadpool_limits
