@@ -45,7 +45,7 @@ def test_what_is_not_known_is_not_found(table: TimingTable, timing: Make) -> Non
 
 @pytest.mark.parametrize(
     "other",
-    [{"device": "there"}, {"threads": 2}, {"code": "0ther"}, {"method": 2}, {"layout": "float32:i0*2"}],
+    [{"device": "there"}, {"threads": 2}, {"code": "0ther"}, {"method": 98}, {"layout": "float32:i0*2"}],
 )
 def test_another_device_thread_count_code_or_method_is_another_call(
     table: TimingTable, timing: Make, other: dict
