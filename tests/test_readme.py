@@ -21,7 +21,7 @@ def blocks(language: str) -> list[str]:
 
 def test_paths_exist() -> None:
     links = [p for p in re.findall(r"\]\(([^)#]+)\)", README) if not p.startswith("http")]
-    table = [p for p in re.findall(r"`((?:src|backends|rules|calibration|benchmarks|examples|docs)/[\w./]*)`", README)]
+    table = re.findall(r"`((?:src|backends|rules|calibration|benchmarks|examples|docs)/[\w./]*)`", README)
     assert links and table
     assert not [p for p in (*links, *table) if not (ROOT / p).exists()]
 

@@ -17,7 +17,8 @@ def timing() -> MakeTiming:
 
     def make(n: int = 0, **given: object) -> Timing:
         key = {"backend": "numpy", "kernel": "numpy.gemm", "code": "c0de", "text": f"(Map f {n})", "dims": f"i0={n}",
-               "layout": "float32:i0*1", "dtype": "float32", "device": "here", "threads": 1, "method": METHOD}  # fmt: skip
+               "layout": "float32:i0*1", "dtype": "float32", "device": "here", "threads": 1,
+               "method": METHOD}  # fmt: skip
         key |= {k: given.pop(k) for k in list(given) if k in key}
         row = {"samples": (1e-6 * (n + 1), 2e-6), "max_relative_error": 1e-7, "rms_relative_error": 1e-8,
                "features": {"launches": 1.0, "bytes": float(n)}, "when": 1000.0 + n} | given  # fmt: skip
