@@ -81,6 +81,8 @@ class View:
 
     def array(self, buffer: np.ndarray) -> np.ndarray:
         """The view on a flat array of its dtype."""
+        if not self.elements:  # nothing is read, and its offset may lie past the end
+            return np.empty(self.shape, buffer.dtype)
         size, raw = buffer.itemsize, buffer.view(np.uint8)  # as bytes: bfloat16 has no buffer protocol
         return np.ndarray(self.shape, buffer.dtype, raw, self.offset * size, tuple(s * size for s in self.strides))
 

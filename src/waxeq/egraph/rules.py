@@ -240,14 +240,17 @@ def _expr(e: Any) -> Expr:
     return Apply(e.name, tuple(map(_expr, e.args)))
 
 
-_ALWAYS = ("movement", "slice", "gather", "concat", "select", "constant", "function", "composite", "window")
+_ALWAYS = ("identity", "constant", "movement", "slice", "gather", "concat", "select", "function", "composite", "window")
 _ALGEBRA = ("commute", "elementwise", "affine", "linear", "reduction")
 PHASES = (
     Phase("order", ("commute",), 1),
     Phase("merge", ("merge",), 64),
     Phase("simplify", ("commute", *_ALWAYS), 6),
     Phase("distribute", ("distribute",), 1),
+    Phase("gather", (*_ALGEBRA, *_ALWAYS), 5),
+    Phase("lowrank", ("lowrank",), 1),
     Phase("algebra", (*_ALGEBRA, *_ALWAYS), 20),
+    Phase("scalar", ("scalar",), 1),
     Phase("kernels", ("kernels",), 8, required=True),
 )
 """When which family runs. Families that no file declares are left out."""

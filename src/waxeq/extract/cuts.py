@@ -54,14 +54,18 @@ class Cuts:
 
     def _cuts_of(self, number: int) -> tuple[Cut, ...]:
         found: dict[tuple[int, ...], Cut] = {}
-        ranked = sorted(self.rough.single[number], key=self._promise)[:_NODES]
+        maker = self.rough.maker.get(number)
+        ranked = sorted(self.rough.single[number], key=lambda n: (n != maker, self._promise(n)))[:_NODES]
         for n in ranked:
             options = [self._options(a, n) for a in n.tensors]
             for pick in product(*options):
                 cut = self._merge(number, n, pick)
                 if cut is not None and (cut.leaves not in found or cut.flow < found[cut.leaves].flow):
                     found[cut.leaves] = cut
-        return tuple(sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))[:_KEEP])
+        best = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
+        kept = best[:_KEEP]
+        kept += [c for c in best[_KEEP:] if c.inside == {number: maker}]  # others may all need what is made from this
+        return tuple(kept)
 
     def _promise(self, n: ENode) -> float:
         return sum(self.rough.price(a) for a in dict.fromkeys(n.tensors))

@@ -105,7 +105,10 @@ def other_means(space: Space) -> list[Means]:
             p = space.patterns.get(n.head)
             if p is not None:
                 reads = tuple(n.args[t] for t in p.tensors)
-                axes = c.axes.union(*(space.snapshot.classes[r].axes for r in reads))
+                own = frozenset().union(*(space.snapshot.classes[r].axes for r in reads))
+                if any(isinstance(a, frozenset) and not a <= own for a in n.args):
+                    continue  # a sum over an axis that no operand has is a multiple, which no contraction computes
+                axes = c.axes | own
                 volume = _product(sizes[k] for k in axes)
                 rows.append(Means(i, START + _FLOP * 2 * volume, tuple(dict.fromkeys(reads)), n))
         rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]

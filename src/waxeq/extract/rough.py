@@ -34,11 +34,13 @@ class Means:
 
 
 class Rough:
-    """For every e-class the price (`flow`) of its cheapest means, shared work split between its users (area flow)."""
+    """For every e-class the price (`flow`) of its cheapest means, shared work split between its users (area flow), and
+    the e-node those means compute (`maker`): followed down, makers never run in a circle."""
 
     def __init__(self, snapshot: Snapshot, means: Sequence[Means], leaves: Collection[int]) -> None:
         self.snapshot = snapshot
         self.flow: dict[int, float] = {}
+        self.maker: dict[int, ENode | None] = {}
         self._base: dict[int, int] = {}
         self._uses = self._count_uses()
         self.single = {i: self._fusible(i) for i, c in enumerate(snapshot.classes) if not c.weights_only}
@@ -65,6 +67,7 @@ class Rough:
             if i in self.flow:
                 continue
             self.flow[i] = price
+            self.maker[i] = rows[made].node if made >= 0 else None
             view = made >= 0 and rows[made].work == 0.0
             self._base[i] = self._base.get(rows[made].inputs[0], rows[made].inputs[0]) if view else i
             for r in users.get(i, ()):

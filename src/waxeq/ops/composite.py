@@ -9,7 +9,7 @@ from waxeq.errors import TypeMismatch
 from waxeq.ir.op import Builder, Composite
 from waxeq.ir.types import TensorType, is_float
 from waxeq.ops.contraction import Einsum
-from waxeq.ops.elementwise import Map, Select, Zip, broadcast
+from waxeq.ops.elementwise import Cast, Map, Select, Zip, broadcast
 from waxeq.ops.movement import Pad, Reshape
 from waxeq.ops.reduction import Reduce
 from waxeq.ops.source import Const
@@ -141,7 +141,9 @@ class Gelu(Composite):
             inner = b(Zip("add"), x, b(Zip("mul"), _number(b, 0.044715, x), cube))
             bell = b(Map("tanh"), b(Zip("mul"), _number(b, math.sqrt(2 / math.pi), x), inner))
         else:
-            bell = b(Map("erf"), b(Zip("mul"), x, _number(b, math.sqrt(0.5), x)))
+            inner = b(Zip("mul"), x, _number(b, math.sqrt(0.5), x))
+            known = b.type(x).dtype != "bfloat16"  # SciPy's erf does not know it
+            bell = b(Map("erf"), inner) if known else b(Cast("bfloat16"), b(Map("erf"), b(Cast("float32"), inner)))
         half = b(Zip("mul"), _number(b, 0.5, x), x)
         return b(Zip("mul"), half, b(Zip("add"), bell, _number(b, 1.0, x)))
 

@@ -30,6 +30,8 @@ def _require(f: Scalar, *types: TensorType) -> None:
         raise TypeMismatch(f"{f.name} takes one dtype, not {' and '.join(t.dtype for t in types)}; cast first")
     d = types[0].dtype
     fits = {"float": is_float(d), "number": d != "bool", "integer": is_integer(d), "bool": d == "bool", "any": True}
+    if d == "bfloat16" and f.ufunc.startswith("scipy."):
+        raise TypeMismatch(f"{f.name} is not defined on bfloat16, which SciPy does not know; cast to float32 first")
     if not fits[f.takes]:
         raise TypeMismatch(f"{f.name} is not defined on {d}")
 

@@ -1,0 +1,61 @@
+"""Random programs, from their graphs to plans that run, against float64. Each failure tells the seed and the graph."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from threadpoolctl import threadpool_limits
+
+from waxeq.errors import WaxeqError
+from waxeq.ir.text import print_graph
+from waxeq.testing.planned import Planner, errors
+from waxeq.testing.programs import random_program
+
+PROGRAMS, TOGETHER = 2000, 20
+
+
+@pytest.fixture(scope="session")
+def planner() -> Iterator[Planner]:
+    with Planner.open() as p, threadpool_limits(1):
+        yield p
+
+
+def failures(planner: Planner, first: int) -> list[str]:
+    """What is wrong with the plans of the programs of seeds `first` and on."""
+    programs = [random_program(random.Random(first + i)) for i in range(TOGETHER)]
+    found = []
+    for i, (program, part) in enumerate(zip(programs, planner.saturated(programs), strict=True)):
+        try:
+            wrong = errors(program, planner.plan(part, random.Random(i)), planner.kernels)
+        except (WaxeqError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+            wrong = [f"{type(e).__name__}: {e}"]
+        if wrong:
+            found.append(f"seed {first + i} among {first}..{first + TOGETHER - 1}: {'; '.join(wrong)}\n"
+                         f"{print_graph(program.graph)}")  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS, TOGETHER))
+def test_plans_of_random_programs_are_right(planner: Planner, first: int) -> None:
+    found = failures(planner, first)
+    assert not found, "\n".join(found)
+
+
+WRONG = {
+    "value": '(rewrite (Zip "sub" a b) (Zip "sub" b a) :ruleset planted :name "planted/value")',
+    "axis": '(rewrite (Red "max" k a) (Red "min" k a) :ruleset planted :name "planted/fold")',
+    "order": '(rewrite (Cat p q n a b) (Cat q p n b a) :ruleset planted :name "planted/order")',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_rule_does_not_go_unnoticed(planner: Planner, kind: str) -> None:
+    rules = planner.rules
+    planted = ("planted.egg", f"(ruleset planted)\n{WRONG[kind]}")
+    first = replace(rules.phases[0], name="planted", rulesets=("planted",), iterations=1, required=True)
+    wrong = replace(rules, texts=(*rules.texts, planted), phases=(first, *rules.phases))
+    assert failures(replace(planner, rules=wrong), 0)
