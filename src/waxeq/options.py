@@ -64,7 +64,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    budget: Annotated[float | None, BeforeValidator(seconds)] = 60.0
+    budget: Annotated[float | None, BeforeValidator(seconds), Field(ge=0)] = 60.0
     tolerance: Annotated[float, BeforeValidator(parse_tolerance)] = DEFAULT_TOLERANCE
     seed: int = 0
     threads: int = Field(default_factory=cores, ge=1)

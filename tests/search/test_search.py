@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import waxeq
 from waxeq.compile import optimize
 from waxeq.errors import FallbackError
 from waxeq.options import Options
@@ -18,6 +19,7 @@ from waxeq.plan.encode import encode
 PRINT_PLAN = """
 import hashlib, json, sys
 import numpy as np
+import waxeq
 from waxeq.compile import optimize
 from waxeq.options import Options
 from waxeq.plan.encode import encode
@@ -101,3 +103,14 @@ def test_equal_layers_are_one_block(tmp_path: Path) -> None:
     found = optimize(model, random(8, 16), weights=set(w), options=options, **w)
     assert found.report.blocks >= 5 and len(found.blocks) <= 3
     np.testing.assert_allclose(found.program(random(8, 16)), model(random(8, 16), **w), rtol=1e-3, atol=1e-3)
+
+
+def test_a_result_is_one_line_and_saves_itself(tmp_path: Path) -> None:
+    x, w = random(4, 6), random(6, 5)
+    options = Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False)
+    found = optimize(lambda x, w: np.tanh(x @ w), x, weights=("w",), w=w, options=options)
+    assert "kernels" in repr(found) and len(repr(found)) < 200
+    assert repr(found.program).endswith("(x: float32[4, 6]) -> out: float32[4, 5]>")
+    found.save(tmp_path / "saved.plan.json")
+    np.testing.assert_array_equal(waxeq.load(tmp_path / "saved.plan.json")(x), found.program(x))
+    np.testing.assert_array_equal(found.program(x.astype(">f4")), found.program(x))

@@ -5,7 +5,7 @@ process.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class RuleProgram:
     texts: tuple[tuple[str, str], ...]
     phases: tuple[Phase, ...]
     constructors: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    def bare(self) -> RuleProgram:
+        """Without what may be left out: no algebra, only what a plan cannot do without."""
+        return replace(self, phases=tuple(p for p in self.phases if p.required))
 
     @property
     def hash(self) -> str:

@@ -53,6 +53,11 @@ class Program:
         self._readers = self._find_readers()
         self._written = Written(plan.graph, tensors) if plan.written else None
 
+    def __repr__(self) -> str:
+        takes = ", ".join(f"{x.name}: {x.type}" for x in self.inputs)
+        gives = ", ".join(f"{o.name}: {o.type}" for o in self.plan.outputs)
+        return f"<Program {self.plan.name}({takes}) -> {gives}>"
+
     # -- binding
 
     def _bind_tensors(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -234,6 +239,8 @@ def is_direct(plan: Plan, buffer: str) -> bool:
 def _checked(leaf: Leaf, array: Any) -> np.ndarray:
     """The array, flat. Raises TypeMismatch when it is not of the leaf's type."""
     a = np.asarray(array)
+    if not a.dtype.isnative:
+        a = a.astype(a.dtype.newbyteorder("="))
     if a.shape != leaf.type.shape or a.dtype != leaf.type.numpy:
         raise TypeMismatch(f"{leaf.kind} {leaf.name!r} is {TensorType.of(a)}, the program takes {leaf.type}")
     return np.ascontiguousarray(a).reshape(-1)

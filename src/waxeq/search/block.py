@@ -55,7 +55,7 @@ def optimize_block(session: Session, block: Block) -> Optimized:
         data = json.loads(known)
         return Optimized(block, decode_block(data["plan"]), True, data["facts"])
     found = search_block(session, block)
-    if not session.events.stop_requested:
+    if not session.hurried:  # a search that was cut short is not the last word on a block
         remember(session, found)
     return found
 
@@ -69,12 +69,11 @@ def remember(session: Session, found: Optimized) -> None:
 def search_block(session: Session, block: Block) -> Optimized:
     """Search without looking into the memory of optimized blocks."""
     lowered = lower(block.graph)
+    rules = session.rules.bare() if session.hurried else session.rules
     saturation = _stage(
         session,
         "saturate",
-        lambda: saturate(
-            lowered, session.rules, _limits(session), session.worker, lambda: session.events.stop_requested
-        ),
+        lambda: saturate(lowered, rules, _limits(session), session.worker, lambda: session.events.stop_requested),
     )
     space, roots = make_space(session.kernels, lowered, saturation.snapshot)
     rows = _stage(session, "candidates", lambda: grow(space, roots))
@@ -147,7 +146,7 @@ def choose(
                 "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
             )
         new = session.measure(_worth_measuring(problem, choice, n < _RIVAL_ROUNDS)) if measuring else 0
-        if new == 0 and polishing and not session.events.stop_requested:
+        if new == 0 and polishing and not session.hurried:
             choice = polish(problem, choice, session.options.polish_seconds, seed=session.options.seed)
             polishing = False
             new = session.measure(_worth_measuring(problem, choice, False)) if measuring else 0

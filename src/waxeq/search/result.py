@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.extract.choice import Choice
 from waxeq.plan.plan import Plan
 from waxeq.runtime.program import Program
+from waxeq.runtime.save import save_plan
 from waxeq.runtime.verify import Accuracy
 from waxeq.search.block import Optimized
 
@@ -48,7 +50,7 @@ class Report:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The outcome of an optimization.
 
@@ -65,6 +67,17 @@ class Result:
     def program(self) -> Program:
         """The plan bound to its weights: `result.program(*inputs)`."""
         return Program(self.plan, self.kernels, self.tensors)
+
+    def __repr__(self) -> str:
+        kept = "kept as written" if self.plan.written else f"{len(self.plan.steps)} kernels"
+        trial, errors = self.report.trial, [a.plan[1] for a in self.report.accuracy]
+        speed = "" if trial is None else f", {trial.verdict} {trial.ratio:.2f}x [{trial.low:.2f}, {trial.high:.2f}]"
+        error = f", error {max(errors):.1e}" if errors else ""
+        return f"<Result {self.plan.name}: {kept}{speed}{error}; .program runs it, .explain() says why>"
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan, and its weights beside it; `waxeq run PATH` and `waxeq.load(PATH)` take it."""
+        save_plan(path, self.plan, self.tensors)
 
     @property
     def choice(self) -> Choice | None:

@@ -26,7 +26,7 @@ def rivals(session: Session, blocks: Sequence[Block], best: Mapping[str, Optimiz
     repeats = Counter(b.key for b in blocks)
     searched = {k: o for k, o in best.items() if o.choice is not None}
     rows = [best]
-    if session.options.top_k > 1 and session.options.trial and searched and not session.events.stop_requested:
+    if session.options.top_k > 1 and session.options.trial and searched and not session.hurried:
         key = max(searched, key=lambda k: (repeats[k] * sum(s.predicted for s in searched[k].plan.steps), k))
         for choice in islice(_others(session, searched[key]), session.options.top_k - 1):
             rows.append({**best, key: replace(searched[key], choice=choice, plan=planned(searched[key], choice))})

@@ -101,13 +101,18 @@ class Session:
         )
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
+    @property
+    def hurried(self) -> bool:
+        """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
+        return self.events.stop_requested or self.deadline.left < _KEPT * (self.deadline.seconds or 0.0)
+
     def measure(self, calls: Sequence[Call], each: float = 0.02) -> int:
         """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how
         many.
         """
         rows, begun = [], time.perf_counter()
         for n, c in enumerate(calls):
-            if self.deadline.left < _KEPT * (self.deadline.seconds or 0.0) or self.events.stop_requested:
+            if self.hurried:
                 break
             self.events.emit(Progress("measure", n, len(calls), c.kernel))
             rows.append(self.bench.time(self.kernels[c.kernel], c, self.prices.key(c), each))

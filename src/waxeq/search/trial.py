@@ -18,7 +18,7 @@ from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.ir.graph import Graph
-from waxeq.plan.encode import encode
+from waxeq.plan.encode import decode, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.measure import Samples, compare, in_fresh_process, interleaved
 from waxeq.runtime.program import Program
@@ -29,6 +29,8 @@ from waxeq.search.block import remember
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
+_SETTLED = 1.5
+"""An interval that is wider than this factor is not remembered: the next time is another chance."""
 _PROMISING = 1.02
 """A median ratio that is worth another look when its interval does not settle who is faster."""
 
@@ -144,15 +146,17 @@ def _trial(session: Session, traced: Traced, results: Sequence[Result]) -> tuple
         winner, trial = json.loads(known)
         return winner, replace(Trial(**trial), remembered=True)
     with tempfile.TemporaryDirectory() as d:
-        paths = [str(Path(d) / f"trial{i}.plan.json") for i in range(len(results))]
-        for path, r in zip(paths, results, strict=True):
-            save_plan(path, r.plan, r.tensors, traced.inputs)
-        budget = min(10.0, max(1.0, session.deadline.share(0.2)))
-        winner, found = in_fresh_process(contest, (paths, traced.origin, budget), threads=session.options.threads)
+        path = Path(d) / "trial.plan.json"
+        save_plan(path, results[0].plan, results[0].tensors, traced.inputs)
+        budget = min(10.0, max(0.5, session.deadline.share(0.4)))
+        origin = None if session.deadline.expired else traced.origin
+        job = (str(path), texts[1:], origin, budget)
+        winner, found = in_fresh_process(contest, job, threads=session.options.threads)
     trial = Trial(**found)
-    session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
-    alone = _contest_key(session, texts[winner : winner + 1])  # the next time, the winner is all there is
-    session.table.memo_put("contest", alone, json.dumps([0, asdict(trial)], sort_keys=True))
+    if trial.high < _SETTLED * trial.low:
+        session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
+        alone = _contest_key(session, texts[winner : winner + 1])  # the next time, the winner is all there is
+        session.table.memo_put("contest", alone, json.dumps([0, asdict(trial)], sort_keys=True))
     return winner, trial
 
 
@@ -160,16 +164,18 @@ def _contest_key(session: Session, texts: Sequence[str]) -> str:
     return hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
 
 
-def contest(paths: Sequence[str], origin: tuple[str, str] | None, budget: float) -> tuple[int, Mapping[str, object]]:
-    """Time saved plans against the model as written; runs in a process of its own. The number of the fastest plan, and
-    how it compares."""
-    installed = kernels(backends())
-    plans = [load_plan(p) for p in paths]
-    inputs = {n: np.asarray(a) for n, a in plans[0].inputs.items()}
+def contest(
+    path: str, more: Sequence[str], origin: tuple[str, str] | None, budget: float
+) -> tuple[int, Mapping[str, object]]:
+    """Time a saved plan, and `more` encoded plans on its tensors, against the model as written; runs in a process of
+    its own. The number of the fastest plan, and how it compares."""
+    installed, saved = kernels(backends()), load_plan(path)
+    plans = [saved.plan, *(decode(json.loads(t), saved.plan.graph.constants) for t in more)]
+    inputs = {n: np.asarray(a) for n, a in saved.inputs.items()}
     rivals: dict[str, Callable[[], object]] = {
-        f"plan {i}": partial(Program(p.plan, installed, p.tensors).flat_results, inputs) for i, p in enumerate(plans)
+        f"plan {i}": partial(Program(p, installed, saved.tensors).flat_results, inputs) for i, p in enumerate(plans)
     }
-    rivals["written"] = partial(Written(plans[0].plan.graph, plans[0].tensors), inputs)
+    rivals["written"] = partial(Written(saved.plan.graph, saved.tensors), inputs)
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
     times = interleaved(rivals, rounds=200, budget_seconds=budget)
@@ -179,8 +185,8 @@ def contest(paths: Sequence[str], origin: tuple[str, str] | None, budget: float)
     c = compare(plan, written)
     if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
         pair = {n: rivals[n] for n in (f"plan {winner}", best)}
-        more = interleaved(pair, rounds=400, budget_seconds=budget, seed=1)
-        plan, written = (Samples(times[n].seconds + more[n].seconds) for n in pair)
+        again = interleaved(pair, rounds=400, budget_seconds=budget, seed=1)
+        plan, written = (Samples(times[n].seconds + again[n].seconds) for n in pair)
         c = compare(plan, written)
     return winner, {
         "plan": plan.median,
