@@ -23,6 +23,8 @@ from waxeq.errors import WaxeqError
 
 _SAMPLE = 2e-4
 _FEWEST = 3
+_GAIN = 1.01
+"""The least gain that is believed: less than a hundredth comes and goes with where memory happens to lie."""
 _SETTLED = 20
 """Rounds after which a contest of which one contestant is left ends."""
 
@@ -109,7 +111,7 @@ def compare(a: Samples, b: Samples, *, seed: int = 0, resamples: int = 400) -> C
     low, high = medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
     quiet = _lower_quartile(b) / _lower_quartile(a)
     low, high = min(low, quiet), max(high, quiet)
-    verdict = "faster" if low > 1.0 else "slower" if high < 1.0 else "within noise"
+    verdict = "faster" if low > _GAIN else "slower" if high < 1.0 else "within noise"
     return Comparison(statistics.median(ratios), low, high, verdict)
 
 

@@ -159,15 +159,16 @@ def choose(
 
 def _worth_measuring(problem: Problem, choice: Choice, with_rivals: bool) -> list[Call]:
     """Unmeasured calls that could change the choice: those chosen, then rivals whose low estimate beats what was
-    chosen.
+    chosen, the greatest possible gain first.
     """
     chosen = [p for p in choice.in_order() if p.estimate.source != "measured"]
     rivals = [
-        q for s, p in choice.made.items() for q in (*problem.makers[s], *problem.spare.get(s, ()))
+        (q.estimate.low - p.cost, q)
+        for s, p in choice.made.items() for q in (*problem.makers[s], *problem.spare.get(s, ()))
         if with_rivals and q is not p and q.estimate.source != "measured" and q.estimate.low < p.cost
     ]  # fmt: skip
-    rivals.sort(key=lambda q: q.cost)
-    calls = [q.candidate.call for q in (*chosen, *rivals)]
+    rivals.sort(key=lambda row: row[0])
+    calls = [p.candidate.call for p in (*chosen, *(q for _, q in rivals))]
     distinct = {(c.kernel, c.text, c.dims, c.layout): c for c in calls}
     return list(distinct.values())[: max(_PER_ROUND, len(chosen))]
 
