@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from waxeq.ir.graph import Graph, Leaf, Node
 
-MOST = 120
+MOST = 96
 """Nodes a block may have: what one saturation handles in seconds. A longer stretch is cut where fewest values cross."""
 _LEAST = 30
 """Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
