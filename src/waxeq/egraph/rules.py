@@ -11,12 +11,24 @@ from typing import Any, Literal
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.kernels import text as kernel_text
 from waxeq.egraph.program import Phase, RuleProgram
-from waxeq.errors import RuleError
+from waxeq.errors import RuleError, TargetError
 
 Class = Literal["exact", "reassociating", "approximate"]
 CLASSES: tuple[Class, ...] = ("exact", "reassociating", "approximate")
 
 _TAG = re.compile(r";;\s*(exact|reassociating|approximate)(?:\s+([\d.eE+-]+))?\s*$")
+_TRIED = re.compile(r";;\s*(\S+)")
+_HEAD = re.compile(r"\(\s*([^\s()\";]+)")
+_DECLARES = re.compile(r"\(\s*(relation|function|constructor)\s+([^\s()\";]+)")
+_SETS = re.compile(r"\(\s*set\s*\(\s*([^\s()\";]+)")
+_COMMANDS = frozenset(
+    (
+        "check", "datatype", "delete", "extract", "fail", "include", "input", "let", "output", "panic", "pop",
+        "print-function", "print-size", "print-stats", "prove", "push", "query-extract", "run", "run-schedule", "set",
+        "set-option", "simplify", "sort", "subsume", "union",
+    )
+)  # fmt: skip
+"""Words that egglog takes for a command even where a relation has that name."""
 _NAME = re.compile(r':name\s+"([^"]+)"')
 _RULESET = re.compile(r":ruleset\s+(\S+?)[\s)]")
 
@@ -68,20 +80,63 @@ def rule_files() -> tuple[Path, ...]:
 
 
 def read_file(path: Path) -> RuleFile:
-    """Parse a rule file. Raises RuleError with file:line for a form that does not close or a rule without name, law or
-    class."""
+    """Parse a rule file. Nothing in it is run.
+
+    Raises TargetError for a file that is not there; RuleError with file:line for a form that does not close or is no
+    part of a rule file, for a rule without name, law or class, and for a file that is not text.
+    """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as e:
+        raise TargetError(f"rule file {path} does not exist") from e
     except OSError as e:
         raise RuleError(f"{path} cannot be read: {e.strerror}") from e
-    rules, other = [], []
+    except UnicodeDecodeError as e:
+        raise RuleError(f"{path} is not text") from e
+    rules, other, declared = [], [], set()
     for form, start in _forms(text, path):
         line = text.count("\n", 0, start) + 1
-        if re.match(r"\((rewrite|birewrite|rule)\b", form):
+        if re.match(r"\(\s*(rewrite|birewrite|rule)[\s()]", form):
             rules.append(_rule(form, _above(text, start), path, line))
         else:
+            _declaration(form, declared, f"{path}:{line}")
             other.append(form)
     return RuleFile(path, tuple(rules), "\n".join(other))
+
+
+def read_rules(path: Path) -> RuleFile:
+    """A file that is named for its rules. Raises as `read_file`, and RuleError for a file that holds none."""
+    found = read_file(path)
+    if not found.rules:
+        raise RuleError(f"{path} holds no rule")
+    return found
+
+
+def _declaration(form: str, declared: set[str], place: str) -> None:
+    """Add what a form declares. Raises RuleError for one that is neither a declaration nor a fact of what the file
+    itself declares: a fact about others' relations would change what certified rules do."""
+    made, fact, head = _DECLARES.match(form), _SETS.match(form), _HEAD.match(form)
+    word = head[1] if head else form
+    if made:
+        declared.add(made[2])
+        return
+    stated = fact[1] if fact else word
+    if word == "ruleset" or (stated in declared and stated not in _COMMANDS):
+        return
+    raise RuleError(
+        f"{place}: form `{word}` has no place in a rule file; it holds rewrite, birewrite, rule, ruleset, relation, "
+        "function, constructor, and facts of what it declares"
+    )
+
+
+def distinct(files: Iterable[RuleFile]) -> None:
+    """Raise RuleError, naming both places, when two rules have one name."""
+    first: dict[str, Rule] = {}
+    for f in files:
+        for r in f.rules:
+            if r.name in first:
+                raise RuleError(f"{r.place}: rule {r.name} has the name of the one at {first[r.name].place}; rename it")
+            first[r.name] = r
 
 
 def _forms(text: str, path: Path) -> Iterable[tuple[str, int]]:
@@ -94,7 +149,12 @@ def _forms(text: str, path: Path) -> Iterable[tuple[str, int]]:
             if i < 0:
                 break
         elif c == '"':
-            i = text.index('"', i + 1)
+            end = text.find('"', i + 1)
+            # egglog would read an escaped quote on, and so see other forms than these
+            if end < 0 or "\\" in text[i:end]:
+                what = "this string does not end" if end < 0 else "a string may not hold a backslash"
+                raise RuleError(f"{path}:{text.count(chr(10), 0, i) + 1}: {what}")
+            i = end
         elif c == "(":
             start = i if depth == 0 else start
             depth += 1
@@ -129,8 +189,10 @@ def _rule(form: str, comments: list[str], path: Path, line: int) -> Rule:
     if ruleset is None:
         raise RuleError(f"{place}: rule {name[1]} is in no ruleset; add :ruleset FAMILY")
     if tag is None:
+        tried = next((m[1] for m in map(_TRIED.match, comments) if m), None)
+        what = "has no class" if tried is None or tried in CLASSES else f"has the unknown class {tried!r}"
         raise RuleError(
-            f"{place}: rule {name[1]} has no class; write ;; exact, ;; reassociating or ;; approximate 1e-3 above it"
+            f"{place}: rule {name[1]} {what}; write ;; exact, ;; reassociating or ;; approximate 1e-3 above it"
         )
     if not law:
         raise RuleError(f"{place}: rule {name[1]} states no law; write it as a comment above")
@@ -206,7 +268,14 @@ def _parse(text: str, place: str) -> Sequence[Any]:
     try:
         return bindings.EGraph().parse_program(text, place)
     except (bindings.EggSmolError, SyntaxError) as e:
-        raise RuleError(f"{place}: {e}") from e
+        raise RuleError(f"{place}: {said(e)}") from e
+
+
+def said(error: Exception) -> str:
+    """What egglog says is wrong, in one sentence and without its own places, which count within one form."""
+    rows = [r.strip() for r in str(error).splitlines() if r.strip()]
+    kept = [r for r in rows if not re.match(r"(\S+: )?In \d+:\d+", r)]
+    return kept[-1] if kept else "this form is none that egglog can read"
 
 
 def _bodies(command: Any) -> Iterable[Body]:
@@ -261,8 +330,12 @@ _HOME = "algebra"
 def load_rules(
     loosest: Class, patterns: Mapping[str, Pattern], *, algebra: bool = True, files: Sequence[Path] | None = None
 ) -> RuleProgram:
-    """The program of a saturation: rules no looser than `loosest`, kernels from their patterns."""
+    """The program of a saturation: rules no looser than `loosest`, kernels from their patterns.
+
+    Raises RuleError (file:line) as `read_file` does, and for two rules of one name.
+    """
     parsed = [read_file(p) for p in (rule_files() if files is None else files)]
+    distinct(parsed)
     allowed = CLASSES[: CLASSES.index(loosest) + 1]
     texts, declared = [], {"kernels"}
     for f in parsed:

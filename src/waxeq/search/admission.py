@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from waxeq.cost.table import TimingTable
-from waxeq.egraph.rules import Rule, RuleFile, core_directory, read_file, rule_files
+from waxeq.egraph.rules import Rule, RuleFile, core_directory, distinct, read_rules, rule_files
 from waxeq.errors import RuleError
 
 _KIND = "certificate"
@@ -21,9 +21,11 @@ def files_for(extra: Sequence[Path]) -> tuple[Path, ...]:
 def uncertified(table: TimingTable, files: Sequence[Path]) -> list[tuple[RuleFile, Rule]]:
     """Rules of others that no certificate is known for. Waxeq's own are certified by its test suite.
 
-    Raises RuleError (file:line) for a file that cannot be read or parsed.
+    Raises RuleError (file:line) for a file that cannot be read or parsed, and for two rules of one name.
     """
-    foreign = [read_file(p) for p in files if p.parent != core_directory()]
+    parsed = [read_rules(p) for p in files]
+    distinct(parsed)
+    foreign = [f for f in parsed if f.path.parent != core_directory()]
     return [(f, r) for f in foreign for r in f.rules if table.memo_get(_KIND, _digest(f, r)) is None]
 
 

@@ -6,8 +6,10 @@ the rule makes one class is evaluated and compared as the class of the rule clai
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +18,7 @@ import numpy as np
 from waxeq.basis.heads import HEADS
 from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS
 from waxeq.basis.typing import types
-from waxeq.egraph.rules import Apply, Class, Expr, Lit, Rule, bodies, read_file
+from waxeq.egraph.rules import Apply, Class, Expr, Lit, Rule, bodies, distinct, read_file, read_rules, rule_files, said
 from waxeq.errors import RuleError
 from waxeq.ir.types import DTYPES
 from waxeq.testing.agree import Failure, Outcome, compare
@@ -90,11 +92,13 @@ def check_files(
     """A certificate for every rule of the files, in order; `progress` is called with each as it is made.
 
     Raises RuleError with file:line for what is no rule at all: text that does not parse, heads that do not exist,
-    variables of the right side that the left does not bind, patterns that no dtypes fit.
+    variables of the right side that the left does not bind, patterns that no dtypes fit, two rules of one name.
     """
     found = []
-    for path in paths:
-        context = Context(read_file(Path(path)))
+    files = {Path(p).resolve(): read_rules(Path(p)) for p in paths}
+    distinct((*(read_file(p) for p in rule_files() if p.resolve() not in files), *files.values()))
+    for file in files.values():
+        context = Context(file)
         for rule in context.file.rules:
             found.append(check_rule(rule, samples=samples, seed=seed, context=context))
             if progress is not None:
@@ -139,7 +143,7 @@ class _Check:
             for e in (*(e for f in b.facts for e in f), *b.right):
                 _known(e, rule)
         self.patterns = tuple(pattern(b, context.rows, rule.place) for b in self.bodies)
-        self.bench = Bench(context, rule)
+        self.bench = _bench(context, rule)
         self.seed = seed
         self.rng = np.random.default_rng([seed, *rule.name.encode()])
         self.seen = _Seen()
@@ -219,6 +223,19 @@ class _Check:
             r.name, r.place, r.cls, verdict, s.tried, s.met, s.compared, frozenset(s.dtypes), frozenset(s.sizes),
             frozenset(s.ranks), reason, failure,
         )  # fmt: skip
+
+
+def _bench(context: Context, rule: Rule) -> Bench:
+    """The bench of a rule. Raises RuleError in one sentence for what egglog refuses."""
+    try:
+        return Bench(context, rule)
+    except RuleError as e:
+        unknown = re.search(r"Unbound function (\S+)", str(e))
+        if unknown is None:
+            raise RuleError(f"{rule.place}: rule {rule.name}: {said(e)}") from e
+        near = get_close_matches(unknown[1], HEADS, n=3, cutoff=0.3)
+        hint = f"the closest heads are {', '.join(near)}" if near else f"the heads are {', '.join(HEADS)}"
+        raise RuleError(f"{rule.place}: rule {rule.name}: there is no head {unknown[1]!r}; {hint}") from e
 
 
 _FUNCTIONS = {"Map": SCALARS, "Zip": SCALARS, "Red": REDUCERS, "Scan": SCANS, "Scatter": ("set", "add")}
