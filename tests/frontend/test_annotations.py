@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import waxeq as wx
-from waxeq.errors import TargetError, TypeMismatch
+from waxeq.errors import TargetError, TypeMismatch, UnsupportedError
 from waxeq.frontend.annotations import annotated
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import trace
@@ -27,18 +27,26 @@ def step(token: wx.Input["f64", 3], cache: wx.State["f64", 5, 3], at: wx.Input["
 
 
 def test_annotations_make_inputs_and_bind_weights() -> None:
-    traced = wx.trace(affine)
+    w, b = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3), np.ones(3, np.float32)
+    traced = wx.trace(affine, w=w, b=b)
     assert {x.name: (x.kind, str(x.type)) for x in traced.graph.leaves} == {
         "x": ("input", "float32[4, 8]"),
         "w": ("weight", "float32[8, 3]"),
         "b": ("weight", "float32[3]"),
     }
-    again = wx.trace(affine)
+    again = wx.trace(affine, w=w, b=b)
     np.testing.assert_array_equal(traced.inputs["x"], again.inputs["x"])
-    np.testing.assert_array_equal(traced.tensors["w"], again.tensors["w"])
+    np.testing.assert_array_equal(traced.tensors["w"], w)
     got = interpret(traced.graph, {**traced.inputs, **traced.tensors})["out"]
     np.testing.assert_allclose(got, affine(traced.inputs["x"], traced.tensors["w"], traced.tensors["b"]), rtol=1e-6)
     assert affine(1.0 * np.ones((1, 8)), np.ones((8, 3)), 0).shape == (1, 3)  # the function is still a function
+
+
+def test_a_weight_without_a_value_is_refused() -> None:
+    with pytest.raises(
+        TargetError, match=r"test_annotations\.py:\d+: no value for weight 'w': pass an array or return it"
+    ):
+        wx.trace(affine)
 
 
 def test_examples_win_over_annotations_and_give_sizes() -> None:
@@ -107,6 +115,27 @@ def test_arguments_of_many_kinds() -> None:
     np.testing.assert_array_equal(interpret(traced.graph, {**traced.inputs, **traced.tensors})["sum"], [4, 4, 4])
 
 
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [(lambda a: None, "'out' .* is None"), (lambda a: {"c": None}, "'c' .* is None"), (lambda a: "hello", "'hello'")],
+    ids=["None", "None in a dict", "text"],
+)
+def test_results_that_are_no_arrays_are_told(give: Any, said: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"test_annotations\.py:\d+: output .*{said}"):
+        trace(give, {"a": np.ones(3)})
+
+
+def test_python_numbers_as_arguments_are_noted() -> None:
+    traced = trace(lambda x, s: x * s, {"x": np.ones(3), "s": 0.5})
+    (note,) = traced.notes
+    assert note.startswith("argument s = 0.5 is a Python number") and "np.float32(0.5)" in note
+    assert trace(lambda x, s: x * s, {"x": np.ones(3), "s": np.float64(0.5)}).notes == ()
+    with pytest.raises(TargetError, match=r"argument x is a list of numbers; make it an array"):
+        trace(lambda x: x, {"x": [1.0, 2.0]})
+    with pytest.raises(TypeMismatch, match="input 'x'"):
+        trace(lambda x: x, {"x": np.array(["a"])})
+
+
 # -- files
 
 
@@ -131,13 +160,21 @@ def test_model_comes_before_forward_and_examples_may_be_partial(tmp_path: Path) 
     text = (
         "from __future__ import annotations\nimport numpy as np, waxeq as wx\n"
         "def forward(x): return -x\n"
-        "def model(x, w: wx.Weight['f64', 3]): return x * w\n"
-        "def example_inputs(): return {'x': np.ones(3)}\n"
+        "def model(x: wx.Input['f64', 3], w: wx.Weight['f64', 3]): return x * w\n"
+        "def example_inputs(): return {'w': np.ones(3)}\n"
     )
     target = load_target(write(tmp_path, text))
     assert target.name == "m" and list(target.example) == ["x", "w"]
     traced = trace(target.fn, target.example, weights=target.weights)
     assert {x.name: x.kind for x in traced.graph.leaves} == {"x": "input", "w": "weight"}
+
+
+def test_weights_that_are_no_parameters_are_told(tmp_path: Path) -> None:
+    path = write(tmp_path, "WEIGHTS = ('nope',)\ndef model(x, w): return x @ w\n")
+    with pytest.raises(TargetError, match=r"WEIGHTS names 'nope', which is no parameter of model; it has x, w"):
+        load_target(path)
+    with pytest.raises(TargetError, match="is a folder"):
+        load_target(str(tmp_path))
 
 
 def test_files_that_are_no_models_are_told_in_a_sentence(tmp_path: Path) -> None:

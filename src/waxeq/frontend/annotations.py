@@ -103,7 +103,7 @@ def _read(fn: Callable[..., Any], text: Any, names: dict[str, Any]) -> Any:
     try:
         return eval(text, names)
     except TypeMismatch as e:
-        raise TargetError(f"{_place(fn)}: an annotation of {_name(fn)}: {e}") from e
+        raise TargetError(f"{place(fn)}: an annotation of {_name(fn)}: {e}") from e
     except Exception:
         return None  # of another kind
 
@@ -113,8 +113,9 @@ def example_arguments(
 ) -> dict[str, Any]:
     """Arguments for every parameter: those given, checked against their annotations, and arrays made for the rest.
 
-    Made arrays are random but the same each time: floats normal, integers 0 and 1, states zero. Sizes of named
-    dimensions come from `dims`, from `wx.model(dims=...)` and from the arrays given. Raises TargetError.
+    Made arrays are random but the same each time: floats normal, integers 0 and 1, states zero. Weights are never made:
+    a plan folds them. Sizes of named dimensions come from `dims`, from `wx.model(dims=...)` and from the arrays given.
+    Raises TargetError.
     """
     notes = annotated(fn)
     sizes = {**getattr(fn, "__waxeq__", Marked({})).dims, **(dims or {})}
@@ -123,11 +124,18 @@ def example_arguments(
             _match(fn, name, a, given[name], sizes)
     rows = dict(given)
     for p in inspect.signature(fn).parameters.values():
+        if p.name not in rows and p.name in notes and notes[p.name].role == "weight":
+            if p.default is not p.empty:
+                continue
+            raise TargetError(
+                f"{place(fn)}: no value for weight {p.name!r}: pass an array or return it from "
+                "weights()/example_inputs()"
+            )
         if p.name not in rows and p.name in notes:
             rows[p.name] = _made(fn, p.name, notes[p.name], sizes)
         elif p.name not in rows and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise TargetError(
-                f"{_place(fn)}: what is {p.name!r} of {_name(fn)}? Annotate it as wx.Input['f32', 4, 8], or give an "
+                f"{place(fn)}: what is {p.name!r} of {_name(fn)}? Annotate it as wx.Input['f32', 4, 8], or give an "
                 "example in example_inputs()"
             )
     order = list(inspect.signature(fn).parameters)
@@ -135,13 +143,16 @@ def example_arguments(
 
 
 def _match(fn: Callable[..., Any], name: str, a: Annotation, value: Any, sizes: dict[str, int]) -> None:
-    t = TensorType.of(value)
+    try:
+        t = TensorType.of(value)
+    except TypeMismatch as e:
+        raise TargetError(f"{place(fn)}: the example of {name!r}: {e}") from e
     fits = t.dtype == a.dtype and t.rank == len(a.dims)
     for d, s in zip(a.dims, t.shape, strict=False):
         fits = fits and s == (d if isinstance(d, int) else sizes.setdefault(d, s))
     if not fits:
         where = ", ".join(f"{d} = {sizes[d]}" for d in a.dims if isinstance(d, str) and d in sizes)
-        raise TargetError(f"{_place(fn)}: {name!r} is annotated {a}{where and f' ({where})'}, the example is {t}")
+        raise TargetError(f"{place(fn)}: {name!r} is annotated {a}{where and f' ({where})'}, the example is {t}")
 
 
 def _made(fn: Callable[..., Any], name: str, a: Annotation, sizes: Mapping[str, int]) -> np.ndarray:
@@ -149,14 +160,13 @@ def _made(fn: Callable[..., Any], name: str, a: Annotation, sizes: Mapping[str, 
         t = a.type(sizes)
     except KeyError as e:
         raise TargetError(
-            f"{_place(fn)}: dimension {e} of {name!r} has no size; give one: @wx.model(dims={{{e}: 4}})"
+            f"{place(fn)}: dimension {e} of {name!r} has no size; give one: @wx.model(dims={{{e}: 4}})"
         ) from e
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     if a.role == "state":
         return np.zeros(t.shape, t.numpy)
     if is_float(t.dtype):
-        scale = t.shape[0] ** -0.5 if a.role == "weight" and t.rank > 1 and t.shape[0] else 1.0
-        return (rng.standard_normal(t.shape) * scale).astype(numpy_dtype(t.dtype))
+        return rng.standard_normal(t.shape).astype(numpy_dtype(t.dtype))
     return rng.integers(0, 2, t.shape).astype(t.numpy)
 
 
@@ -164,6 +174,7 @@ def _name(fn: Callable[..., Any]) -> str:
     return getattr(fn, "__name__", type(fn).__name__)
 
 
-def _place(fn: Callable[..., Any]) -> str:
+def place(fn: Callable[..., Any]) -> str:
+    """Where a function begins, as FILE:LINE; its name where that is not known."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
     return f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code else _name(fn)

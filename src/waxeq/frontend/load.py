@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def load_target(reference: str) -> Target:
     module = _load(Path(path))
     fn = _find(module, path, name)
     example = _example(module, path)
-    weights: set[str] = set(getattr(module, "WEIGHTS", ()))
+    weights = _named(module, path, fn)
     give = getattr(module, "weights", None)
     if callable(give) and give is not fn:
         example = {**example, "weights": _run(path, "weights", give)}
@@ -54,6 +55,8 @@ def load_target(reference: str) -> Target:
 
 
 def _load(path: Path) -> ModuleType:
+    if path.is_dir():
+        raise TargetError(f"{path} is a folder; give FILE.py or FILE.py:NAME")
     if not path.is_file():
         raise TargetError(f"{path}: no such file")
     if path.suffix != ".py":
@@ -72,6 +75,20 @@ def _load(path: Path) -> ModuleType:
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+def _named(module: ModuleType, path: str, fn: Callable[..., Any]) -> set[str]:
+    """What WEIGHTS names. Raises TargetError for what is no parameter of the model."""
+    given = getattr(module, "WEIGHTS", ())
+    names: set[str] = {given} if isinstance(given, str) else set(given)
+    parameters = inspect.signature(fn).parameters
+    unknown = sorted(names - parameters.keys())
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise TargetError(
+            f"{path}: WEIGHTS names {unknown[0]!r}, which is no parameter of {fn.__name__}; it has "
+            f"{', '.join(parameters) or 'none'}"
+        )
+    return names
 
 
 def _find(module: ModuleType, path: str, name: str) -> Callable[..., Any]:

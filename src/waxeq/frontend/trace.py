@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.errors import TargetError, TypeMismatch, UnsupportedError, WaxeqError
-from waxeq.frontend.annotations import annotated
+from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.standin import swapped
 from waxeq.ir.graph import Graph, GraphBuilder, Kind
@@ -20,7 +20,8 @@ from waxeq.ir.types import TensorType
 @dataclass(frozen=True)
 class Traced:
     """A traced model: its graph, the structure its results come in (names, tuples, dicts), the arrays of its weights
-    and states, and the inputs it was traced with. `origin` is (file, name) where it can be loaded again."""
+    and states, and the inputs it was traced with. `origin` is (file, name) where it can be loaded again. `notes` are
+    sentences that its user should read."""
 
     name: str
     graph: Graph
@@ -28,6 +29,7 @@ class Traced:
     tensors: Mapping[str, np.ndarray]
     inputs: Mapping[str, np.ndarray]
     origin: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def trace(
@@ -41,7 +43,8 @@ def trace(
 ) -> Traced:
     """Run `fn(**example)` on stand-ins. `example` values are arrays, scalars or nested dicts, lists and tuples of them;
     parameters named in `weights` or annotated `wx.Weight` are bound once, those in `states` or annotated `wx.State` are
-    kept between calls (what the model writes to them in place is their next content), the rest are inputs.
+    kept between calls (what the model writes to them in place is their next content), the rest are inputs. Results are
+    arrays, or dicts, lists and tuples of them; a named tuple comes back as a plain tuple.
 
     Raises UnsupportedError (file:line and the way out) for what cannot be traced, TargetError when the function raises.
     """
@@ -53,14 +56,15 @@ def trace(
     with swapped(fn, tracer):
         result = _run(fn, given, tracer)
     outputs: list[tuple[str, int]] = []
-    structure = _outputs(result, tracer, outputs, "out") if result is not None else []
     updates = [(n, x.value) for n, x in arguments.stand.items() if n in arguments.states and x.written]
+    silent = result is None and bool(updates)  # a model may do nothing but write its states
+    structure = [] if silent else _outputs(result, tracer, outputs, "out", place(fn))
     graph = tracer.builder.finish(outputs, updates, keep=arguments.numbers)
     kept = {x.name for x in graph.leaves}
     tensors = {k: v for k, v in {**arguments.weights, **arguments.states}.items() if k in kept}
     title = name or getattr(fn, "__name__", "model")
     plain = None if isinstance(structure, str) else structure
-    return Traced(title, graph.check(), plain, tensors, arguments.inputs, origin)
+    return Traced(title, graph.check(), plain, tensors, arguments.inputs, origin, tuple(arguments.notes))
 
 
 class _Arguments:
@@ -73,6 +77,7 @@ class _Arguments:
         self.states: dict[str, np.ndarray] = {}
         self.stand: dict[str, TracedArray] = {}
         self.numbers: list[int] = []
+        self.notes: list[str] = []
 
     def leaf(self, path: str, value: Any, kind: Kind) -> Any:
         """The stand-in for an argument; containers are walked, Python scalars stay what they are."""
@@ -80,15 +85,27 @@ class _Arguments:
             return {k: self.leaf(f"{path}.{k}", v, kind) for k, v in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*(self.leaf(f"{path}.{k}", v, kind) for k, v in zip(value._fields, value, strict=True)))  # pyright: ignore
+        if kind == "input" and isinstance(value, list) and value and all(type(v) in (int, float) for v in value):
+            raise TargetError(f"argument {path} is a list of numbers; make it an array: np.array([...])")
         if isinstance(value, (list, tuple)):
             return type(value)(self.leaf(f"{path}.{i}", v, kind) for i, v in enumerate(value))
+        if kind == "input" and type(value) in (int, float):
+            like = "np.float32" if isinstance(value, float) else "np.int64"
+            self.notes.append(
+                f"argument {path} = {value!r} is a Python number: the plan is for this value; pass {like}({value!r}) "
+                "to keep it an input"
+            )
         if value is None or (isinstance(value, (str, bool, int, float)) and not isinstance(value, np.generic)):
             return value
         if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
             return value
         a = np.asarray(value)
+        try:
+            t = TensorType.of(a)
+        except TypeMismatch as e:
+            raise TypeMismatch(f"{kind} {path!r}: {e}") from e
         {"input": self.inputs, "weight": self.weights, "state": self.states}[kind][path] = a
-        self.numbers.append(self.tracer.builder.leaf(path, TensorType.of(a), kind))
+        self.numbers.append(self.tracer.builder.leaf(path, t, kind))
         self.stand[path] = self.tracer.wrap(self.numbers[-1])
         return self.stand[path]
 
@@ -107,11 +124,14 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
         raise TargetError(f"{where}: the model raises {type(e).__name__}: {e}") from e
 
 
-def _outputs(value: Any, tracer: Tracer, found: list[tuple[str, int]], name: str) -> Any:
+def _outputs(value: Any, tracer: Tracer, found: list[tuple[str, int]], name: str, where: str) -> Any:
     if isinstance(value, Mapping):
-        return {k: _outputs(v, tracer, found, str(k)) for k, v in value.items()}
+        return {k: _outputs(v, tracer, found, str(k), where) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_outputs(v, tracer, found, f"{name}{i}") for i, v in enumerate(value)]
+        return [_outputs(v, tracer, found, f"{name}{i}", where) for i, v in enumerate(value)]
+    if value is None or isinstance(value, (str, bytes)):
+        given = "None" if value is None else repr(value)
+        raise UnsupportedError(f"{where}: output {name!r} of the model is {given}; return arrays, or leave it out")
     unique, n = name, 1
     while any(unique == other for other, _ in found):
         n, unique = n + 1, f"{name}_{n}"
