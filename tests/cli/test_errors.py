@@ -281,6 +281,44 @@ def test_rule_file_that_is_not_there(waxeq, tmp_path: Path) -> None:
     assert "none.egg cannot be read" in waxeq("rules", "check", tmp_path / "none.egg").sentence
 
 
+# -- what is looked at
+
+
+def test_numbers_and_names_that_make_no_sense(waxeq, model, plan: Path, tmp_path: Path) -> None:
+    def usage(*argv: object) -> str:
+        outcome = waxeq(*argv)
+        assert outcome.code == CODE["usage"], outcome.err
+        return outcome.sentence
+
+    assert "--limit 0" in usage("paths", model(), "--limit", "0")
+    assert "--limit -1" in usage("paths", model(), "--limit=-1")
+    assert "--seconds -1" in usage("bench", model(), "--seconds=-1")
+    assert "give the model" in usage("paths", plan)
+    assert "x is given twice" in usage("run", plan, "--input", "x=a", "--input", "x=b")
+
+
+def test_looking_at_a_table_does_not_make_one(waxeq, tmp_path: Path) -> None:
+    outcome = waxeq("db", "status", "--table", tmp_path / "missing.duckdb")
+    assert outcome.code == 1 and "there is no table at" in outcome.sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inputs_that_are_not_one_array_of_numbers(waxeq, plan: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones(3))
+    np.save(tmp_path / "x.npy", np.array(["a"]))
+    assert "input 'x' needs one" in waxeq("run", plan, "--input", f"x={tmp_path / 'x.npz'}").sentence
+    assert "input 'x'" in waxeq("run", plan, "--input", f"x={tmp_path / 'x.npy'}").sentence
+
+
+def test_plans_that_are_none(waxeq, plan: Path, tmp_path: Path) -> None:
+    assert "nope.json: no such file" in waxeq("run", tmp_path / "nope.json").sentence
+    text = plan.read_text()
+    plan.write_text("{}")
+    assert f"{plan.name} is not a plan" in waxeq("run", plan).sentence
+    plan.write_text(text[: len(text) // 2])
+    assert "is damaged or cut off" in waxeq("run", plan).sentence
+
+
 # -- bugs
 
 

@@ -186,3 +186,11 @@ def test_a_flipped_bit_anywhere_in_the_tensors_is_noticed(text_and_path: tuple[s
             load_plan(path)
     finally:
         tensors_path(path).write_bytes(packed)
+
+
+def test_keys_of_results_stay_in_the_order_of_the_model() -> None:
+    from waxeq.runtime.save import _sorted
+
+    got = _sorted({"b": {"d": 1, "c": (2,)}, "a": 0, "structure": {"z": "z", "y": "y"}})
+    assert list(got) == ["a", "b", "structure"]
+    assert list(got["b"]) == ["c", "d"] and list(got["structure"]) == ["z", "y"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
 from waxeq.cli.work import load, search_plan
+from waxeq.errors import UsageError
 
 if TYPE_CHECKING:
     from waxeq.events import Events
@@ -49,13 +50,17 @@ def paths(target: str, /, *, limit: int = 10, search: Search = SEARCH, show: Sho
     limit
         How many.
     """
+    if limit < 1:
+        raise UsageError(f"--limit {limit}: give 1 or more")
+    if is_plan(target):
+        raise UsageError(f"{target} is a plan, which is one path; give the model, as FILE.py")
     with working(show) as events:
         from waxeq.inspect.report import path_row
 
         result = searched(target, search, events, fresh=True)
         rows: list[dict[str, Any]] = []
         with events.on_interrupt():
-            for choice in islice(result.paths(), max(0, limit)):
+            for choice in islice(result.paths(), limit):
                 rows.append(path_row(choice))
                 if events.stop_requested:
                     break

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, say, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.errors import TableError
 
 Table = Path | None
 
@@ -123,6 +124,8 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
     from waxeq.inspect.show import db_view
     from waxeq.search.session import calibration_tables
 
+    if table is not None and not table.exists():
+        raise TableError(f"there is no table at {table}")
     finish(show, TimingTable.open(table, extra=calibration_tables()).status(), db_view)
 
 

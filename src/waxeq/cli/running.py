@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from waxeq.backend.discover import backends, kernels
-from waxeq.errors import TargetError, UsageError
+from waxeq.errors import TargetError, TypeMismatch, UsageError
 from waxeq.frontend.trace import Traced
+from waxeq.ir.types import TensorType
 from waxeq.options import cores
 from waxeq.runtime.files import write_atomically
 from waxeq.runtime.measure import Samples, compare, in_fresh_process, interleaved, time_calls
@@ -27,7 +28,7 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
     from threadpoolctl import threadpool_limits
 
     saved = load_plan(path)
-    inputs = {**saved.inputs, **dict(map(read_input, given))}
+    inputs = {**saved.inputs, **read_inputs(given)}
     with threadpool_limits(threads or cores()):
         program = Program(saved.plan, kernels(backends()), saved.tensors)
         results = program.flat_results(inputs)
@@ -48,13 +49,28 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
     }
 
 
+def read_inputs(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Arrays by name. Raises UsageError, also for a name that is given twice, and TargetError."""
+    names = [t.partition("=")[0] for t in texts]
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        raise UsageError(f"--input {twice} is given twice")
+    return dict(map(read_input, texts))
+
+
 def read_input(text: str) -> tuple[str, np.ndarray]:
     """NAME=FILE.npy as a name and an array. Raises UsageError, TargetError."""
     name, mark, file = text.partition("=")
     if not mark or not name or not file:
         raise UsageError(f"--input {text}: write it as NAME=FILE.npy")
     try:
-        return name, np.load(file, allow_pickle=False)
+        array = np.load(file, allow_pickle=False)
+        if isinstance(array, np.ndarray):
+            TensorType.of(array)
+            return name, array
+        raise TargetError(f"{file} holds several arrays; input {name!r} needs one: save {name!r} alone, as a .npy file")
+    except TypeMismatch as e:
+        raise TargetError(f"input {name!r}, {file}: {e}") from e
     except (OSError, ValueError) as e:
         raise TargetError(f"{file} cannot be read as an array: {getattr(e, 'strerror', None) or e}") from e
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.errors import UsageError
 from waxeq.events import Note
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def bench(target: str, /, *, seconds: float = 10.0, search: Search = SEARCH, sho
     seconds
         How long to time.
     """
+    if not seconds > 0:
+        raise UsageError(f"--seconds {seconds:g}: give a time above zero")
     with working(show) as events:
         from waxeq.cli.running import bench_plan
 

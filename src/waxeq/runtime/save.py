@@ -48,18 +48,25 @@ def save_plan(
     packed = save({n: np.asarray(a, order="C") for n, a in rows.items()})  # ascontiguousarray gives scalars an axis
     data = {**encode(plan), "tensors": hashlib.sha256(packed).hexdigest()}
     write_atomically(tensors_path(path), packed)
-    text = json.dumps({**data, "sha256": _digest(data)}, sort_keys=True, indent=1) + "\n"
+    text = json.dumps(_sorted({**data, "sha256": _digest(data)}), indent=1) + "\n"
     write_atomically(path, text.encode())
 
 
 def load_plan(path: str | Path) -> Saved:
     """Read both files. Raises PlanError on missing, damaged or foreign files."""
     path = Path(path)
-    packed, text = read_bytes(tensors_path(path)), read_bytes(path)
+    if not path.exists():
+        raise PlanError(f"{path}: no such file")
+    text = read_bytes(path)
+    packed = read_bytes(tensors_path(path))
     try:
         data = json.loads(text)
     except ValueError as e:
+        if text.lstrip().startswith(b"{"):
+            raise PlanError(f"{path} is damaged or cut off; make the plan anew with `waxeq optimize`") from e
         raise PlanError(f"{path} is not a plan: {e}") from e
+    if not isinstance(data, dict) or "waxeq" not in data:
+        raise PlanError(f"{path} is not a plan that waxeq wrote")
     if isinstance(data, dict) and data.get("waxeq") == VERSION:
         if data.pop("sha256", None) != _digest(data):
             raise PlanError(f"{path} is damaged; make the plan anew with `waxeq optimize`")
@@ -72,6 +79,13 @@ def load_plan(path: str | Path) -> Saved:
         kind, _, name = key.partition(":")
         groups[kind][name] = a
     return Saved(decode(data, groups["constant"]), groups["weight"], groups["input"])
+
+
+def _sorted(value: Any) -> Any:
+    """Keys in order, so that a plan is written alike each time; those of results stay as the model gives them."""
+    if isinstance(value, Mapping):
+        return {k: value[k] if k == "structure" else _sorted(value[k]) for k in sorted(value)}
+    return [_sorted(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _digest(data: Mapping[str, Any]) -> str:
