@@ -42,7 +42,7 @@ def report(result: Result, path: str) -> dict[str, Any]:
             "measuring": r.measuring_seconds,
             "searching": max(0.0, r.seconds - r.measuring_seconds),
         },
-        "notes": list(r.notes),
+        "notes": [n for n in r.notes if not (plan.written and n.startswith("the model as written is kept:"))],
         "interrupted": r.interrupted,
         "plan": path,
     }

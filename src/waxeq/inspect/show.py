@@ -225,11 +225,17 @@ def explain_view(d: Data) -> RenderableType:
             ("   cost", f"{time_(k['seconds'])} {k['basis']} [{time_(k['low'])}, {time_(k['high'])}]"),
         ]
         other = k["runner_up"]
-        rows.append(("   runner-up", "none" if other is None else f"{other['kernel']}, {time_(other['seconds'])}"))
+        rows.append(("   runner-up", "none" if other is None else _runner_up(other, k["seconds"])))
         parts.append(facts(rows))
     if d["notes"]:
         parts.append(facts([("note", n) for n in d["notes"]]))
     return group(*parts)
+
+
+def _runner_up(other: Data, chosen: float) -> str:
+    """The next best call. One that costs less by itself was not taken for the sake of the plan as a whole."""
+    text = f"{other['kernel']}, {time_(other['seconds'])}"
+    return text + " (cheaper by itself: it needs other calls, or was not measured)" * (other["seconds"] < chosen)
 
 
 def _rules(names: Sequence[str] | None) -> str:
