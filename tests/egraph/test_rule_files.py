@@ -78,7 +78,7 @@ def test_what_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_exits_as_other_missing_files_do(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=r"none\.egg does not exist") as e:
+    with pytest.raises(TargetError, match=r"none\.egg cannot be read: there is no such") as e:
         read_file(tmp_path / "none.egg")
     assert e.value.exit_code == 3
 

@@ -88,7 +88,7 @@ def read_file(path: Path) -> RuleFile:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as e:
-        raise TargetError(f"rule file {path} does not exist") from e
+        raise TargetError(f"{path} cannot be read: there is no such rule file") from e
     except OSError as e:
         raise RuleError(f"{path} cannot be read: {e.strerror}") from e
     except UnicodeDecodeError as e:
