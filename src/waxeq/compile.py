@@ -78,4 +78,10 @@ def assemble(
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, session.about())
     plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
     plan_estimate(plan).require(session.options.max_memory, "the limit is")
-    return Result(plan, traced.tensors, session.kernels, tuple(plans.values()), Report(len(blocks), plan.predicted))
+    return Result(
+        plan,
+        traced.tensors,
+        session.kernels,
+        tuple(plans.values()),
+        Report(len(blocks), plan.predicted, notes=traced.notes),
+    )
