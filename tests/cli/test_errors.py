@@ -213,7 +213,7 @@ def test_locked_table(waxeq, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_damaged_plans(waxeq, plan: Path, tmp_path: Path) -> None:
-    assert "No such file" in waxeq("run", tmp_path / "none.plan.json").sentence
+    assert "no such file" in waxeq("run", tmp_path / "none.plan.json").sentence
     text = plan.read_text()
     for damage in ("", text[: len(text) // 2], "[]", text.replace('"waxeq": 1', '"waxeq": 99')):
         plan.write_text(damage)

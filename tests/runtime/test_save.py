@@ -84,7 +84,7 @@ def saved(affine: Affine, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("which", [lambda p: p, tensors_path])
 def test_a_file_that_is_missing(saved: Path, which: Callable[[Path], Path]) -> None:
     which(saved).unlink()
-    with pytest.raises(PlanError, match="cannot be read: No such file") as e:
+    with pytest.raises(PlanError, match=r"(?i)no such file") as e:
         load_plan(saved)
     assert which(saved).name in str(e.value) and e.value.exit_code == 3
 
