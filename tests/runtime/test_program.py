@@ -11,10 +11,12 @@ import pytest
 
 from waxeq.backend.kernel import Kernel
 from waxeq.errors import BudgetError, PlanError, TypeMismatch
+from waxeq.frontend.trace import trace
 from waxeq.ir.term import Term
 from waxeq.plan.plan import Plan
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.program import Program
+from waxeq.runtime.written import Written
 
 pytestmark = pytest.mark.quick
 
@@ -295,3 +297,26 @@ def test_an_arena_is_zero_and_aligned() -> None:
     a = arena.view(64, (7, 3), np.dtype(np.float32))
     assert not a.any() and a.flags.c_contiguous and a.ctypes.data % 64 == 0
     assert arena.view(0, (0, 3), np.dtype(np.float32)).shape == (0, 3)
+
+
+def test_the_model_as_written_reuses_what_nobody_else_sees() -> None:
+    """Results over dead operands, as NumPy's own temporaries; never over inputs, weights, results or what is viewed."""
+
+    def model(x, w):
+        h = x @ w
+        seen = h.T
+        y = np.maximum(h + 1, 0) * 2
+        kept = np.exp(y)
+        return kept + y, seen - 1, np.negative(x)
+
+    x, w = (np.random.default_rng(i).standard_normal((5, 5)).astype(np.float32) for i in range(2))
+    traced = trace(model, {"x": x, "w": w}, weights=("w",))
+    run = Written(traced.graph, traced.tensors)
+    before = x.copy(), w.copy()
+    for _ in range(3):
+        got = list(run({"x": x}).values())
+        for g, e in zip(got, model(x, w), strict=True):
+            np.testing.assert_array_equal(g, e)
+    np.testing.assert_array_equal(x, before[0])
+    np.testing.assert_array_equal(w, before[1])
+    assert any(over for _, over in run._over.values())

@@ -84,7 +84,12 @@ class Worker:
             self.close()
             self._spawn()
         assert self._connection is not None
-        self._connection.send(task)
+        try:
+            self._connection.send(task)
+        except BrokenPipeError:  # it went while the task was on its way
+            self.close()
+            self._spawn()
+            self._connection.send(task)
 
     def receive(self, seconds: float):
         """The next message; None when `seconds` pass first. Raises EOFError when the worker has died."""
@@ -134,6 +139,7 @@ def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
 
 def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Saturation:
     worker.send(task)
+    again = True
     end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
     last = None
     while True:
@@ -141,6 +147,10 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
             message = worker.receive(min(_NOTICE, end - time.monotonic()))
         except (EOFError, ConnectionResetError):
             worker.close()
+            if last is None and again:  # it may have been gone before it had the task
+                again = False
+                worker.send(task)
+                continue
             return _cut_off(last, Stop.MemoryLimit)
         if message is None:
             interrupted = last is not None and stopped()

@@ -46,9 +46,13 @@ class Map(Op):
     def label(self) -> str:
         return self.f
 
+    @property
+    def scalar(self) -> Scalar:
+        return SCALARS[self.f]
+
     def infer(self, x: TensorType) -> TensorType:
         _require_function(self.f, self.functions)
-        f = SCALARS[self.f]
+        f = self.scalar
         _require(f, x)
         return TensorType("bool" if f.gives == "bool" else x.dtype, x.shape)
 

@@ -8,12 +8,18 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from waxeq.basis.scalar import load
 from waxeq.ir.graph import Graph
 from waxeq.ir.interpret import settle
+from waxeq.ir.op import Op
+from waxeq.ops.contraction import Einsum, Matmul
+from waxeq.ops.elementwise import Map, Zip
+from waxeq.ops.reduction import Reduce
 
 
 class Written:
-    """Runs a graph; leaves are bound by name, results come by name. Allocates as NumPy does.
+    """Runs a graph; leaves are bound by name, results come by name. Allocates as NumPy does, which writes a result
+    over an operand that nobody else holds.
 
     `bound`: constants, weights and states as they are now. Results may share memory with what was given.
     """
@@ -22,6 +28,7 @@ class Written:
         self.graph = graph
         self.bound = {**graph.constants, **tensors}
         self._steps: list[tuple[Callable, tuple[int, ...], np.dtype, int]] = []
+        self._over: dict[int, tuple[np.ufunc, tuple[int, ...]]] = {}
         last = {i: v for v, n in graph.values() for i in n.inputs}
         keep = set(graph.results)
         self._dead: dict[int, list[int]] = {}
@@ -30,16 +37,43 @@ class Written:
                 self._dead.setdefault(v, []).append(i)
         for v, n in graph.values():
             self._steps.append((n.op.reference, n.inputs, n.type.numpy, v))
+            if isinstance(n.op, (Map, Zip)) and isinstance(f := load(n.op.scalar.ufunc), np.ufunc):
+                free = (i for i in self._dead.get(v, ()) if graph.type(i) == n.type and _alone(graph, i))
+                self._over[v] = f, tuple(free)
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values: list = [inputs.get(x.name, self.bound.get(x.name)) for x in self.graph.leaves]
         values += [None] * len(self._steps)
         with np.errstate(all="ignore"):
             for run, reads, dtype, v in self._steps:
-                values[v] = settle(run(*[values[i] for i in reads]), dtype)
+                over = self._own(v, values)
+                if over is None:
+                    values[v] = settle(run(*[values[i] for i in reads]), dtype)
+                else:
+                    values[v] = self._over[v][0](*[values[i] for i in reads], out=over)
                 for i in self._dead.get(v, ()):
                     values[i] = None
         results = {name: values[v] for name, v in self.graph.outputs}
         for name, v in self.graph.states:
             self.bound[name] = values[v]
         return results
+
+    def _own(self, v: int, values: list) -> np.ndarray | None:
+        """An operand that the value may be written over."""
+        for i in self._over[v][1] if v in self._over else ():
+            if values[i].flags.owndata:
+                return values[i]
+        return None
+
+
+def _alone(graph: Graph, value: int) -> bool:
+    """Whether no other value can share memory with this one: neither it nor what reads it is a view."""
+    fresh = (Map, Zip, Einsum, Matmul, Reduce)
+    made = dict(graph.values()).get(value)
+    users = [n for _, n in graph.values() if value in n.inputs]
+    return made is not None and all(isinstance(n.op, fresh) and _computes(n.op) for n in (made, *users))
+
+
+def _computes(op: Op) -> bool:
+    """Whether the result is new memory; an einsum of one operand may be a view of it."""
+    return not isinstance(op, Einsum) or "," in op.spec

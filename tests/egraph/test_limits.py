@@ -1,0 +1,101 @@
+"""Limits of nodes, time and memory that really hold: each is exhausted by a rule set that never ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.egraph.kernels import patterns
+from waxeq.egraph.kernels import text as kernel_text
+from waxeq.egraph.lower import Lowered, lower
+from waxeq.egraph.program import Phase, RuleProgram
+from waxeq.egraph.saturate import Limits, Saturation, Stop, Worker, saturate
+from waxeq.errors import RuleError
+from waxeq.frontend.trace import trace
+from waxeq.ir.graph import expand
+
+PATTERNS = patterns(kernels(backends()))
+GROWS = """
+(ruleset grow)
+(rewrite (Add a b) (Add b a) :ruleset grow :name "grow/commute")
+(rewrite (Add (Add a b) c) (Add a (Add b c)) :ruleset grow :name "grow/associate")
+"""
+ILL_TYPED = '(ruleset bad)\n(rewrite (Add a b) (Cast "float64" a) :ruleset bad :name "bad/types")'
+LEAVES = 14
+"""A sum of n terms under these rules has 3^n - 2^(n+1) + 1 nodes: four million, more than any limit here."""
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    w = Worker.start()
+    yield w
+    w.close()
+
+
+def program(rules: str, name: str, iterations: int = 1000) -> RuleProgram:
+    phases = (Phase(name, (name,), iterations), Phase("kernels", ("kernels",), 4, required=True))
+    texts = (("test.egg", rules), ("kernels.egg", kernel_text(PATTERNS.values())))
+    return RuleProgram(texts, phases, tuple((c, p.tensors) for c, p in PATTERNS.items()))
+
+
+def long_sum() -> Lowered:
+    def model(**xs: np.ndarray) -> np.ndarray:
+        total = xs["x0"]
+        for n in sorted(xs)[1:]:
+            total = total + xs[n]
+        return total @ total
+
+    given = {f"x{i}": np.ones((3, 3), np.float32) for i in range(LEAVES)}
+    return lower(expand(trace(model, given).graph))
+
+
+def check_usable(found: Saturation) -> None:
+    """A plan can be made of it: kernels are there, and every class has a type."""
+    assert any(n.head in PATTERNS for c in found.snapshot.classes for n in c.nodes)
+    assert all(c.dtype for c in found.snapshot.classes) and "out" in found.snapshot.roots
+
+
+def test_nodes(worker: Worker) -> None:
+    found = saturate(long_sum(), program(GROWS, "grow"), Limits(nodes=2_000, seconds=60), worker)
+    assert found.stop is Stop.NodeLimit
+    check_usable(found)
+    assert sum(len(c.nodes) for c in found.snapshot.classes) < 100_000
+
+
+@pytest.mark.slow
+def test_time(worker: Worker) -> None:
+    found = saturate(long_sum(), program(GROWS, "grow"), Limits(nodes=10**9, seconds=1.0), worker)
+    assert found.stop is Stop.TimeLimit
+    check_usable(found)
+
+
+@pytest.mark.slow
+def test_memory(worker: Worker) -> None:
+    limits = Limits(nodes=10**9, seconds=300, memory_bytes=200 << 20)
+    found = saturate(long_sum(), program(GROWS, "grow"), limits, worker)
+    assert found.stop is Stop.MemoryLimit
+    check_usable(found)
+
+
+def test_a_wish_to_stop(worker: Worker) -> None:
+    found = saturate(long_sum(), program(GROWS, "grow"), Limits(10**9, 300), worker, stopped=lambda: True)
+    assert found.stop in (Stop.Interrupted, Stop.Saturated)
+    check_usable(found)
+
+
+def test_a_worker_that_is_killed_is_started_again(worker: Worker) -> None:
+    first = saturate(long_sum(), program(GROWS, "grow", 1), Limits(), worker)
+    assert worker._process is not None
+    os.kill(worker._process.pid, 9)
+    again = saturate(long_sum(), program(GROWS, "grow", 1), Limits(), worker)
+    assert again.snapshot == first.snapshot and again.stop is Stop.Saturated
+
+
+def test_a_rule_that_equates_two_types_stops_the_run(worker: Worker) -> None:
+    with pytest.raises(RuleError):
+        saturate(long_sum(), program(ILL_TYPED, "bad"), Limits(), worker)
+    assert saturate(long_sum(), program(GROWS, "grow", 1), Limits(), worker).stop is Stop.Saturated
