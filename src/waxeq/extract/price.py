@@ -4,7 +4,8 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
@@ -109,14 +110,7 @@ def other_means(space: Space) -> list[Means]:
                 if any(isinstance(a, frozenset) and not a <= own for a in n.args):
                     continue  # a sum over an axis that no operand has is a multiple, which no contraction computes
                 axes = c.axes | own
-                volume = _product(sizes[k] for k in axes)
+                volume = math.prod(sizes[k] for k in axes)
                 rows.append(Means(i, START + _FLOP * 2 * volume, tuple(dict.fromkeys(reads)), n))
         rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
     return rows
-
-
-def _product(xs: Iterable[int]) -> float:
-    n = 1.0
-    for x in xs:
-        n *= x
-    return n

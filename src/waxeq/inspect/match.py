@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from waxeq.basis.heads import HEADS
+from waxeq.egraph.primitives import PRIMITIVES, Undecided
 from waxeq.egraph.rules import Apply, Body, Expr, Fact, Lit, Var
 from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.ir.term import Term, postorder
@@ -17,31 +17,6 @@ Member = tuple[int, ENode]
 """An e-node and the number of its class."""
 
 _MATCHES = 16
-_PLAIN: Mapping[str, Callable[..., Any]] = {
-    "set-contains": operator.contains,
-    "set-not-contains": lambda s, k: k not in s,
-    "set-union": operator.or_,
-    "set-intersect": operator.and_,
-    "set-diff": operator.sub,
-    "set-insert": lambda s, k: s | {k},
-    "set-remove": lambda s, k: s - {k},
-    "set-empty": frozenset,
-    "set-of": lambda *ks: frozenset(ks),
-    "set-length": len,
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "+": operator.add,
-    "-": lambda a, b=None: -a if b is None else a - b,
-    "*": operator.mul,
-}
-
-
-class Undecided(Exception):
-    """What only the e-graph itself could say."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +189,8 @@ class Index:
             if found is None:
                 raise Undecided(e.name)
             return found[0]
-        if e.name in _PLAIN:
-            return _PLAIN[e.name](*args)
+        if e.name in PRIMITIVES:
+            return PRIMITIVES[e.name](*args)
         return self._analysis(e.name, args[0] if args else None)
 
     def _analysis(self, name: str, key: Any) -> Any:

@@ -11,7 +11,6 @@ from waxeq.errors import AccuracyError
 from waxeq.ir.graph import Graph
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import is_float
-from waxeq.runtime.program import Program
 from waxeq.runtime.timing import relative_error
 
 
@@ -53,14 +52,6 @@ class Truth:
                 plan = relative_error(got[name], self.oracle[name])
                 rows.append(Accuracy(name, plan, relative_error(self.written[name], self.oracle[name]), False))
         return tuple(rows)
-
-
-def verify(
-    program: Program, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
-) -> tuple[Accuracy, ...]:
-    """Run the program and both references on real inputs and weights."""
-    truth = Truth.of(program.plan.graph, inputs, tensors)
-    return truth.accuracy(program.flat_results(inputs))
 
 
 def require(rows: tuple[Accuracy, ...], tolerance: float) -> None:

@@ -35,10 +35,11 @@ class Written:
         for i, v in last.items():
             if i not in keep:
                 self._dead.setdefault(v, []).append(i)
+        alone = _alone(graph)
         for v, n in graph.values():
             self._steps.append((n.op.reference, n.inputs, n.type.numpy, v))
             if isinstance(n.op, (Map, Zip)) and isinstance(f := load(n.op.scalar.ufunc), np.ufunc):
-                free = (i for i in self._dead.get(v, ()) if graph.type(i) == n.type and _alone(graph, i))
+                free = (i for i in self._dead.get(v, ()) if i in alone and graph.type(i) == n.type)
                 self._over[v] = f, tuple(free)
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -66,14 +67,15 @@ class Written:
         return None
 
 
-def _alone(graph: Graph, value: int) -> bool:
-    """Whether no other value can share memory with this one: neither it nor what reads it is a view."""
-    fresh = (Map, Zip, Einsum, Matmul, Reduce)
-    made = dict(graph.values()).get(value)
-    users = [n for _, n in graph.values() if value in n.inputs]
-    return made is not None and all(isinstance(n.op, fresh) and _computes(n.op) for n in (made, *users))
+def _alone(graph: Graph) -> set[int]:
+    """Values that share memory with no other: neither they nor what reads them are views."""
+    computed = {v for v, n in graph.values() if _computes(n.op)}
+    viewed = {i for v, n in graph.values() if v not in computed for i in n.inputs}
+    return computed - viewed
 
 
 def _computes(op: Op) -> bool:
     """Whether the result is new memory; an einsum of one operand may be a view of it."""
-    return not isinstance(op, Einsum) or "," in op.spec
+    if isinstance(op, Einsum):
+        return "," in op.spec
+    return isinstance(op, (Map, Zip, Matmul, Reduce))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ import numpy as np
 
 from waxeq.backend.kernel import Kernel
 from waxeq.extract.choice import Choice
+from waxeq.plan.encode import encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import save_plan
@@ -67,6 +69,11 @@ class Result:
     def program(self) -> Program:
         """The plan bound to its weights: `result.program(*inputs)`."""
         return Program(self.plan, self.kernels, self.tensors)
+
+    @cached_property
+    def text(self) -> str:
+        """The plan as canonical JSON: equal plans have equal texts."""
+        return json.dumps(encode(self.plan), sort_keys=True)
 
     def __repr__(self) -> str:
         kept = "kept as written" if self.plan.written else f"{len(self.plan.steps)} kernels"

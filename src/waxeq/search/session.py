@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -42,8 +42,7 @@ class Session:
     prices: Prices
     worker: Worker
     deadline: Deadline
-    measured: list[str] = field(default_factory=list)
-    bench: Bench = field(default_factory=Bench)
+    bench: Bench
     measuring_seconds: float = 0.0
 
     @staticmethod
@@ -59,9 +58,7 @@ class Session:
         require_certificates(table, files)
         rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra, files=files)
         bench = Bench(device.l3_bytes)
-        return Session(
-            options, events, found, rules, device, table, prices, worker, Deadline(options.budget), bench=bench
-        )
+        return Session(options, events, found, rules, device, table, prices, worker, Deadline(options.budget), bench)
 
     def __enter__(self) -> Session:
         from threadpoolctl import threadpool_limits
@@ -119,7 +116,6 @@ class Session:
         if rows:
             self.table.record(rows)
             self.prices.learn({r.key: r for r in rows})
-            self.measured += [r.key.digest for r in rows]
         self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
 

@@ -18,12 +18,12 @@ from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.ir.graph import Graph
-from waxeq.plan.encode import decode, encode
+from waxeq.plan.encode import decode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.measure import Samples, compare, in_fresh_process, interleaved
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import load_plan, save_plan
-from waxeq.runtime.verify import Accuracy, Truth, require, verify
+from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.runtime.written import Written
 from waxeq.search.block import remember
 from waxeq.search.result import Result, Trial
@@ -41,10 +41,11 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Resu
     `results`: ways to plan the model, lowest prediction first.
     """
     session.events.emit(StageStarted("trial", ""))
-    right, notes = _proved(session, traced, results)
+    proofs = _Proofs(session, traced, results[0].plan.graph)
+    errors = [proofs.accuracy(r) for r in results]
+    right, notes = _proved(session, results, errors)
     if not right:
-        first, rows = results[0], verify(results[0].program, traced.inputs, traced.tensors)
-        return _reported(session, replace(first, plan=as_written(first.plan)), notes, rows, None)
+        return _reported(session, replace(results[0], plan=as_written(results[0].plan)), notes, errors[0], None)
     stopped = session.events.stop_requested
     if stopped:
         notes.append("stopped early: the plan is right, but it was not timed against the model as written")
@@ -66,13 +67,11 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Resu
 
 
 def _proved(
-    session: Session, traced: Traced, results: Sequence[Result]
+    session: Session, results: Sequence[Result], errors: Sequence[tuple[Accuracy, ...]]
 ) -> tuple[list[tuple[Result, tuple[Accuracy, ...]]], list[str]]:
     """The results that agree with the float64 reference, with their errors; and a sentence for each that does not."""
     right, notes = [], list(results[0].report.notes)
-    proofs = _Proofs(session, traced, results[0].plan.graph)
-    for r in results:
-        rows = proofs.accuracy(r)
+    for r, rows in zip(results, errors, strict=True):
         try:
             require(rows, session.options.tolerance)
             right.append((r, rows))
@@ -104,8 +103,8 @@ class _Proofs:
 
     def accuracy(self, result: Result) -> tuple[Accuracy, ...]:
         """Errors of every output, measured now or when the table was told."""
-        table, text = self.session.table, json.dumps(encode(result.plan), sort_keys=True)
-        parts = (text, self._numbers, self.session.kernels_hash(), self.session.device.id)
+        table = self.session.table
+        parts = (result.text, self._numbers, self.session.kernels_hash(), self.session.device.id)
         key = hashlib.sha256("|".join(parts).encode()).hexdigest()
         known = None if self.session.options.fresh else table.memo_get("accuracy", key)
         if known is None:
@@ -139,7 +138,7 @@ def as_written(plan: Plan) -> Plan:
 
 def _trial(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial]:
     """Which result is fastest in a contest of whole plans, and how it does against the model as written."""
-    texts = [json.dumps(encode(r.plan), sort_keys=True) for r in results]
+    texts = [r.text for r in results]
     key = _contest_key(session, texts)
     known = None if session.options.fresh else session.table.memo_get("contest", key)
     if known is not None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from waxeq.egraph.primitives import Undecided
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
-from waxeq.testing.guards import Instance, Undecided
+from waxeq.testing.guards import Instance
 from waxeq.testing.pattern import Pattern
 
 SIZES = (0, 1, 2, 3, 4, 5)

@@ -13,36 +13,15 @@ from typing import Any
 
 from waxeq.basis.heads import HEADS
 from waxeq.basis.typing import TermType, types
+from waxeq.egraph.primitives import PRIMITIVES, Undecided
 from waxeq.egraph.rules import Apply, Expr, Fact, Lit
 from waxeq.ir.term import Term, postorder
 from waxeq.testing.pattern import Pattern
 
-
-class Undecided(Exception):
-    """An expression whose value only the e-graph knows."""
-
-
 _PLAIN: Mapping[str, Callable[..., Any]] = {
-    "set-contains": lambda s, k: k in s,
-    "set-not-contains": lambda s, k: k not in s,
-    "set-union": operator.or_,
-    "set-intersect": operator.and_,
-    "set-diff": operator.sub,
-    "set-insert": lambda s, k: s | {k},
-    "set-remove": lambda s, k: s - {k},
-    "set-empty": lambda: frozenset(),
-    "set-of": lambda *ks: frozenset(ks),
-    "set-length": len,
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "*": operator.mul,
+    **PRIMITIVES,
     "/": lambda a, b: a / b if isinstance(a, float) else int(a / b),
     "%": math.fmod,
-    "-": lambda a, b=None: -a if b is None else a - b,
     "min": min,
     "max": max,
     "abs": abs,

@@ -12,12 +12,13 @@ import numpy as np
 from waxeq.basis.heads import HEADS
 from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS
 from waxeq.basis.typing import node_axes
+from waxeq.egraph.primitives import Undecided
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.ir.term import Term
 from waxeq.ir.types import FLOATS
 from waxeq.testing.dtypes import Dtypes, IllTyped
 from waxeq.testing.extents import Extents, NoFit
-from waxeq.testing.guards import Instance, Undecided
+from waxeq.testing.guards import Instance
 from waxeq.testing.pattern import Pattern, variables
 from waxeq.testing.wellformed import fault
 
