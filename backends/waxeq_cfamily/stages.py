@@ -71,6 +71,11 @@ class Space:
         return self._under[row]
 
     @cached_property
+    def written(self) -> frozenset[str]:
+        """The inner axes that the result has; its value may be the same along some."""
+        return frozenset(a for a, _ in self.values.out.terms if isinstance(a, str)) & frozenset(self.inner)
+
+    @cached_property
     def _under(self) -> tuple[frozenset[str], ...]:
         inner = frozenset(self.inner)
         return tuple(r.axes & inner for r in self.values.rows)
@@ -185,7 +190,7 @@ class _Scheduler:
             yield (self.fold_level(f), self.over(f)), source
         for n in self.kept:
             yield (self.inputs_level(n, self.space.under(n)), self.space.under(n)), n
-        root, under = self.values.root, self.space.under(self.values.root)
+        root, under = self.values.root, self.space.written
         yield (self.level(root, under), under), root
 
     def _computed_twice(self) -> list[int]:
@@ -227,7 +232,7 @@ class _Scheduler:
         for (level, order), g in sorted(groups.items(), key=lambda row: (row[0][0], len(row[0][1]), row[0][1])):
             straight = bool(order) and order[-1] in (self.space.vector, self.space.across)
             yield Stage(level, order, tuple(g.get("folds", ())), tuple(g.get("kept", ())), straight=straight)
-        under = self.space.under(self.values.root)
+        under = self.space.written
         order = tuple(k for k in self.space.inner if k in under)
         straight = bool(order) and order[-1] == self.space.vector
         yield Stage(self.level(self.values.root, under), order, result=True, straight=straight)

@@ -202,6 +202,8 @@ class _Resolver:
 
     def fold(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
         kind, k = ("sum", t.args[0]) if t.head == "Sum" else t.args[:2]
+        if kind in ("argmax", "argmin"):
+            raise Unsupported(kind)
         x = t.terms[0]
         if k not in self.kinds[x].axes:
             return self._constant_fold(kind, self.at(x, env, guards), self.sizes[k], self.kinds[t].dtype)
@@ -217,7 +219,7 @@ class _Resolver:
 
     def _constant_fold(self, kind: str, arg: int, size: int, dtype: str) -> int:
         """A fold along an axis in which its operand is constant."""
-        if size == 0 or kind in ("prod", "argmax", "argmin"):
+        if size == 0 or kind == "prod":
             raise Unsupported(kind)
         if kind != "sum" or size == 1:
             return arg

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -53,6 +54,24 @@ class Kernel(ABC):
     def accepts(self, call: Call) -> bool:
         """Whether the kernel runs on exactly these strides, sizes and dtypes."""
 
+    @staticmethod
+    def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
+        """Make ready to bind these calls, all at once: what a backend compiles, it compiles here. Kernels that have this
+        method in common are given their calls together."""
+
+    @staticmethod
+    def join(steps: Sequence[Instruction]) -> Sequence[Instruction]:
+        """Instructions that do what these do one after another, perhaps fewer. Kernels that have this method in common
+        are given the instructions of consecutive calls together."""
+        return steps
+
+    def rebind(
+        self, steps: Sequence[Instruction], operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> bool:
+        """Point instructions that `bind` made at other memory, in place (whether joined or not); False where that
+        cannot be done and they must be bound anew."""
+        return False
+
     def workspace(self, call: Call) -> int:
         """Bytes of scratch memory the call needs."""
         return 0
@@ -72,6 +91,23 @@ class Kernel(ABC):
         """Instructions that compute the call. Arrays have the axes of their views, in that order; `workspace` is
         uint8.
         """
+
+
+def prepare(rows: Iterable[tuple[Kernel, Call]]) -> None:
+    """Make ready to bind calls of any kernels."""
+    groups: dict[Callable, list[tuple[Kernel, Call]]] = {}
+    for k, c in rows:
+        groups.setdefault(k.prepare, []).append((k, c))
+    for together, group in groups.items():
+        together(group)
+
+
+def join(rows: Iterable[tuple[Kernel, Sequence[Instruction]]]) -> tuple[Instruction, ...]:
+    """The instructions of calls in order, as few as their kernels can make of them."""
+    joined: list[Instruction] = []
+    for together, group in groupby(rows, key=lambda row: row[0].join):
+        joined += together([f for _, steps in group for f in steps])
+    return tuple(joined)
 
 
 class Backend(ABC):

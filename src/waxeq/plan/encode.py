@@ -35,6 +35,8 @@ def _step(s: Step) -> dict[str, Any]:
         "sizes": dict(c.sizes),
         "reads": [[n, _view(v)] for n, v in zip(s.reads, c.operands, strict=True)],
         "writes": [s.writes, _view(c.out)],
+        "fixed": list(c.fixed),
+        "threads": c.threads,
         "workspace": s.workspace,
         "predicted": [s.predicted, s.low, s.high, s.basis],
         "sources": list(s.sources),
@@ -45,7 +47,8 @@ def _step(s: Step) -> dict[str, Any]:
 def _read_step(d: Mapping[str, Any]) -> Step:
     reads, operands = tuple(n for n, _ in d["reads"]), tuple(_read_view(v) for _, v in d["reads"])
     out = _read_view(d["writes"][1])
-    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads))
+    fixed, threads = tuple(d.get("fixed", ())), d.get("threads", 1)
+    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads), fixed, threads)
     predicted, low, high, basis = d["predicted"]
     other = (d["runner_up"][0], d["runner_up"][1]) if d["runner_up"] else None
     return Step(call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other)

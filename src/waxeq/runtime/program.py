@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.backend.kernel import Instruction, Kernel, join, prepare
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.errors import PlanError, TypeMismatch
 from waxeq.ir.graph import Leaf
@@ -79,19 +79,31 @@ class Program:
             m: tuple(i for i, s in enumerate(self.plan.steps) if m in s.reads or m == s.writes) for m in sorted(moving)
         }
 
-    def _bind_step(self, s: Step) -> tuple[Instruction, ...]:
+    def _memory(self, s: Step) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """What a step reads, writes and may scribble on."""
         arrays = [v.array(self._flat[r]) for v, r in zip(s.call.operands, s.reads, strict=True)]
-        out = s.call.out.array(self._flat[s.writes])
         scratch = self._flat[s.workspace] if s.workspace else np.empty(0, np.uint8)
-        return tuple(self._kernels[s.call.kernel].bind(s.call, arrays, out, scratch))
+        return arrays, s.call.out.array(self._flat[s.writes]), scratch
+
+    def _bind_step(self, s: Step) -> tuple[Instruction, ...]:
+        return tuple(self._kernels[s.call.kernel].bind(s.call, *self._memory(s)))
+
+    def _moved_step(self, i: int) -> bool:
+        """Point a step at memory that has moved, in place; False where its kernel cannot."""
+        s = self.plan.steps[i]
+        return self._kernels[s.call.kernel].rebind(self._instructions[i], *self._memory(s))
 
     def _rebind(self, moved: Sequence[str]) -> None:
         first = not self._run
         steps = range(len(self.plan.steps)) if first else sorted({i for m in moved for i in self._readers[m]})
-        for i in steps:
+        if first:
+            prepare((self._kernels[s.call.kernel], s.call) for s in self.plan.steps)
+        anew = [i for i in steps if first or not self._moved_step(i)]
+        for i in anew:
             self._instructions[i] = self._bind_step(self.plan.steps[i])
-        if first or steps:
-            self._run = tuple(f for group in self._instructions for f in group)
+        if anew:
+            kinds = (self._kernels[s.call.kernel] for s in self.plan.steps)
+            self._run = join(zip(kinds, self._instructions, strict=True))
 
     # -- running
 

@@ -75,7 +75,7 @@ def search_block(session: Session, block: Block) -> Optimized:
         "saturate",
         lambda: saturate(lowered, rules, _limits(session), session.worker, lambda: session.events.stop_requested),
     )
-    space, roots = make_space(session.kernels, lowered, saturation.snapshot)
+    space, roots = make_space(session.kernels, lowered, saturation.snapshot, session.options.threads)
     rows = _stage(session, "candidates", lambda: grow(space, roots))
     problem, choice, measured = _stage(session, "extract", lambda: choose(session, space, rows, roots))
     facts = _facts(saturation, rows, choice, measured)
@@ -102,7 +102,9 @@ def _limits(session: Session) -> Limits:
     return Limits(nodes=o.max_nodes, seconds=max(0.5, session.deadline.share(0.3)), memory_bytes=o.max_memory)
 
 
-def make_space(kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapshot) -> tuple[Space, tuple[State, ...]]:
+def make_space(
+    kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapshot, threads: int = 1
+) -> tuple[Space, tuple[State, ...]]:
     """The extraction space of a saturated block, and the states its results must be in."""
     orders = Orders(lowered, snapshot)
     leaves: dict[int, State] = {}
@@ -111,7 +113,7 @@ def make_space(kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapsh
         number = snapshot.roots[f"%{v}"]
         if leaf.kind not in ("weight", "constant"):
             leaves.setdefault(number, State(number, tuple(k for k in axes if k is not None)))
-    space = Space(snapshot, orders, kernels, patterns(kernels), leaves)
+    space = Space(snapshot, orders, kernels, patterns(kernels), leaves, threads)
     roots = []
     for name in lowered.outputs:
         number = snapshot.roots[name]

@@ -11,7 +11,7 @@ from typing import Any
 
 from waxeq.backend.call import Call
 from waxeq.backend.discover import backends, kernels
-from waxeq.backend.kernel import Kernel
+from waxeq.backend.kernel import Kernel, prepare
 from waxeq.cost.device import Device, current_device
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.table import TimingTable
@@ -108,6 +108,8 @@ class Session:
         many.
         """
         rows, begun = [], time.perf_counter()
+        if not self.hurried:
+            prepare((self.kernels[c.kernel], c) for c in calls)
         for n, c in enumerate(calls):
             if self.hurried:
                 break
