@@ -1,1 +1,1 @@
-"""Fused loop nests as C-family text: what the native and the CUDA backend share."""
+"""Text that generated kernels of the C family share: C for CPUs, and CUDA C++."""

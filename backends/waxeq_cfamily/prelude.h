@@ -3,10 +3,6 @@
 #include <stdint.h>
 
 #define WX_ALIGNED _Alignas(64)
-#define WX_NAN_F32 __builtin_nanf("")
-#define WX_NAN_F64 __builtin_nan("")
-#define WX_INF_F32 __builtin_inff()
-#define WX_INF_F64 __builtin_inf()
 #define WX_MAX_F32 3.40282347e+38f
 #define WX_MAX_F64 1.7976931348623157e+308
 

@@ -113,7 +113,7 @@ class NativeKernel(Kernel):
 @cache
 def prelude() -> str:
     """The text before every kernel."""
-    return (CFAMILY / "prelude.h").read_text(encoding="utf-8") + source()
+    return source() + (CFAMILY / "prelude.h").read_text(encoding="utf-8")
 
 
 def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
