@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from waxeq.ir.types import is_float
+from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES, combine, expression, number, start
-from waxeq_cfamily.stages import Space, Stage, chain
-from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values
+from waxeq_cfamily.stages import Space, Stage
+from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
 
 _BLOCK = 4096
 """Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
@@ -45,10 +46,17 @@ class Emitter:
         lines += ["  int32_t bad = 0;"] * watched
         done: set[int] = set()
         for s in self.space.stages:
-            body += [*self._scalars(s, done), *_Loop(self, s).text()]
+            if s.product is not None:
+                body += self.multiplied(s.product)
+            else:
+                body += [*self._scalars(s, done), *_Loop(self, s).text()]
         lines += ["  for (int64_t t = begin; t < end; t++) {", *("    " + x for x in body), "  }"]
         lines += [f"  if (bad) {self.outside} = 1;"] * watched
         return "\n".join([*lines, "}"])
+
+    def multiplied(self, p: Product) -> Iterator[str]:
+        """The text of a product: one for each member of the C family."""
+        raise Unsupported("a product of matrices")
 
     @property
     def points(self) -> int:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from waxeq_cfamily.products import Product
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Guard, Index, Row, Values
 
@@ -41,7 +42,7 @@ def space(values: Values, widths: Widths) -> Space:
             tiles = {k: _piece(values.sizes[k], widths.square) for k in (across, v)}
         else:
             tiles = {v: _piece(values.sizes[v], width)}
-    return Space(values, tuple(outer), tiles, v, across)
+    return Space(values, tuple(outer), tiles, () if v is None else (v,), across)
 
 
 def _out_strides(values: Values) -> dict[str, int]:
@@ -159,3 +160,29 @@ def _merge(values: Values, a: str, b: str) -> Values:
     sizes = {k: n * values.sizes[a] if k == b else n for k, n in values.sizes.items() if k != a}
     return Values(tuple(map(row, values.rows)), sizes, index(values.out))
 
+
+
+# -- products
+
+
+def tiled(values: Values, products: tuple[Product, ...], most: Tile) -> Space:
+    """The walk of a nest around products: a tile of rows goes through all of them."""
+    rows = products[0].rows
+    columns = tuple(dict.fromkeys(p.columns for p in reversed(products)))
+    order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
+    last = next(p for p in reversed(products) if values.out.stride(p.columns) == 1)
+    whole = len(products) > 1 or last.columns in values.folded
+    outer = [k for k in order if k not in values.folded and not (whole and k == last.columns)]
+    tiles = {rows: _piece(values.sizes[rows], most.rows)}
+    if not whole:
+        tiles[last.columns] = min(values.sizes[last.columns], most.columns)
+    vectors = (last.columns, *(k for k in columns if k != last.columns))
+    return Space(values, tuple(outer), tiles, vectors, products=products)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows and columns of a product that one point makes."""
+
+    rows: int
+    columns: int

@@ -14,7 +14,8 @@ from functools import cached_property
 
 from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.values import Values
+from waxeq_cfamily.products import Product
+from waxeq_cfamily.values import Values, chain
 
 _KEPT = 1 << 17
 """Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""
@@ -23,7 +24,7 @@ _KEPT = 1 << 17
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One loop nest: `order` of its axes, the folds it makes, the values it keeps; `result` when it writes the
-    result. Its last loop is made of vectors when `straight`."""
+    result. Its last loop is made of vectors when `straight`. Or no loop but a `product` of matrices."""
 
     level: int
     order: tuple[str, ...]
@@ -31,25 +32,33 @@ class Stage:
     kept: tuple[int, ...] = ()
     result: bool = False
     straight: bool = True
+    product: Product | None = None
 
 
 @dataclass(frozen=True)
 class Space:
     """How a nest is walked: `outer` axes in order, the slowest first, one point of them at a time; `tiles` cut an axis
-    in pieces of a width, of which one is inner at a time; `vector` is the innermost of all loops. What lies side by
-    side along `across` and not along `vector` is read into a buffer first."""
+    in pieces of a width, of which one is inner at a time; the first of `vectors` that a loop nest has is its innermost
+    loop. What lies side by side along `across` and not along the vector is read into a buffer first. `products` are
+    made as a whole."""
 
     values: Values
     outer: tuple[str, ...]
     tiles: Mapping[str, int] = field(default_factory=dict)
-    vector: str | None = None
+    vectors: tuple[str, ...] = ()
     across: str | None = None
+    products: tuple[Product, ...] = ()
+
+    @property
+    def vector(self) -> str | None:
+        return self.vectors[0] if self.vectors else None
 
     @cached_property
     def inner(self) -> tuple[str, ...]:
-        """Axes that are loops of stages, the vector axis last, those with the longest steps first."""
+        """Axes that are loops of stages, the vector axes last, those with the longest steps first."""
         inner = [k for k in self.values.sizes if k not in self.outer or k in self.tiles]
-        return tuple(sorted(inner, key=lambda k: (k == self.vector, -_reach(self.values, k), k)))
+        late = {k: len(self.vectors) - i for i, k in enumerate(self.vectors)}
+        return tuple(sorted(inner, key=lambda k: (late.get(k, 0), -_reach(self.values, k), k)))
 
     def width(self, axis: str) -> int:
         """How much of an axis one point of the outer axes takes."""
@@ -89,7 +98,12 @@ class Space:
     def buffered(self) -> Mapping[int, tuple[str, ...]]:
         """The rows that lie in buffers, with the axes of those in order."""
         rows = [n for s in self.stages for n in (*s.kept, *(f for f in s.folds if self.under(f)))]
+        rows += [p.fold for p in self.products if not self.direct(p)]
         return {n: tuple(k for k in self.inner if k in self.under(n)) for n in rows}
+
+    def direct(self, p: Product) -> bool:
+        """Whether a product is the result itself, and is made where that lies."""
+        return p.fold == self.values.root and self.values.out.stride(p.columns) == 1
 
     def bytes_of(self, row: int) -> int:
         """Bytes of a buffer for a row."""
@@ -107,23 +121,14 @@ def _reach(values: Values, axis: str) -> int:
     return max((s for s in steps if s), default=0)
 
 
-def chain(values: Values, fold: int) -> tuple[tuple[str, ...], int]:
-    """Folds of one kind over one another, used nowhere else, are one fold: (axes, what is folded)."""
-    axes, n = list(values.rows[fold].folded), values.rows[fold].args[0]
-    while (r := values.rows[n]).op == "fold" and r.name == values.rows[fold].name and len(values.users[n]) == 1:
-        if r.folded[0] in axes:
-            break
-        axes += r.folded
-        n = r.args[0]
-    return tuple(axes), n
-
-
 class _Scheduler:
     def __init__(self, space: Space) -> None:
         self.space, self.values = space, space.values
         self.rows = self.values.rows
         self.folds = self._heads()
-        self.kept: set[int] = set(space.turned)
+        self.products = {p.fold: p for p in space.products}
+        sides = (n for p in space.products for n in (p.left, p.right) if self.rows[n].op != "load")
+        self.kept: set[int] = {*space.turned, *(n for n in sides if n not in self.folds)}
         self._known: dict[tuple[int, frozenset[str]], int] = {}
 
     def _heads(self) -> dict[int, tuple[tuple[str, ...], int]]:
@@ -169,6 +174,9 @@ class _Scheduler:
         return self.space.under(source) | frozenset(axes)
 
     def fold_level(self, fold: int) -> int:
+        if fold in self.products:
+            p = self.products[fold]
+            return max(self.level(n, frozenset()) for n in (p.left, p.right))
         return self.level(self.folds[fold][1], self.over(fold))
 
     # -- what is kept
@@ -187,6 +195,8 @@ class _Scheduler:
     def _sites(self) -> Iterator[tuple[tuple[int, frozenset[str]], int]]:
         """(loop, row whose value it needs): where folds are made, values kept and the result written."""
         for f, (_, source) in self.folds.items():
+            if f in self.products:
+                continue
             yield (self.fold_level(f), self.over(f)), source
         for n in self.kept:
             yield (self.inputs_level(n, self.space.under(n)), self.space.under(n)), n
@@ -214,8 +224,10 @@ class _Scheduler:
     def _grouped(self) -> Iterator[Stage]:
         groups: dict[tuple[int, tuple[str, ...]], dict[str, list[int]]] = {}
         for f, (axes, _) in self.folds.items():
+            if f in self.products:
+                continue
             first = [k for k in self.space.inner if k in self.over(f)]
-            v = self.space.vector
+            v = next((k for k in self.space.vectors if k in first), None)
             free = [k for k in first if k not in axes and k != v]
             order = (*free, *(k for k in first if k in axes and k != v), *((v,) if v in first else ()))
             groups.setdefault((self.fold_level(f), order), {}).setdefault("folds", []).append(f)
@@ -229,12 +241,16 @@ class _Scheduler:
             groups.setdefault(self._joined(groups, self.inputs_level(n, under), under), {}).setdefault(
                 "kept", []
             ).append(n)
-        for (level, order), g in sorted(groups.items(), key=lambda row: (row[0][0], len(row[0][1]), row[0][1])):
-            straight = bool(order) and order[-1] in (self.space.vector, self.space.across)
-            yield Stage(level, order, tuple(g.get("folds", ())), tuple(g.get("kept", ())), straight=straight)
+        stages = [Stage(self.fold_level(f), (), product=p) for f, p in self.products.items()]
+        for (level, order), g in groups.items():
+            straight = bool(order) and order[-1] in (*self.space.vectors, self.space.across)
+            stages.append(Stage(level, order, tuple(g.get("folds", ())), tuple(g.get("kept", ())), straight=straight))
+        yield from sorted(stages, key=lambda s: (s.level, len(s.order), s.order))
+        if self.values.root in self.products and self.space.direct(self.products[self.values.root]):
+            return
         under = self.space.written
         order = tuple(k for k in self.space.inner if k in under)
-        straight = bool(order) and order[-1] == self.space.vector
+        straight = bool(order) and order[-1] in self.space.vectors
         yield Stage(self.level(self.values.root, under), order, result=True, straight=straight)
 
     def _joined(

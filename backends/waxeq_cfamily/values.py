@@ -127,6 +127,17 @@ def pointed(index: Index) -> Iterable[tuple[int, int]]:
                 yield from pointed(a[1])
 
 
+def chain(values: Values, fold: int) -> tuple[tuple[str, ...], int]:
+    """Folds of one kind over one another, used nowhere else, are one fold: (axes, what is folded)."""
+    axes, n = list(values.rows[fold].folded), values.rows[fold].args[0]
+    while (r := values.rows[n]).op == "fold" and r.name == values.rows[fold].name and len(values.users[n]) == 1:
+        if r.folded[0] in axes:
+            break
+        axes += r.folded
+        n = r.args[0]
+    return tuple(axes), n
+
+
 class Unsupported(Exception):
     """A head that has no scalar form (a sort, a scan, ...)."""
 

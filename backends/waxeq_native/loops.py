@@ -11,6 +11,7 @@ from waxeq.basis.scalar import SCALARS
 from waxeq.ir.term import Term
 from waxeq_cfamily.functions import calls
 from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.products import found
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.stages import Space
@@ -23,6 +24,10 @@ _GRAIN = 1 << 15
 """Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 _COSTLY = 16
 """Operations of a function that needs a polynomial."""
+
+
+_MATRIX = 4
+"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute."""
 
 
 class Loops(NativeKernel):
@@ -46,6 +51,8 @@ class Loops(NativeKernel):
                 return None
             if call.out.elements == 0:
                 return Work(())
+            if any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own):
+                return None
             s = space(values, self.widths)
             if s.scratch > _SCRATCH:
                 return None

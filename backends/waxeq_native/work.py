@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,8 +17,13 @@ import numpy as np
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import source
+from waxeq_cfamily.products import Product
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.values import Index, Values
 from waxeq_native import library
+from waxeq_native.gemm import Api, header
 from waxeq_native.team import Phase, Team
 
 HERE = Path(__file__).parent
@@ -45,13 +52,99 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Pack:
+    """The right side of a product as panels: one stack of them for each place along `axes` (name, size, step)."""
+
+    operand: int
+    dtype: str
+    axes: tuple[tuple[str, int, int], ...]
+    depth: int
+    columns: int
+    depth_step: int
+    column_step: int
+    start: int
+
+    @staticmethod
+    def of(values: Values, p: Product, operand: int, where: Index) -> Pack:
+        others = sorted(values.rows[p.right].axes - {p.depth, p.columns})
+        axes = tuple((k, values.sizes[k], where.stride(k) or 0) for k in others)
+        steps = where.stride(p.depth) or 0, where.stride(p.columns) or 0
+        dtype = values.rows[p.right].dtype
+        return Pack(operand, dtype, axes, values.sizes[p.depth], values.sizes[p.columns], *steps, where.const)
+
+    @property
+    def _short(self) -> str:
+        return "f32" if self.dtype == "float32" else "f64"
+
+    @property
+    def each(self) -> int:
+        """Elements of one stack of panels."""
+        return int(getattr(api_table(), f"packed_size_{self._short}")(self.depth, self.columns))
+
+    @property
+    def stacks(self) -> int:
+        return math.prod(n for _, n, _ in self.axes)
+
+    @property
+    def bytes(self) -> int:
+        return self.stacks * self.each * numpy_dtype(self.dtype).itemsize
+
+    def offset(self) -> str:
+        """Where the stack at the loops' places begins, in elements."""
+        text = "0"
+        for k, n, _ in self.axes:
+            text = f"({text} * {n} + {k})"
+        return f"{text} * {self.each}"
+
+    def made(self, operand: np.ndarray) -> np.ndarray:
+        """The panels of an operand."""
+        flat = np.empty(self.stacks * self.each, numpy_dtype(self.dtype))
+        pack = getattr(api_table(), f"pack_b_{self._short}")
+        item = flat.itemsize
+        for i, place in enumerate(product(*(range(n) for _, n, _ in self.axes))):
+            step = self.start + sum(x * s for x, (_, _, s) in zip(place, self.axes, strict=True))
+            source, to = operand.ctypes.data + step * item, flat.ctypes.data + i * self.each * item
+            pack(self.depth, self.columns, source, self.depth_step, self.column_step, to)
+        return flat
+
+    def part(self, at: int) -> Part:
+        """The phase that packs into the workspace, from byte `at` on: a task for some columns of a stack."""
+        t, s = CTYPES[self.dtype], self._short
+        wide = -(-128 // getattr(api_table(), f"nr_{s}")) * getattr(api_table(), f"nr_{s}")
+        pieces = -(-self.columns // wide)
+        lines = [
+            f"void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{",
+            "  (void)thread;",
+            "  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;",
+            f"  const {t} *x = (const {t} *)args[{OPERANDS + self.operand}];",
+            f"  {t} *to = ({t} *)(args[1] + {at});",
+            "  for (int64_t t = begin; t < end; t++) {",
+            f"    const int64_t n = t % {pieces} * {wide}, stack = t / {pieces};",
+        ]
+        rest, place = "stack", str(self.start)
+        for k, n, step in reversed(self.axes):
+            lines.append(f"    const int64_t {k} = {rest} % {n};")
+            rest, place = f"{rest} / {n}", f"{place} + {k} * {step}"
+        lines += [
+            f"    const int64_t many = {self.columns} - n < {wide} ? {self.columns} - n : {wide};",
+            f"    api->pack_b_{s}({self.depth}, many, x + {place} + n * {self.column_step}, {self.depth_step}, "
+            f"{self.column_step}, to + stack * {self.each} + n * {self.depth});",
+            "  }",
+            "}",
+        ]
+        return Part("\n".join(lines), self.stacks * pieces, 1)
+
+
+@dataclass(frozen=True)
 class Work:
-    """The phases of a call, and the bytes of workspace that they share. `looked_up`: positions are read from memory,
-    and one may lie outside its axis."""
+    """The phases of a call, and the bytes of workspace that they share. `packs`: operands that are packed when the call
+    is bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
+    one may lie outside its axis."""
 
     parts: tuple[Part, ...]
     workspace: int = 0
     looked_up: bool = False
+    packs: tuple[Pack, ...] = ()
 
 
 class Context(ctypes.Structure):
@@ -113,7 +206,7 @@ class NativeKernel(Kernel):
 @cache
 def prelude() -> str:
     """The text before every kernel."""
-    return source() + (CFAMILY / "prelude.h").read_text(encoding="utf-8")
+    return "\n".join([source(), (CFAMILY / "prelude.h").read_text(encoding="utf-8"), header()])
 
 
 def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
@@ -122,21 +215,20 @@ def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
 
 
 @cache
-def api() -> int:
-    """The address of the functions that kernels call."""
+def api_table() -> Api:
+    """The functions that kernels call."""
     code = library.unit([HERE / "gemm.c", HERE / "gemm.h", HERE / "api.h"])
-    code.wx_get_api.restype = ctypes.c_void_p
-    return code.wx_get_api()
+    return Api.at(ctypes.cast(code.wx_get_api, ctypes.c_void_p).value or 0)
 
 
 class Step:
     """A call bound to memory: its arguments stay in place, so that they can be pointed elsewhere."""
 
-    __slots__ = ("_held", "args", "context", "phases", "run", "work")
+    __slots__ = ("_held", "_packed", "args", "context", "phases", "run", "work")
 
     def __init__(self, work: Work, threads: int) -> None:
         addresses = compiled(work.parts)
-        self.work, self.context = work, Context(api(), 0)
+        self.work, self.context = work, Context(ctypes.addressof(api_table()), 0)
         self.args = (ctypes.c_void_p * 64)()
         self.args[0] = ctypes.addressof(self.context)
         at = ctypes.addressof(self.args)
@@ -144,10 +236,16 @@ class Step:
         self.phases = (Phase * len(rows))(*rows)
         self.run = Team.of(threads).run
         self._held: tuple[np.ndarray, ...] = ()
+        self._packed: dict[Pack, tuple[int, np.ndarray]] = {}
 
     def point(self, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray) -> None:
         """Read from and write to these from now on."""
-        self._held = (workspace, out, *operands)
+        for p in self.work.packs:
+            source = operands[p.operand]
+            if self._packed.get(p, (None, None))[0] != source.ctypes.data:
+                self._packed[p] = source.ctypes.data, p.made(source)
+        panels = (self._packed[p][1] for p in self.work.packs)
+        self._held = (workspace, out, *operands, *panels)
         for i, a in enumerate(self._held, start=1):
             self.args[i] = a.ctypes.data
 
