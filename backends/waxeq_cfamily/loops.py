@@ -85,13 +85,14 @@ class Emitter:
                 yield f"const int64_t {var(k)} = {text};"
             else:
                 size = self.values.sizes[k]
-                yield f"const int64_t {var(k)}_lo = ({text}) * {width};"
+                yield f"const int64_t {var(k)}_t = {text};"
+                yield f"const int64_t {var(k)}_lo = {var(k)}_t * {width};"
                 high = f"{var(k)}_lo + {width}"
                 yield f"const int64_t {var(k)}_hi = " + (
                     f"{high};" if size % width == 0 else f"{high} < {size} ? {high} : {size};"
                 )
             if not last:
-                name = f"t_{var(k)}"
+                name = f"{var(k)}_rest"
                 yield f"const int64_t {name} = {rest} / {n};"
                 rest = name
             first = False
@@ -183,7 +184,7 @@ class Emitter:
 
 def var(axis: str) -> str:
     """The C name of an axis."""
-    return axis.replace("'", "_b")
+    return axis.replace("'", "_b").replace(":", "_")
 
 
 class _Loop:

@@ -26,9 +26,10 @@ class Widths:
     square: int = 32
 
 
-def space(values: Values, widths: Widths) -> Space:
-    """The walk of a nest: whole rows where the vector axis is folded, strips of columns where it is not."""
-    values = collapsed(values)
+def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
+    """The walk of a nest: whole rows where the vector axis is folded, strips of columns where it is not. Neighbouring
+    axes are merged first, unless others know them by name."""
+    values = collapsed(values) if merge else values
     order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
     loops = _inner(values)
     v = _vector(values, order)
@@ -46,7 +47,7 @@ def space(values: Values, widths: Widths) -> Space:
 
 
 def _out_strides(values: Values) -> dict[str, int]:
-    return {a: c for a, c in values.out.terms if isinstance(a, str)} | {
+    return {a: c for a, c in values.out.terms if isinstance(a, str) and a in values.sizes} | {
         k: 0 for k in values.sizes if k not in values.folded and values.out.stride(k) == 0
     }
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.values import Values, chain
+from waxeq_cfamily.values import Values, chain, reach
 
 _KEPT = 1 << 17
 """Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""
@@ -58,7 +58,7 @@ class Space:
         """Axes that are loops of stages, the vector axes last, those with the longest steps first."""
         inner = [k for k in self.values.sizes if k not in self.outer or k in self.tiles]
         late = {k: len(self.vectors) - i for i, k in enumerate(self.vectors)}
-        return tuple(sorted(inner, key=lambda k: (late.get(k, 0), -_reach(self.values, k), k)))
+        return tuple(sorted(inner, key=lambda k: (late.get(k, 0), -reach(self.values, k), k)))
 
     def width(self, axis: str) -> int:
         """How much of an axis one point of the outer axes takes."""
@@ -114,11 +114,6 @@ class Space:
     def scratch(self) -> int:
         """Bytes of all buffers."""
         return sum(-(-self.bytes_of(n) // 64) * 64 for n in self.buffered)
-
-
-def _reach(values: Values, axis: str) -> int:
-    steps = [abs(r.name[1].stride(axis) or 0) for r in values.rows if r.op == "load"]
-    return max((s for s in steps if s), default=0)
 
 
 class _Scheduler:

@@ -8,7 +8,7 @@ copies to look at a tensor in another way. Rows are numbered; equal rows are one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -138,6 +138,12 @@ def chain(values: Values, fold: int) -> tuple[tuple[str, ...], int]:
     return tuple(axes), n
 
 
+def reach(values: Values, axis: str) -> int:
+    """The longest step along an axis in anything that is read."""
+    steps = [abs(r.name[1].stride(axis) or 0) for r in values.rows if r.op == "load"]
+    return max((s for s in steps if s), default=0)
+
+
 class Unsupported(Exception):
     """A head that has no scalar form (a sort, a scan, ...)."""
 
@@ -158,12 +164,12 @@ class _Resolver:
     def values(self, out: View) -> Values:
         axes = self.kinds[self.meaning].axes
         root = self.at(self.meaning, {k: Index.of(k) for k in axes}, ())
-        kept = _reached(self.rows, root)
+        rows = kept(self.rows, root)
         where = Index()
         for k, s in zip(out.axes, out.strides, strict=True):
             where = where.plus(Index.of(k).scaled(s))
-        used = {k for r in kept for k in (*r.axes, *r.folded)} | set(out.axes)
-        return Values(tuple(kept), {k: n for k, n in self.sizes.items() if k in used}, where)
+        used = {k for r in rows for k in (*r.axes, *r.folded)} | set(out.axes)
+        return Values(rows, {k: n for k, n in self.sizes.items() if k in used}, where)
 
     def row(self, r: Row) -> int:
         if r not in self._number:
@@ -267,7 +273,7 @@ class _Resolver:
         return self.at(x, {**env, k: Index.of(("row", where, self.sizes[k]))}, guards)
 
 
-def _reached(rows: Sequence[Row], root: int) -> list[Row]:
+def kept(rows: Sequence[Row], root: int) -> tuple[Row, ...]:
     """The rows that the root needs, renumbered, the root last."""
     seen: set[int] = set()
     stack = [root]
@@ -278,6 +284,11 @@ def _reached(rows: Sequence[Row], root: int) -> list[Row]:
             r = rows[n]
             stack += [*r.args, *(p for i in indices(r) for p, _ in pointed(i))]
     new = {n: i for i, n in enumerate(sorted(seen))}
+    return tuple(renumbered(rows[n], new) for n in sorted(seen))
+
+
+def renumbered(r: Row, new: Mapping[int, int]) -> Row:
+    """The row with others called by their new numbers."""
 
     def move(i: Index) -> Index:
         def atom(a: Atom) -> Atom:
@@ -287,16 +298,13 @@ def _reached(rows: Sequence[Row], root: int) -> list[Row]:
 
         return Index(tuple((atom(a), c) for a, c in i.terms), i.const)
 
-    def moved(r: Row) -> Row:
-        name = r.name
-        if r.op == "position":
-            name = move(name)
-        elif r.op in ("load", "within"):
-            name = (name[0], move(name[1]))
-        guards = tuple((move(g[0]), *g[1:]) for g in r.guards)
-        return Row(r.op, name, tuple(new[a] for a in r.args), r.dtype, r.axes, r.folded, guards)
-
-    return [moved(rows[n]) for n in sorted(seen)]
+    name = r.name
+    if r.op == "position":
+        name = move(name)
+    elif r.op in ("load", "within"):
+        name = (name[0], move(name[1]))
+    guards = tuple((move(g[0]), *g[1:]) for g in r.guards)
+    return replace(r, name=name, args=tuple(new[a] for a in r.args), guards=guards)
 
 
 def _merged(sizes: Mapping[str, int], env: Mapping[str, Index], p: str, q: str, k: str) -> dict[str, Index]:

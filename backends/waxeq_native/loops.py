@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from waxeq.backend.call import Call
 from waxeq.basis.scalar import SCALARS
 from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import calls
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.products import found
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Widths, space
+from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported, Values, resolve
 from waxeq_native.work import NAME, OPERANDS, NativeKernel, Part, Work
@@ -53,22 +55,28 @@ class Loops(NativeKernel):
                 return Work(())
             if any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own):
                 return None
-            s = space(values, self.widths)
-            if s.scratch > _SCRATCH:
+            walks = tuple(nests(values, self.widths, call.threads, len(call.operands)))
+            if any(w.space.scratch > _SCRATCH for w in walks):
                 return None
-            return self.written(call, s)
+            return self._written(call, walks)
         except Unsupported:
             return None
 
-    def written(self, call: Call, s: Space) -> Work:
-        """The work of a nest walked in this way. Raises Unsupported."""
+    def _written(self, call: Call, walks: Sequence[Nest]) -> Work:
+        """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        e = Emitter(s, self.functions(), operands, "args[2]", dtypes, frozenset(self.in_place(call)))
-        text = e.function(NAME)
-        each = sum(operations(s.values).values()) / max(1, e.points)
-        grain = max(1, min(e.points, round(_GRAIN / max(1.0, each))))
-        return Work((Part(text, e.points, grain),), looked_up=bool(s.values.positions))
+        aliased = frozenset(self.in_place(call)) if len(walks) == 1 else frozenset[int]()
+        parts: list[Part] = []
+        at = 0
+        for w in walks:
+            place = "args[2]" if w.partial is None else f"(args[1] + {at})"
+            e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased)
+            parts.append(Part(e.function(NAME), e.points, _grain(w.space, e.points)))
+            if w.partial is not None:
+                operands, dtypes = [*operands, place], [*dtypes, w.space.values.rows[-1].dtype]
+                at += -(-w.elements * numpy_dtype(dtypes[-1]).itemsize // 64) * 64
+        return Work(tuple(parts), at, any(w.space.values.positions for w in walks))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is."""
@@ -98,6 +106,12 @@ class Loops(NativeKernel):
         ):
             rows["strided_bytes"] = rows.pop("bytes")
         return rows
+
+
+def _grain(s: Space, points: int) -> int:
+    """How many points are worth a chunk."""
+    each = sum(operations(s.values).values()) / max(1, points)
+    return max(1, min(points, round(_GRAIN / max(1.0, each))))
 
 
 class FastLoops(Loops):

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from waxeq.backend.call import Call
-from waxeq.ir.term import Term, postorder
+from waxeq.backend.call import Call, multiplies
+from waxeq.ir.term import Term
 from waxeq_cfamily.loops import Emitter, var
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES
@@ -89,8 +89,7 @@ class Products(NativeKernel):
     most = Tile(96, 256)
 
     def matches(self, meaning: Term) -> bool:
-        heads = {t.head for t in postorder(meaning)}
-        return "Sum" in heads and "Mul" in heads
+        return multiplies(meaning)
 
     def work(self, call: Call) -> Work | None:
         c = call.canonical

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from waxeq.basis.heads import HEADS
+from waxeq.basis.typing import types
 from waxeq.ir.term import Term, dump, postorder
 from waxeq.ir.types import numpy_dtype
 
@@ -182,6 +183,19 @@ def axes_in(meaning: Term) -> tuple[str, ...]:
             elif sort == "Axes":
                 found.update(dict.fromkeys(sorted(a)))
     return tuple(found)
+
+
+@lru_cache(maxsize=8192)
+def multiplies(meaning: Term) -> bool:
+    """Whether a term has a product of matrices: a sum of products in which either side has axes that the other lacks."""
+    kinds = types(meaning)
+    for t in postorder(meaning):
+        x = t.terms[0] if t.head == "Sum" else t
+        if t.head == "Sum" and x.head == "Mul":
+            a, b = (kinds[s].axes for s in x.terms)
+            if a - b and b - a:
+                return True
+    return False
 
 
 def rename_axes(term: Term, name: Mapping[str, str]) -> Term:

@@ -15,10 +15,7 @@ from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Priced, Problem
-from waxeq.extract.rough import START, Means
-
-_FLOP = 0.03
-"""Price of one floating-point operation of a product, in the rough units of `extract.rough`."""
+from waxeq.extract.rough import FLOP, START, Means
 
 
 def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingKey:
@@ -111,6 +108,6 @@ def other_means(space: Space) -> list[Means]:
                     continue  # a sum over an axis that no operand has is a multiple, which no contraction computes
                 axes = c.axes | own
                 volume = math.prod(sizes[k] for k in axes)
-                rows.append(Means(i, START + _FLOP * 2 * volume, tuple(dict.fromkeys(reads)), n))
+                rows.append(Means(i, START + FLOP * 2 * volume, tuple(dict.fromkeys(reads)), n))
         rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
     return rows

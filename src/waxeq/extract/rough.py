@@ -16,6 +16,8 @@ from waxeq.egraph.snapshot import ENode, Snapshot
 FUSIBLE = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota"})
 START = 2000.0
 """Price of starting one kernel."""
+FLOP = 0.03
+"""Price of one floating-point operation of a product."""
 _PICKS = ("argmax", "argmin")
 _READ = 0.6
 """Price of reading or writing one element of memory."""
