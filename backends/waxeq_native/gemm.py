@@ -1,0 +1,60 @@
+"""The products of matrices in C: their text as one unit, and the table of functions as Python sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+_INCLUDE = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
+
+_SIZE = ctypes.c_int64
+_POINTER = ctypes.c_void_p
+_FLAG = ctypes.c_int
+_A = (_POINTER, _SIZE, _SIZE)  # a matrix and its two strides
+_SIDES = (_SIZE, _SIZE, _SIZE)
+_C = (_POINTER, _SIZE, _FLAG)  # the result, the stride of its rows, accumulate
+
+
+def header() -> str:
+    """The text of api.h: what a generated kernel sees."""
+    return (_FOLDER / "api.h").read_text(encoding="utf-8")
+
+
+def source() -> str:
+    """The C text that defines `wx_get_api`, with nothing left to include but standard headers."""
+
+    def included(match: re.Match[str]) -> str:
+        return (_FOLDER / match[1]).read_text(encoding="utf-8")
+
+    return _INCLUDE.sub(included, (_FOLDER / "gemm.c").read_text(encoding="utf-8"))
+
+
+def _members(kind: str) -> list[tuple[str, type]]:
+    """WX_API_MEMBERS of api.h, in its order."""
+    function = ctypes.CFUNCTYPE
+    members = {
+        "mr": _SIZE,
+        "nr": _SIZE,
+        "packed_size": function(_SIZE, _SIZE, _SIZE),
+        "pack_b": function(None, _SIZE, _SIZE, *_A, _POINTER),
+        "gemm": function(None, *_SIDES, *_A, _POINTER, *_C, _POINTER),
+        "gemm_scratch": function(_SIZE, *_SIDES),
+        "gemm_any": function(None, *_SIDES, *_A, *_A, *_C, _POINTER),
+        "gemm_any_scratch": function(_SIZE, *_SIDES),
+        "gemv": function(None, _SIZE, _SIZE, *_A, _POINTER, _SIZE, _POINTER, _SIZE),
+        "blas": function(_FLAG, _POINTER, _SIZE, *_SIDES, *_A, *_A, *_C),
+    }
+    return [(f"{name}_{kind}", member) for name, member in members.items()]
+
+
+class Api(ctypes.Structure):
+    """`wx_api`; its functions can be called with integers as pointers, sizes and strides counted in elements."""
+
+    _fields_ = [("version", _SIZE), *_members("f32"), *_members("f64")]
+
+    @staticmethod
+    def at(get_api: int) -> Api:
+        """The table that the function `wx_get_api` at this address answers; it lives as long as its library."""
+        return ctypes.CFUNCTYPE(ctypes.POINTER(Api))(get_api)().contents

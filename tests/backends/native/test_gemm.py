@@ -1,0 +1,165 @@
+"""The matrix products in C against float64 products, over sizes, strides and special values."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waxeq_native import gemm
+from waxeq_native.gemm import Api
+
+FLAGS = [
+    "-O3",
+    "-march=native",
+    "-std=gnu11",
+    "-fPIC",
+    "-shared",
+    "-fopenmp-simd",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fno-semantic-interposition",
+]
+KINDS = {"f32": np.float32, "f64": np.float64}
+GUARD = 64  # bytes on each side of scratch that must stay as they are
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    folder = tmp_path_factory.mktemp("gemm")
+    (folder / "gemm.c").write_text(gemm.source())
+    subprocess.run(["cc", *FLAGS, "-Werror", "-Wall", "-Wextra", "gemm.c", "-o", "gemm.so"], cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "gemm.so"))
+    address = ctypes.cast(library.wx_get_api, ctypes.c_void_p).value
+    assert address is not None
+    yield Api.at(address)
+
+
+class Scratch:
+    """Memory of as many bytes as were asked for, between guards, aligned to `alignment` bytes and no more."""
+
+    def __init__(self, size: int, alignment: int = 1):
+        around = np.full(size + 2 * GUARD + 192, 0xA5, np.uint8)
+        begin = GUARD + alignment - around.ctypes.data % 64 + 64
+        self.address = around.ctypes.data + begin
+        self.guards = around[:begin], around[begin + size :]
+
+    def check(self) -> None:
+        assert all((guard == 0xA5).all() for guard in self.guards)
+
+
+def strided(values: np.ndarray, steps: tuple[int, int], flip: bool) -> np.ndarray:
+    """The same matrix elsewhere: its elements `steps` apart, in rows or (flip) in columns; NaN between them."""
+    rows, columns = values.shape
+    if flip:
+        return strided(values.T, steps, False).T
+    around = np.full((rows * steps[0], columns * steps[1] + 3), np.nan, values.dtype)
+    view = around[:: steps[0], : columns * steps[1] : steps[1]]
+    view[...] = values
+    return view
+
+
+def strides(a: np.ndarray) -> list[int]:
+    return [s // a.itemsize for s in a.strides]
+
+
+def product(api: Api, kind: str, form: str, a: np.ndarray, b: np.ndarray, start: np.ndarray | None) -> np.ndarray:
+    """a @ b (+ start) by `form`, in a poisoned matrix whose surroundings must stay as they are."""
+    (m, k), n = a.shape, b.shape[1]
+    around = np.full((m + 2, n + 5), -7.5, a.dtype)
+    c = around[1 : m + 1, 2 : n + 2]
+    c[...] = np.nan if start is None else start
+    rest = around.copy()
+    of = lambda name: getattr(api, f"{name}_{kind}")  # noqa: E731
+    scratch = Scratch(of("gemm_scratch" if form == "packed" else "gemm_any_scratch")(m, n, k))
+    result = (c.ctypes.data, n + 5, int(start is not None), scratch.address)
+    if form == "packed":
+        packed = Scratch(of("packed_size")(k, n) * a.itemsize, a.itemsize)
+        of("pack_b")(k, n, b.ctypes.data, *strides(b), packed.address)
+        packed.check()
+        of("gemm")(m, n, k, a.ctypes.data, *strides(a), packed.address, *result)
+    else:
+        of("gemm_any")(m, n, k, a.ctypes.data, *strides(a), b.ctypes.data, *strides(b), *result)
+    scratch.check()
+    rest[1 : m + 1, 2 : n + 2] = c
+    np.testing.assert_array_equal(around, rest)
+    return c.copy()
+
+
+def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, start: np.ndarray | None) -> None:
+    """Within the bound of any order of summation: K ulps of the sum of magnitudes."""
+    wide = [x.astype(np.float64) for x in (a, b, np.zeros(got.shape) if start is None else start)]
+    want = wide[0] @ wide[1] + wide[2]
+    bound = (a.shape[1] + 2) * np.finfo(got.dtype).eps * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2]))
+    assert (np.abs(got - want) <= bound).all()
+
+
+LAYOUTS = st.tuples(st.tuples(st.integers(1, 2), st.sampled_from([1, 1, 1, 3])), st.booleans())
+SMALL = st.integers(0, 40)
+LARGE = st.sampled_from([1, 2, 5, 31, 64, 100, 257, 515, 600])
+
+
+def case(api: Api, kind: str, form: str, sides: tuple[int, int, int], layouts: tuple, accumulate: bool) -> None:
+    m, n, k = sides
+    random = np.random.default_rng([m, n, k])
+    a = strided(random.standard_normal((m, k)).astype(KINDS[kind]), *layouts[0])
+    b = strided(random.standard_normal((k, n)).astype(KINDS[kind]), *layouts[1])
+    start = random.standard_normal((m, n)).astype(KINDS[kind]) if accumulate else None
+    check(product(api, kind, form, a, b, start), a, b, start)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["packed", "any"])
+@given(sides=st.tuples(SMALL, SMALL, SMALL), layouts=st.tuples(LAYOUTS, LAYOUTS), accumulate=st.booleans())
+@settings(max_examples=300)
+def test_small(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, accumulate: bool) -> None:
+    case(api, kind, form, sides, layouts, accumulate)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["packed", "any"])
+@given(sides=st.tuples(LARGE, LARGE, LARGE), layouts=st.tuples(LAYOUTS, LAYOUTS), accumulate=st.booleans())
+@settings(max_examples=40)
+def test_large(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, accumulate: bool) -> None:
+    case(api, kind, form, sides, layouts, accumulate)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["packed", "any"])
+@pytest.mark.parametrize("sides", [(1, 1, 1), (7, 17, 9), (30, 50, 40), (70, 1100, 300), (1, 40, 20), (40, 1, 20)])
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_special_values(api: Api, kind: str, form: str, sides: tuple, special: float) -> None:
+    """One special element in each operand reaches its row and its column and nothing else."""
+    m, n, k = sides
+    a, b = np.ones((m, k), KINDS[kind]), np.ones((k, n), KINDS[kind])
+    a[m // 2, k // 3] = special
+    b[k // 2, n - 1] = special
+    with np.errstate(invalid="ignore"):
+        want = (a.astype(np.float64) @ b.astype(np.float64)).astype(KINDS[kind])
+    np.testing.assert_array_equal(product(api, kind, form, a, b, None), want)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    sides=st.tuples(LARGE | SMALL, LARGE | SMALL), layout=LAYOUTS, steps=st.tuples(st.integers(1, 2), st.integers(1, 3))
+)
+@settings(max_examples=200)
+def test_gemv(api: Api, kind: str, sides: tuple, layout: tuple, steps: tuple) -> None:
+    m, k = sides
+    random = np.random.default_rng([m, k])
+    a = strided(random.standard_normal((m, k)).astype(KINDS[kind]), *layout)
+    x = strided(random.standard_normal((k, 1)).astype(KINDS[kind]), (steps[0], 1), False)
+    y = np.full((m * steps[1] + 2, 1), np.nan, KINDS[kind])
+    rest = y.copy()
+    out = y[1 : m * steps[1] + 1 : steps[1]]
+    call = getattr(api, f"gemv_{kind}")
+    call(m, k, a.ctypes.data, *strides(a), x.ctypes.data, strides(x)[0], out.ctypes.data, strides(out)[0])
+    check(out, a, x, None)
+    rest[1 : m * steps[1] + 1 : steps[1]] = out
+    np.testing.assert_array_equal(y, rest)
