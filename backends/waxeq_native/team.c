@@ -80,8 +80,8 @@ struct wx_team {
 static inline void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
-#elif defined(__aarch64__) || defined(__arm__)
-  __asm__ __volatile__("yield");
+#elif defined(__aarch64__)
+  __asm__ __volatile__("isb"); /* yield takes no time on most */
 #else
   atomic_signal_fence(memory_order_seq_cst);
 #endif
@@ -193,17 +193,14 @@ static void walk(wx_team *team) {
   atomic_store_explicit(&team->running, 0, memory_order_release);
 }
 
-/* Some of the chunks in a word that is not 0: from the front of the own share, else from the end of the last share
-   that has any. Each share's chunks are neighbours, because others take from the other end. */
-static inline uint64_t choose(uint64_t left, int64_t field, int shift) {
-  uint64_t share = field < 0 ? 0 : left & (ones(1 << shift) << (field << shift));
-  if (share) {
-    int64_t count = (__builtin_popcountll(share) + PORTION - 1) / PORTION;
-    return ones(count) << __builtin_ctzll(share);
-  }
-  int64_t high = 63 - __builtin_clzll(left);
-  share = left >> (high >> shift << shift);
-  int64_t count = (__builtin_popcountll(share) + PORTION - 1) / PORTION;
+static inline int64_t portion(uint64_t share) { return (__builtin_popcountll(share) + PORTION - 1) / PORTION; }
+
+/* Each share's chunks are neighbours, because its owner takes from the front and all others from the end. */
+static inline uint64_t from_front(uint64_t share) { return ones(portion(share)) << __builtin_ctzll(share); }
+
+/* From the last share that has any, in a word that is not 0. */
+static inline uint64_t from_end(uint64_t left, int shift) {
+  int64_t high = 63 - __builtin_clzll(left), count = portion(left >> (high >> shift << shift));
   return ones(count) << (high + 1 - count);
 }
 
@@ -222,10 +219,11 @@ static int work(wx_team *team, int64_t thread) {
   int64_t own = thread / GROUP;
   for (int64_t i = 0; i < team->groups; ++i) {
     int64_t number = own + i < team->groups ? own + i : own + i - team->groups;
+    uint64_t share = i ? 0 : ones(1 << team->shift) << (thread % GROUP << team->shift);
     group *chunks = &team->chunks[number];
     uint64_t left = atomic_load_explicit(&chunks->left, memory_order_relaxed);
     while (left) {
-      uint64_t taken = choose(left, i ? -1 : thread % GROUP, team->shift);
+      uint64_t taken = left & share ? from_front(left & share) : from_end(left, team->shift);
       if (atomic_compare_exchange_weak_explicit(&chunks->left, &left, left & ~taken, memory_order_acquire,
                                                 memory_order_relaxed)) {
         finish(team, chunks, number, taken, thread);
