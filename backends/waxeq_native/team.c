@@ -169,6 +169,7 @@ static void publish(wx_team *team, const wx_phase *phase) {
     uint64_t left = 0;
     for (int field = 0; field < GROUP && thread < threads; ++field, ++thread)
       left |= ones(each + (thread < extra)) << (field << shift);
+    if (!left) continue; /* nothing holds the run up for this group: another phase may be written to it by now */
     all[g].body = copy.body;
     all[g].args = copy.args;
     all[g].tasks = copy.tasks;

@@ -32,7 +32,10 @@ static void step(char *const *args, int64_t begin, int64_t end, int64_t thread) 
   int64_t phase = *(const int64_t *)args[1];
   CHECK(0 <= begin && begin < end && 0 <= thread && thread < THREADS);
   int64_t mine = ++m->in_use[thread];
-  for (int64_t i = begin; i < end; ++i) m->cells[phase][i] = phase + m->cells[phase - 1][(i + 7) % TASKS];
+  for (int64_t i = begin; i < end; ++i) {
+    m->cells[phase][i] = phase + m->cells[phase - 1][(i + 7) % TASKS];
+    ++m->visits[i];
+  }
   CHECK(m->in_use[thread] == mine);
 }
 
@@ -52,6 +55,7 @@ static void compare(const memory *m) {
   for (int64_t p = 1; p <= PHASES; ++p)
     for (int64_t i = 0; i < TASKS; ++i) want[p % 2][i] = p + want[(p - 1) % 2][(i + 7) % TASKS];
   CHECK(!memcmp(m->cells[PHASES], want[PHASES % 2], sizeof want[0]));
+  for (int64_t i = 0; i < TASKS; ++i) CHECK(m->visits[i] == PHASES);
 }
 
 /* serial: of every phase in turn, whether it is a single task */
@@ -133,18 +137,48 @@ static void edges(void) {
   wx_team_free(team);
 }
 
+typedef struct {
+  int64_t tasks, grain, visits[600];
+} marks;
+
+static void mark(char *const *args, int64_t begin, int64_t end, int64_t thread) {
+  (void)thread;
+  marks *m = (marks *)args[0];
+  CHECK(begin < end && end <= m->tasks);
+  if (m->grain > 0) CHECK(begin % m->grain == 0 && (end == m->tasks || end % m->grain == 0));
+  for (int64_t i = begin; i < end; ++i) ++m->visits[i];
+}
+
+static void every_task_once(int threads) {
+  wx_team *team = wx_team_new(threads);
+  marks m;
+  char *args[] = {(char *)&m};
+  for (int64_t tasks = 1; tasks < 600; tasks += 1 + tasks / 7)
+    for (int64_t grain = -1; grain < 90; grain += 1 + grain / 5) {
+      memset(&m, 0, sizeof m);
+      m.tasks = tasks;
+      m.grain = grain;
+      wx_run(team, &(wx_phase){mark, args, tasks, grain}, 1);
+      for (int64_t i = 0; i < 600; ++i) CHECK(m.visits[i] == (i < tasks));
+    }
+  wx_team_free(team);
+}
+
 static void count(char *const *args, int64_t begin, int64_t end, int64_t thread) {
   (void)thread;
   int64_t *total = (int64_t *)args[0];
   __atomic_fetch_add(total, end - begin, __ATOMIC_RELAXED);
 }
 
-static void more_tasks_than_chunks_fit(void) {
+static void more_tasks_than_fit(void) {
   wx_team *team = wx_team_new(2);
-  int64_t total = 0, tasks = INT64_C(1) << 40;
+  int64_t total = 0, tasks = INT64_MAX / 2;
   char *args[] = {(char *)&total};
-  wx_run(team, &(wx_phase){count, args, tasks, INT64_C(1) << 20}, 1);
-  CHECK(total == tasks);
+  for (int64_t grain = 0; grain < 2; ++grain) {
+    total = 0;
+    wx_run(team, &(wx_phase){count, args, tasks, grain}, 1);
+    CHECK(total == tasks);
+  }
   wx_team_free(team);
 }
 
@@ -184,14 +218,18 @@ static void forks(int rounds) {
   wx_team_free(team);
 }
 
-/* What is tried can be chosen: a sanitizer that cannot follow a fork leaves that out. */
+/* Usage: stress [rounds [without forks]]; not every sanitizer can follow a fork. */
 int main(int argc, char **argv) {
   int rounds = argc > 1 ? atoi(argv[1]) : 100;
-  for (int threads = 1; threads <= THREADS; threads *= 2) chains(threads, rounds);
+  const int threads[] = {1, 2, 3, 5, 8, 9, THREADS};
+  for (int i = 0; i < 7; ++i) {
+    chains(threads[i], rounds);
+    every_task_once(threads[i]);
+  }
   several_callers(rounds);
   nested();
   edges();
-  more_tasks_than_chunks_fit();
+  more_tasks_than_fit();
   signals();
   if (argc <= 2) forks(10);
   return 0;
