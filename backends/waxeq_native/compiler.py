@@ -146,7 +146,7 @@ def _tried(command: tuple[str, ...], environment: Mapping[str, str]) -> Compiler
         for tuned in TUNED:
             compiler = Compiler(command, version, (*FLAGS, *tuned), cpu())
             try:
-                code = compiler.start([source], Path(folder, "probe.so"), log).wait(timeout=120)
+                code = compiler.start([source], Path(folder, "probe.so"), log).wait(timeout=300)  # zig makes its libc
             except (OSError, subprocess.TimeoutExpired) as e:
                 return str(e)
             if code == 0:

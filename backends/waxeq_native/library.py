@@ -25,6 +25,9 @@ from pathlib import Path
 
 from waxeq_native.compiler import CompileFailed, Compiler, ended, find, first_error
 
+BUILDING = "building-"
+STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
+
 LIMIT = 600.0
 """Seconds that the compiler may take for one unit."""
 
@@ -123,11 +126,14 @@ class Library:
         if not units:
             return {}
         began = time.perf_counter()
-        folder = Path(tempfile.mkdtemp(prefix="building-", dir=self.directory))
         try:
-            found = self._compiled_in(folder, units)
+            with tempfile.TemporaryDirectory(prefix=BUILDING, dir=self.directory, ignore_cleanup_errors=True) as folder:
+                found = self._compiled_in(Path(folder), units)
+        except OSError as e:
+            raise CompileFailed(
+                f"Nothing can be compiled in {self.directory} ({e}): name a folder with room in WAXEQ_CACHE."
+            ) from e
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
             self._seconds += time.perf_counter() - began
         self._compiled += sum(len(unit.entries) for unit in units)
         return found
@@ -230,7 +236,8 @@ def directory(chosen: str | Path | None = None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=folder):
-            return folder
+            _tidy(folder)
+        return folder
     except OSError as e:
         other = Path(tempfile.mkdtemp(prefix="waxeq-native-"))
         warnings.warn(
@@ -240,6 +247,13 @@ def directory(chosen: str | Path | None = None) -> Path:
             stacklevel=2,
         )
         return other
+
+
+def _tidy(folder: Path) -> None:
+    for left in folder.glob(f"{BUILDING}*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - STALE:
+                shutil.rmtree(left)
 
 
 def _shared_out(sources: Mapping[str, str], jobs: int) -> list[dict[str, str]]:

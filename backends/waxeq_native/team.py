@@ -53,9 +53,7 @@ class Team:
     @staticmethod
     def of(threads: int) -> Team:
         """The team of this size, one per process. Raises MissingCompiler, CompileFailed."""
-        if threads not in _teams:
-            _teams[threads] = Team(threads)
-        return _teams[threads]
+        return _teams.get(threads) or _teams.setdefault(threads, Team(threads))
 
 
 _teams: dict[int, Team] = {}
