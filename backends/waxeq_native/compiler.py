@@ -1,0 +1,164 @@
+"""The machine's C compiler: found when first asked for, and described well enough to key what it made."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from waxeq.errors import WaxeqError
+
+FLAGS = (
+    *("-O3", "-std=gnu11", "-fPIC", "-shared", "-w", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
+    *("-ffp-contract=fast", "-fno-semantic-interposition"),
+)
+"""What every unit is built with. Never -ffast-math: NaN, infinities and -0 keep their meaning."""
+
+TUNED = (("-march=native",), ("-mcpu=native",), ())
+"""Ways to ask for the instructions of this machine, the first that works is used: some compilers for arm64 know only
+the second."""
+
+PROBE = "#include <stdint.h>\n#include <math.h>\nint64_t wx_probe(double x) { return (int64_t)floor(x); }\n"
+
+INSTALL = "install gcc or clang, or `pip install ziglang`, or name a compiler in CC"
+
+
+class MissingCompiler(WaxeqError):
+    """No C compiler works on this machine; says what to install."""
+
+    exit_code = 5
+
+
+class CompileFailed(WaxeqError):
+    """The compiler refused a generated source, died or took too long; says where the source was kept."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler that works.
+
+    `command`: what is run; `version`: the first line it says about itself; `flags`: those that every unit is built
+    with; `cpu`: the model and the features of the machine, which -march=native reads.
+    """
+
+    command: tuple[str, ...]
+    version: str
+    flags: tuple[str, ...]
+    cpu: str
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything but the source that decides what a library holds."""
+        return sha256(repr((self.command, self.version, self.flags, self.cpu)).encode()).hexdigest()
+
+    def start(self, sources: Sequence[Path], output: Path, log: Path, flags: Sequence[str] = ()) -> subprocess.Popen:
+        """Starts to build a shared library; messages go to `log`. The process leads a group of its own, so that
+        whoever gives up can end all of it.
+        """
+        line = [*self.command, *self.flags, *flags, "-o", str(output), *map(str, sources), "-lm"]
+        with log.open("wb") as messages:
+            return subprocess.Popen(
+                line, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, process_group=0, env=_plain_words()
+            )
+
+
+def find(environment: Mapping[str, str] | None = None) -> Compiler:
+    """The compiler that CC in `environment` (this process's own, if None) names; else the first that works of cc,
+    gcc, clang and the one that the package ziglang brings.
+
+    Raises MissingCompiler when none works, and when CC names one that does not.
+    """
+    environment = os.environ if environment is None else environment
+    chosen = shlex.split(environment.get("CC", ""))
+    if chosen:
+        found = _tried(tuple(chosen), environment)
+        if isinstance(found, str):
+            raise MissingCompiler(f"CC is `{shlex.join(chosen)}`, which does not work ({found}): {INSTALL}.")
+        return found
+    refused = []
+    for command in _candidates(environment):
+        found = _tried(command, environment)
+        if isinstance(found, Compiler):
+            return found
+        refused.append(f"{shlex.join(command)}: {found}")
+    raise MissingCompiler(f"No C compiler works here{_listed(refused)}: {INSTALL}.")
+
+
+def cpu() -> str:
+    """Model and features of the processor as Linux tells them for the first core, else what Python knows."""
+    told = ("model name", "flags", "Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
+    try:
+        core = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    except OSError:
+        core = ""
+    pairs = (line.partition(":") for line in core.splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in pairs}
+    kept = [fields[key] for key in told if key in fields]
+    return "; ".join([platform.machine(), *kept] if kept else [platform.machine(), platform.processor()])
+
+
+def first_error(log: str) -> str:
+    """The line of a compiler's messages that says what was wrong."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it said nothing")
+
+
+def ended(code: int) -> str:
+    """How a process with this return code ended, in words."""
+    return f"was ended by signal {-code}" if code < 0 else f"gave up with code {code}"
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    path = environment.get("PATH")
+    for name in ("cc", "gcc", "clang"):
+        if found := shutil.which(name, path=path):
+            yield (found,)
+    if importlib.util.find_spec("ziglang") is not None:
+        yield (sys.executable, "-m", "ziglang", "cc")
+
+
+def _tried(command: tuple[str, ...], environment: Mapping[str, str]) -> Compiler | str:
+    """The compiler that this command runs, or why it cannot be used."""
+    program = shutil.which(command[0], path=environment.get("PATH"))
+    if program is None:
+        return "no such program"
+    command = (program, *command[1:])
+    try:
+        said = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=60, check=False, env=_plain_words()
+        )
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return str(e)
+    version = next(iter(said.stdout.splitlines()), "")
+    why = "it cannot build a library"
+    with tempfile.TemporaryDirectory(prefix="waxeq-") as folder:
+        source, log = Path(folder, "probe.c"), Path(folder, "log")
+        source.write_text(PROBE, encoding="utf-8")
+        for tuned in TUNED:
+            compiler = Compiler(command, version, (*FLAGS, *tuned), cpu())
+            try:
+                code = compiler.start([source], Path(folder, "probe.so"), log).wait(timeout=300)  # zig makes its libc
+            except (OSError, subprocess.TimeoutExpired) as e:
+                return str(e)
+            if code == 0:
+                return compiler
+            why = first_error(log.read_text(encoding="utf-8", errors="replace"))
+    return why
+
+
+def _plain_words() -> dict[str, str]:
+    """The environment in which a compiler speaks English, so that its errors are known as such."""
+    return {**os.environ, "LC_ALL": "C"}
+
+
+def _listed(refused: Sequence[str]) -> str:
+    return f" ({'; '.join(refused)})" if refused else ""

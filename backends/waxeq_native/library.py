@@ -1,0 +1,313 @@
+"""Shared libraries of C: built once for a source, a compiler and a machine, kept on disk and for the process's life.
+
+On disk, `libraries/<hash of the file>.so` are the libraries, and `entries/<hash of what was asked>` holds the name of
+the library with the answer. Both are put in place by renaming, and a library whose bytes do not match its name is as
+good as none: so any number of processes may work on one cache, and whatever is damaged is built again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from waxeq_native.compiler import CompileFailed, Compiler, ended, find, first_error
+
+BUILDING = "building-"
+STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
+
+LIMIT = 600.0
+"""Seconds that the compiler may take for one unit."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One call of the compiler: `files` (name to text) are written to a folder and those that end in .c are compiled;
+    `entries` (key to C name) are what the library answers. A key without a C name stands for the whole library.
+    """
+
+    files: Mapping[str, str]
+    entries: Mapping[str, str | None]
+    flags: tuple[str, ...] = ()
+
+
+class Library:
+    """The libraries below `directory` that `compiler` builds. Threads may share it.
+
+    Methods raise CompileFailed when a source does not compile or what was built cannot be loaded.
+    """
+
+    def __init__(self, directory: Path, compiler: Compiler) -> None:
+        self.directory = directory
+        self.compiler = compiler
+        self._addresses: dict[tuple[str, str, str], int] = {}
+        self._units: dict[tuple[tuple[Path, ...], tuple[str, ...]], ctypes.CDLL] = {}
+        self._loaded: dict[str, ctypes.CDLL] = {}
+        self._compiled = 0
+        self._seconds = 0.0
+        self._lock = threading.RLock()
+
+    def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
+        """The address of the C function of each name; its text in `sources` defines it, after `prelude`.
+
+        Texts are compiled many to a unit, so whatever else one defines (static functions too) needs a name that no
+        other uses. `jobs`: how many compilers may run at once.
+        """
+        known = {name: self._addresses.get((name, text, prelude)) for name, text in sources.items()}
+        missing = {name: sources[name] for name, address in known.items() if address is None}
+        if missing:
+            with self._lock:
+                found = self._functions(missing, prelude, jobs)
+            self._addresses.update({(name, sources[name], prelude): address for name, address in found.items()})
+            known |= found
+        return {name: address for name, address in known.items() if address is not None}
+
+    def unit(self, paths: Sequence[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
+        """The library of the C files among `paths`; the others are headers that they include from their own folder.
+        Files are read once in a process. `flags` come after those that every unit is built with.
+        """
+        asked = (tuple(paths), tuple(flags))
+        if asked not in self._units:
+            with self._lock:
+                files = {path.name: path.read_text(encoding="utf-8") for path in paths}
+                key = self._key("unit", *flags, *(part for pair in sorted(files.items()) for part in pair))
+                library = self._stored(key)
+                if library is None:
+                    library = self._built([Unit(files, {key: None}, tuple(flags))])[key]
+                self._units[asked] = library
+        return self._units[asked]
+
+    def spent(self) -> tuple[int, float]:
+        """How many functions and whole units this process has compiled, and the seconds that it waited for them."""
+        return self._compiled, self._seconds
+
+    def _functions(self, sources: Mapping[str, str], prelude: str, jobs: int) -> dict[str, int]:
+        keys = {name: self._key("function", name, text, prelude) for name, text in sources.items()}
+        libraries = {key: self._stored(key) for key in keys.values()}
+        missing = {name: text for name, text in sources.items() if libraries[keys[name]] is None}
+        units = [
+            Unit({"kernels.c": _joined(part, prelude)}, {keys[name]: name for name in part})
+            for part in _shared_out(missing, jobs)
+        ]
+        libraries |= self._built(units)
+        return {name: _address(libraries[key], name) for name, key in keys.items()}
+
+    def _key(self, *parts: str) -> str:
+        return sha256("\0".join((self.compiler.identity, *parts)).encode()).hexdigest()
+
+    def _stored(self, key: str) -> ctypes.CDLL | None:
+        """The library on disk that answers `key`; None if there is none or it is damaged."""
+        try:
+            name = self._entry(key).read_text(encoding="ascii")
+            if name in self._loaded:
+                return self._loaded[name]
+            path = self._library(name)
+            if sha256(path.read_bytes()).hexdigest() != name:
+                return None
+            self._loaded[name] = ctypes.CDLL(str(path))
+        except (OSError, ValueError):
+            return None
+        return self._loaded[name]
+
+    def _built(self, units: Sequence[Unit]) -> dict[str, ctypes.CDLL]:
+        """Compiles the units, all at once, and stores them. Those that compile are kept even if another does not."""
+        if not units:
+            return {}
+        began = time.perf_counter()
+        try:
+            with tempfile.TemporaryDirectory(prefix=BUILDING, dir=self.directory, ignore_cleanup_errors=True) as folder:
+                found = self._compiled_in(Path(folder), units)
+        except OSError as e:
+            raise CompileFailed(
+                f"Nothing can be compiled in {self.directory} ({e}): name a folder with room in WAXEQ_CACHE."
+            ) from e
+        finally:
+            self._seconds += time.perf_counter() - began
+        self._compiled += sum(len(unit.entries) for unit in units)
+        return found
+
+    def _compiled_in(self, folder: Path, units: Sequence[Unit]) -> dict[str, ctypes.CDLL]:
+        places = [folder / str(number) for number in range(len(units))]
+        running: list[subprocess.Popen] = []
+        found: dict[str, ctypes.CDLL] = {}
+        failures: list[CompileFailed] = []
+        try:
+            for place, unit in zip(places, units, strict=True):
+                sources = _written(place, unit.files)
+                running.append(self.compiler.start(sources, place / "out.so", place / "log", unit.flags))
+            for place, unit, process in zip(places, units, running, strict=True):
+                try:
+                    self._wait(process, place, unit)
+                    found |= dict.fromkeys(unit.entries, self._kept(place / "out.so", unit))
+                except CompileFailed as e:
+                    failures.append(e)
+        finally:
+            for process in running:
+                _end(process)
+        if failures:
+            raise failures[0]
+        return found
+
+    def _wait(self, process: subprocess.Popen, place: Path, unit: Unit) -> None:
+        try:
+            code = process.wait(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise self._failure(f"took longer than {LIMIT:.0f} s", place, unit) from None
+        if code != 0:
+            log = (place / "log").read_text(encoding="utf-8", errors="replace")
+            why = f"{ended(code)}: {first_error(log)}" if log.strip() or code > 0 else ended(code)
+            raise self._failure(why.replace(f"{place}{os.sep}", ""), place, unit)
+
+    def _failure(self, why: str, place: Path, unit: Unit) -> CompileFailed:
+        """The error for a unit that did not compile, whose files are kept."""
+        kept = self.directory / "failed" / sha256(repr(sorted(unit.files.items())).encode()).hexdigest()[:16]
+        for name, text in unit.files.items():
+            _replace(kept / name, text.encode())
+        command = " ".join(self.compiler.command)
+        return CompileFailed(f"`{command}` {why}; the source is kept in {kept}.")
+
+    def _kept(self, built: Path, unit: Unit) -> ctypes.CDLL:
+        """Moves what was built to its place and loads it."""
+        name = sha256(built.read_bytes()).hexdigest()
+        path = self._library(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(built, path)
+        try:
+            self._loaded.setdefault(name, ctypes.CDLL(str(path)))
+        except OSError as e:
+            raise CompileFailed(
+                f"What was compiled cannot be loaded ({e}): name a folder that allows programs in WAXEQ_CACHE."
+            ) from e
+        for key in unit.entries:
+            _replace(self._entry(key), name.encode())
+        return self._loaded[name]
+
+    def _entry(self, key: str) -> Path:
+        return self.directory / "entries" / key[:2] / key
+
+    def _library(self, name: str) -> Path:
+        return self.directory / "libraries" / f"{name}.so"
+
+
+def functions(sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
+    """`Library.functions` of the library of this process. Raises MissingCompiler too."""
+    return shared().functions(sources, prelude, jobs=jobs)
+
+
+def unit(paths: Sequence[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """`Library.unit` of the library of this process. Raises MissingCompiler too."""
+    return shared().unit(paths, flags)
+
+
+def spent() -> tuple[int, float]:
+    """`Library.spent` of the library of this process; nothing if none was needed yet."""
+    return shared().spent() if shared.cache_info().currsize else (0, 0.0)
+
+
+@cache
+def shared() -> Library:
+    """The library of this process: its compiler is looked for, and WAXEQ_CACHE and CC are read, when it is first used.
+
+    Raises MissingCompiler.
+    """
+    return Library(directory(), find())
+
+
+def directory(chosen: str | Path | None = None) -> Path:
+    """The folder of the cache: `native` in `chosen`, in WAXEQ_CACHE or where the system keeps the caches of a user.
+    Where that cannot be written, a temporary one, with a warning.
+    """
+    from platformdirs import user_cache_dir
+
+    base = Path(chosen or os.environ.get("WAXEQ_CACHE") or user_cache_dir("waxeq"))
+    folder = base.expanduser().absolute() / "native"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            _tidy(folder)
+        return folder
+    except OSError as e:
+        other = Path(tempfile.mkdtemp(prefix="waxeq-native-"))
+        warnings.warn(
+            f"The cache {folder} cannot be written ({e.strerror}); compiled kernels are kept in {other}: "
+            "name a folder that can be in WAXEQ_CACHE.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return other
+
+
+def _tidy(folder: Path) -> None:
+    for left in folder.glob(f"{BUILDING}*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - STALE:
+                shutil.rmtree(left)
+
+
+def _shared_out(sources: Mapping[str, str], jobs: int) -> list[dict[str, str]]:
+    """The texts in at most `jobs` parts of about equal length, which is about equal time."""
+    parts: list[dict[str, str]] = [{} for _ in range(min(max(jobs, 1), len(sources)))]
+    lengths = [0] * len(parts)
+    for name, text in sorted(sources.items(), key=lambda item: (-len(item[1]), item[0])):
+        shortest = lengths.index(min(lengths))
+        parts[shortest][name] = text
+        lengths[shortest] += len(text)
+    return parts
+
+
+def _joined(sources: Mapping[str, str], prelude: str) -> str:
+    """One text of many, in which the compiler's messages name the kernel."""
+    texts = (f'#line 1 "{name}"\n{text}\n' for name, text in sources.items())
+    return "".join([f'#line 1 "prelude"\n{prelude}\n', *texts])
+
+
+def _written(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Writes the files and gives back those to compile."""
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in files if name.endswith(".c")]
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes a file that others see whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _address(library: ctypes.CDLL | None, name: str) -> int:
+    try:
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    except AttributeError:
+        address = None
+    if not address:
+        raise CompileFailed(f"The source of {name} defines no function of that name.")
+    return address
+
+
+def _end(process: subprocess.Popen) -> None:
+    """Ends a compiler and what it started, if it still runs."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

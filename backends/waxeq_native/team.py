@@ -1,0 +1,59 @@
+"""The Python face of the threads in team.c."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from waxeq_native import library
+
+HERE = Path(__file__).parent
+
+
+class Phase(ctypes.Structure):
+    """`wx_phase` of team.h: the address of a body, of its arguments, how many tasks, and how many are taken at once."""
+
+    _fields_: ClassVar = [
+        ("body", ctypes.c_void_p),
+        ("args", ctypes.c_void_p),
+        ("tasks", ctypes.c_int64),
+        ("grain", ctypes.c_int64),
+    ]
+
+
+class Team:
+    """Threads that stay alive between runs, the caller being one of them.
+
+    `run(phases, n)` runs the n phases at the address `phases` (of an array of Phase) and returns when all are done;
+    the interpreter is free meanwhile, and the memory must live until then. `handle` is the address of the wx_team.
+    """
+
+    __slots__ = ("handle", "run", "threads")
+
+    run: Callable[[int | ctypes.c_void_p, int], None]
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise ValueError(f"a team has at least one thread, not {threads}")
+        code = library.unit([HERE / "team.c", HERE / "team.h"], ("-pthread",))
+        new = code.wx_team_new
+        new.argtypes, new.restype = (ctypes.c_int,), ctypes.c_void_p
+        handle = new(threads)
+        if handle is None:
+            raise MemoryError("no memory for a team of threads")
+        self.threads = threads
+        self.handle: int = handle
+        run = code.wx_run
+        run.argtypes, run.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64), None
+        self.run = partial(run, ctypes.c_void_p(handle))
+
+    @staticmethod
+    def of(threads: int) -> Team:
+        """The team of this size, one per process. Raises MissingCompiler, CompileFailed."""
+        return _teams.get(threads) or _teams.setdefault(threads, Team(threads))
+
+
+_teams: dict[int, Team] = {}
