@@ -109,5 +109,8 @@ def the_plan(target: str, search: Search, events: Events) -> Plan:
 
 def searched(target: str, search: Search, events: Events, **more: object) -> Result:
     """What the search finds for a model, not timed against the model as written."""
+    from waxeq.search.tables import table_to_look_with
+
     options = search.options(trial=False, **more)
-    return search_plan(load(target), options, events)
+    traced = load(target)
+    return search_plan(traced, options, events, table_to_look_with(options.table))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, say, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
-from waxeq.errors import TableError
+
+if TYPE_CHECKING:
+    from waxeq.cost.table import TimingTable
 
 Table = Path | None
 
@@ -76,22 +79,18 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: 
     from waxeq.inspect.show import certificates_view
 
     with aside():
-        from waxeq.cost.table import TimingTable
         from waxeq.egraph.rules import rule_files
-        from waxeq.search.admission import admit, uncertified
         from waxeq.testing.rule import SAMPLES, check_files
 
+        store = _where_certificates_go(table, show) if files else None
         found = check_files(
             [p.resolve() for p in files] or rule_files(),
             samples=SAMPLES if samples is None else samples,
             seed=seed,
             progress=(lambda c: say(str(c))) if show.verbose else None,
         )
-        admitted = {c.place: str(c) for c in found if c.admitted}
-        store = TimingTable.open(table)
-        for file, rule in uncertified(store, [p.resolve() for p in files]):
-            if rule.place in admitted:
-                admit(store, file, rule, admitted[rule.place])
+        if store is not None:
+            _remember(store, files, {c.place: str(c) for c in found if c.admitted})
     data = [
         {"rule": c.rule, "place": c.place, "class": c.cls, "verdict": c.verdict, "tried": c.tried, "met": c.met,
          "admitted": c.admitted, "said": str(c)}
@@ -99,6 +98,25 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: 
     ]  # fmt: skip
     finish(show, data, certificates_view)
     return 0 if all(c.admitted for c in found) else 6
+
+
+def _where_certificates_go(named: Table, show: Show) -> TimingTable:
+    from waxeq.search.tables import open_table
+
+    opened = open_table(named)
+    for text in opened.notes:
+        if not show.quiet:
+            say(f"note: {text}")
+    return opened.table
+
+
+def _remember(store: TimingTable, files: Sequence[Path], admitted: Mapping[str, str]) -> None:
+    """Keep new certificates, which are by the places of their rules; installed rules need none."""
+    from waxeq.search.admission import admit, uncertified
+
+    for file, rule in uncertified(store, [p.resolve() for p in files]):
+        if rule.place in admitted:
+            admit(store, file, rule, admitted[rule.place])
 
 
 def backends(*, show: Show = SHOW) -> None:
@@ -120,13 +138,10 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
     table
         Timing table to look at [default: the user's own].
     """
-    from waxeq.cost.table import TimingTable
     from waxeq.inspect.show import db_view
-    from waxeq.search.session import calibration_tables
+    from waxeq.search.tables import table_status
 
-    if table is not None and not table.exists():
-        raise TableError(f"there is no table at {table}")
-    finish(show, TimingTable.open(table, extra=calibration_tables()).status(), db_view)
+    finish(show, table_status(table), db_view)
 
 
 def doctor(*, table: Table = None, show: Show = SHOW) -> int:

@@ -13,10 +13,12 @@ from waxeq.errors import UsageError
 from waxeq.events import Note
 
 if TYPE_CHECKING:
+    from waxeq.cost.table import TimingTable
     from waxeq.events import Events
     from waxeq.frontend.trace import Traced
     from waxeq.options import Options
     from waxeq.search.result import Result
+    from waxeq.search.tables import Opened
 
 Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
 
@@ -61,26 +63,26 @@ def load(target: str) -> Traced:
     return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
 
 
-def search_plan(traced: Traced, options: Options, events: Events) -> Result:
-    """The best plan for a traced model."""
+def search_plan(traced: Traced, options: Options, events: Events, opened: Opened | None = None) -> Result:
+    """The best plan for a traced model. `opened`: the timing table, where it is not the one that the options say."""
     from waxeq.compile import optimize_traced
     from waxeq.search.session import Session
+    from waxeq.search.tables import open_table
 
-    admit_rules(options, events)
-    with events.on_interrupt(), Session.open(options, events) as session:
+    opened = opened or open_table(options.table, strict=options.strict)
+    admit_rules(options, events, opened.table)
+    with events.on_interrupt(), Session.open(options, events, opened) as session:
         return optimize_traced(session, traced)
 
 
-def admit_rules(options: Options, events: Events) -> None:
+def admit_rules(options: Options, events: Events, table: TimingTable) -> None:
     """Certify the rules named on the command line that have no certificate yet. Raises RuleError with the
     counterexample of one that is refuted."""
     if not options.rules:
         return
-    from waxeq.cost.table import TimingTable
     from waxeq.search.admission import admit, files_for, uncertified
     from waxeq.testing.rule import check_rule
 
-    table = TimingTable.open(options.table)
     for file, rule in uncertified(table, files_for(options.rules)):
         events.emit(Note(f"certifying rule {rule.name} ({rule.place})"))
         admit(table, file, rule, str(check_rule(rule).check()))
