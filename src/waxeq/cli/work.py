@@ -24,16 +24,16 @@ Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
 
 
 def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, show: Show = SHOW) -> int:
-    """Find the fastest program equal to a model, prove it right, and write it as a plan.
+    """Find the fastest program equal to a model, check it against float64, and write it as a plan.
 
     Ctrl-C ends the search and writes the best plan found so far (exit code 130).
 
     Parameters
     ----------
     target
-        FILE.py or FILE.py:NAME. Inputs come from its `example_inputs()`, weights from `weights()`.
+        FILE.py or FILE.py:NAME. Its `example_inputs()` gives inputs, its `weights()` or `WEIGHTS` the weights.
     output
-        Where to write the plan [default: NAME.plan.json here].
+        Where to write the plan [default: FILE.plan.json in this folder]; its tensors go beside it, as .safetensors.
     """
     with working(show) as events:
         from waxeq.inspect.report import odd_values, report
@@ -92,12 +92,12 @@ def run(
     plan: Path,
     /,
     *,
-    input: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    input: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     output: Output = None,
     threads: int | None = None,
     show: Show = SHOW,
 ) -> None:
-    """Run a plan, on given inputs or on those it was made with.
+    """Run a plan, on given inputs or on those it was made with, and time it.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def bench(target: str, /, *, seconds: float = 10.0, search: Search = SEARCH, sho
     target
         FILE.py or FILE.py:NAME.
     seconds
-        How long to time.
+        Seconds to spend on timing.
     """
     if not seconds > 0:
         raise UsageError(f"--seconds {seconds:g}: give a time above zero")

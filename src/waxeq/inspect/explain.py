@@ -138,7 +138,9 @@ class _Again:
         loosest: Class = about.get("class", "reassociating")
         algebra: bool = about.get("algebra", True)
         allowed = CLASSES[: CLASSES.index(loosest) + 1] if algebra else ()
-        files = [*map(read_file, rule_files()), *own]
+        installed = [read_file(p) for p in rule_files()]
+        names = {r.name for f in installed for r in f.rules}
+        files = [*installed, *(f for f in own if not any(r.name in names for r in f.rules))]
         rules = [r for f in files for r in f.rules if r.cls in allowed]
         meanings = patterns(kernels)
         program = load_rules(loosest, meanings, algebra=algebra, files=files)
