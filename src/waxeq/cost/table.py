@@ -67,7 +67,7 @@ class TimingTable:
         except OSError as e:
             raise TableWriteError(f"{table.shards.folder} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
         if not os.access(table.shards.folder, os.W_OK | os.X_OK):
-            raise TableWriteError(f"{table.shards.folder} cannot be written: no permission; {NAME_ANOTHER}")
+            raise TableWriteError(f"{table.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
         with table._database():
             pass
         return table
