@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 
 import pytest
@@ -140,9 +140,7 @@ def test_a_named_table_that_cannot_be_written_is_an_error(waxeq, model, home: Pa
 @pytest.fixture
 def read_only_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there of tables may not be written; it holds for root too."""
-    import os
-
-    may: Callable[[object, int], bool] = os.access
+    may = os.access
     ours = (".duckdb", ".shards")
     monkeypatch.setattr(os, "access", lambda p, mode: not (mode & os.W_OK and str(p).endswith(ours)) and may(p, mode))
 
