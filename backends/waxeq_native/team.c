@@ -21,13 +21,6 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(__linux__) && !defined(WX_CONDITION)
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#define WX_FUTEX 1
-#endif
-
 enum {
   LINE = 64,           /* bytes of a cache line; where lines are longer, only speed is lost */
   SPINS = 2000,        /* pauses before the core is offered to others, some 50 us */
@@ -71,10 +64,8 @@ struct wx_team {
   group *chunks;     /* of each group */
   worker *crew;
   wx_team *older; /* the list of all teams */
-#ifndef WX_FUTEX
-  pthread_mutex_t mutex;
+  pthread_mutex_t mutex; /* both only for sleeping */
   pthread_cond_t condition;
-#endif
 };
 
 static inline void pause_briefly(void) {
@@ -104,26 +95,18 @@ static int64_t now(void) {
 
 /* ---- sleeping ---- */
 
-#ifdef WX_FUTEX
-static void wait_while(wx_team *team, unsigned seen) {
-  syscall(SYS_futex, &team->wakes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-static void wake(wx_team *team, int count) {
-  syscall(SYS_futex, &team->wakes, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
-#else
 static void wait_while(wx_team *team, unsigned seen) {
   pthread_mutex_lock(&team->mutex);
   while (atomic_load(&team->wakes) == seen) pthread_cond_wait(&team->condition, &team->mutex);
   pthread_mutex_unlock(&team->mutex);
 }
-static void wake(wx_team *team, int count) {
-  (void)count;
+
+/* Wakes a few, who wake others: the caller has other things to do. */
+static void wake_some(wx_team *team) {
   pthread_mutex_lock(&team->mutex);
-  pthread_cond_broadcast(&team->condition);
+  for (int i = 0; i < WAKES; ++i) pthread_cond_signal(&team->condition);
   pthread_mutex_unlock(&team->mutex);
 }
-#endif
 
 /* A sleeper counts itself, then looks at `active`; a caller sets `active`, then looks at the count: one sees the
    other, because all four are sequentially consistent. */
@@ -132,14 +115,14 @@ static void sleep_until_needed(wx_team *team) {
   atomic_fetch_add(&team->sleepers, 1);
   if (!atomic_load(&team->active) && !atomic_load(&team->stop)) wait_while(team, seen);
   if (atomic_fetch_sub(&team->sleepers, 1) > 1 && (atomic_load(&team->active) || atomic_load(&team->stop)))
-    wake(team, WAKES);
+    wake_some(team);
 }
 
 static void rouse(wx_team *team, atomic_int *why) {
   atomic_store(why, 1);
   if (atomic_load(&team->sleepers) > 0) {
     atomic_fetch_add(&team->wakes, 1);
-    wake(team, WAKES);
+    wake_some(team);
   }
 }
 
@@ -277,10 +260,8 @@ static void begin(wx_team *team) {
   atomic_store(&team->wakes, 0);
   atomic_store(&team->busy, 0);
   team->workers = team->started = 0;
-#ifndef WX_FUTEX
-  pthread_mutex_init(&team->mutex, NULL);
+  pthread_mutex_init(&team->mutex, NULL); /* never destroyed: a child may find it locked by a thread it lacks */
   pthread_cond_init(&team->condition, NULL);
-#endif
 }
 
 static void before_fork(void) { pthread_mutex_lock(&teams_mutex); }

@@ -281,6 +281,21 @@ def test_a_compiler_that_knows_only_the_other_word_for_this_machine(program: Cal
     assert found.flags == (*compilers.FLAGS, "-mcpu=native")
 
 
+def test_what_a_compiler_was_found_to_know_is_remembered(program: Callable[[str], Compiler], tmp_path: Path) -> None:
+    counting = program(f'case "$*" in *--version*) echo one;; *) echo >> {tmp_path}/count; exec $CC "$@";; esac')
+    environment = {**os.environ, "CC": counting.command[0]}
+
+    def found() -> tuple[Compiler, int]:
+        return find(environment, tmp_path / "memory"), len((tmp_path / "count").read_text().splitlines())
+
+    first, count = found()
+    assert (first, count) == (find(environment, tmp_path / "memory"), 1)
+    next((tmp_path / "memory").iterdir()).write_bytes(b"\xff")
+    assert found() == (first, 2)
+    program('case "$*" in *--version*) echo two;; *) exec $CC "$@";; esac')
+    assert found()[0] == replace(first, version="two")
+
+
 def test_a_compiler_without_headers_does_not_work(program: Callable[[str], Compiler]) -> None:
     broken = program("echo 'probe.c:1:10: fatal error: stdint.h: No such file' >&2; exit 1")
     with pytest.raises(MissingCompiler, match=r"fatal error: stdint\.h"):
