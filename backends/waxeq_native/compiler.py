@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from waxeq.errors import WaxeqError
+from waxeq_native.files import replace
 
 FLAGS = (
     *("-O3", "-std=gnu11", "-fPIC", "-shared", "-w", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
@@ -73,22 +75,23 @@ class Compiler:
             )
 
 
-def find(environment: Mapping[str, str] | None = None) -> Compiler:
+def find(environment: Mapping[str, str] | None = None, memory: Path | None = None) -> Compiler:
     """The compiler that CC in `environment` (this process's own, if None) names; else the first that works of cc,
-    gcc, clang and the one that the package ziglang brings.
+    gcc, clang and the one that the package ziglang brings. The folder `memory` keeps which flags it was found to work
+    with, which takes a tenth of a second to find out.
 
     Raises MissingCompiler when none works, and when CC names one that does not.
     """
     environment = os.environ if environment is None else environment
     chosen = shlex.split(environment.get("CC", ""))
     if chosen:
-        found = _tried(tuple(chosen), environment)
+        found = _tried(tuple(chosen), environment, memory)
         if isinstance(found, str):
             raise MissingCompiler(f"CC is `{shlex.join(chosen)}`, which does not work ({found}): {INSTALL}.")
         return found
     refused = []
     for command in _candidates(environment):
-        found = _tried(command, environment)
+        found = _tried(command, environment, memory)
         if isinstance(found, Compiler):
             return found
         refused.append(f"{shlex.join(command)}: {found}")
@@ -128,7 +131,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
         yield (sys.executable, "-m", "ziglang", "cc")
 
 
-def _tried(command: tuple[str, ...], environment: Mapping[str, str]) -> Compiler | str:
+def _tried(command: tuple[str, ...], environment: Mapping[str, str], memory: Path | None) -> Compiler | str:
     """The compiler that this command runs, or why it cannot be used."""
     program = shutil.which(command[0], path=environment.get("PATH"))
     if program is None:
@@ -141,14 +144,30 @@ def _tried(command: tuple[str, ...], environment: Mapping[str, str]) -> Compiler
     except (OSError, subprocess.TimeoutExpired) as e:
         return str(e)
     version = next(iter(said.stdout.splitlines()), "")
-    why = "it cannot build a library"
+    choices = [Compiler(command, version, (*FLAGS, *tuned), cpu()) for tuned in TUNED]
+    if memory is None:
+        return _first_that_builds(choices)
+    note = memory / sha256("".join(choice.identity for choice in choices).encode()).hexdigest()
+    with suppress(OSError):
+        known = note.read_text(encoding="ascii", errors="replace")
+        for choice in choices:
+            if choice.identity == known:
+                return choice
+    found = _first_that_builds(choices)
+    if isinstance(found, Compiler):
+        with suppress(OSError):
+            replace(note, found.identity.encode())
+    return found
+
+
+def _first_that_builds(choices: Sequence[Compiler]) -> Compiler | str:
+    why = ""
     with tempfile.TemporaryDirectory(prefix="waxeq-") as folder:
         source, log = Path(folder, "probe.c"), Path(folder, "log")
         source.write_text(PROBE, encoding="utf-8")
-        for tuned in TUNED:
-            compiler = Compiler(command, version, (*FLAGS, *tuned), cpu())
+        for compiler in choices:
             try:
-                code = compiler.start([source], Path(folder, "probe.so"), log).wait(timeout=120)
+                code = compiler.start([source], Path(folder, "probe.so"), log).wait(timeout=300)  # zig makes its libc
             except (OSError, subprocess.TimeoutExpired) as e:
                 return str(e)
             if code == 0:

@@ -24,6 +24,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from waxeq_native.compiler import CompileFailed, Compiler, ended, find, first_error
+from waxeq_native.files import replace
+
+BUILDING = "building-"
+STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
 
 LIMIT = 600.0
 """Seconds that the compiler may take for one unit."""
@@ -123,11 +127,14 @@ class Library:
         if not units:
             return {}
         began = time.perf_counter()
-        folder = Path(tempfile.mkdtemp(prefix="building-", dir=self.directory))
         try:
-            found = self._compiled_in(folder, units)
+            with tempfile.TemporaryDirectory(prefix=BUILDING, dir=self.directory, ignore_cleanup_errors=True) as folder:
+                found = self._compiled_in(Path(folder), units)
+        except OSError as e:
+            raise CompileFailed(
+                f"Nothing can be compiled in {self.directory} ({e}): name a folder with room in WAXEQ_CACHE."
+            ) from e
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
             self._seconds += time.perf_counter() - began
         self._compiled += sum(len(unit.entries) for unit in units)
         return found
@@ -168,7 +175,7 @@ class Library:
         """The error for a unit that did not compile, whose files are kept."""
         kept = self.directory / "failed" / sha256(repr(sorted(unit.files.items())).encode()).hexdigest()[:16]
         for name, text in unit.files.items():
-            _replace(kept / name, text.encode())
+            replace(kept / name, text.encode())
         command = " ".join(self.compiler.command)
         return CompileFailed(f"`{command}` {why}; the source is kept in {kept}.")
 
@@ -185,7 +192,7 @@ class Library:
                 f"What was compiled cannot be loaded ({e}): name a folder that allows programs in WAXEQ_CACHE."
             ) from e
         for key in unit.entries:
-            _replace(self._entry(key), name.encode())
+            replace(self._entry(key), name.encode())
         return self._loaded[name]
 
     def _entry(self, key: str) -> Path:
@@ -216,7 +223,8 @@ def shared() -> Library:
 
     Raises MissingCompiler.
     """
-    return Library(directory(), find())
+    folder = directory()
+    return Library(folder, find(memory=folder / "compilers"))
 
 
 def directory(chosen: str | Path | None = None) -> Path:
@@ -230,7 +238,8 @@ def directory(chosen: str | Path | None = None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=folder):
-            return folder
+            _tidy(folder)
+        return folder
     except OSError as e:
         other = Path(tempfile.mkdtemp(prefix="waxeq-native-"))
         warnings.warn(
@@ -240,6 +249,13 @@ def directory(chosen: str | Path | None = None) -> Path:
             stacklevel=2,
         )
         return other
+
+
+def _tidy(folder: Path) -> None:
+    for left in folder.glob(f"{BUILDING}*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - STALE:
+                shutil.rmtree(left)
 
 
 def _shared_out(sources: Mapping[str, str], jobs: int) -> list[dict[str, str]]:
@@ -265,20 +281,6 @@ def _written(folder: Path, files: Mapping[str, str]) -> list[Path]:
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in files if name.endswith(".c")]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Writes a file that others see whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _address(library: ctypes.CDLL | None, name: str) -> int:

@@ -1,15 +1,17 @@
 /* A team of threads: see team.h.
 
-   There is no barrier. A phase is published as a number of chunks; threads take chunks until none is left, and whoever
+   There is no barrier. A phase is published as a set of chunks; threads take chunks until none is left, and whoever
    finishes the last one walks on through the list: it runs phases of a single chunk at once, alone, and publishes the
    next one that has more. So a thread that the system holds back, or that has not woken yet, delays nobody unless it
-   holds a chunk. */
+   holds chunks.
+
+   Each thread has a share of the chunks, which is the same in every phase of as many tasks: what one phase wrote is
+   still in the cache of the core that reads it in the next. Whose share is empty takes from the end of another's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "team.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -19,19 +21,14 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(__linux__) && !defined(WX_CONDITION)
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#define WX_FUTEX 1
-#endif
-
 enum {
   LINE = 64,           /* bytes of a cache line; where lines are longer, only speed is lost */
   SPINS = 2000,        /* pauses before the core is offered to others, some 50 us */
   LINGER = 50 * 1000,  /* ns that a thread without work stays awake after a run */
   STACK = 8 << 20,     /* bytes; the default of some systems is too small for tiles on the stack */
   WAKES = 2,           /* threads that one thread wakes; they wake others in turn */
+  GROUP = 8,           /* threads whose chunks are the bits of one word */
+  PORTION = 4,         /* what is taken at once is this part of what a share still has */
 };
 
 typedef struct {
@@ -40,14 +37,18 @@ typedef struct {
   int64_t number;
 } worker;
 
-struct wx_team {
-  /* Number of the phase (high half, so that an old value never returns) and chunks not yet taken (low half). The rest
-     of the line is the phase; it is written only while no chunk of the phase before is unfinished. */
-  _Alignas(LINE) _Atomic uint64_t ticket;
+/* The chunks of the threads of one group that nobody has taken yet, a bit each, and the phase that they are of. Bits
+   only ever go from 1 to 0 between two phases, and whoever cleared one holds a chunk of the current phase: the rest is
+   written only while all bits are 0 and no chunk is unfinished. */
+typedef struct {
+  _Alignas(LINE) _Atomic uint64_t left;
   wx_body body;
   char *const *args;
-  int64_t tasks, grain, chunks;
+  int64_t tasks, chunk; /* tasks of the phase, and of a chunk */
+  int64_t each, extra;  /* a thread's share is `each` chunks, and one more for the first `extra` threads */
+} group;
 
+struct wx_team {
   _Alignas(LINE) _Atomic int64_t pending; /* chunks not yet finished */
   const wx_phase *next, *last, *end;      /* the list; `last`: its last phase of several chunks */
 
@@ -59,19 +60,19 @@ struct wx_team {
 
   _Alignas(LINE) atomic_int busy; /* someone is in wx_run */
   int threads, workers, started;
+  int groups, shift; /* a thread has 1 << shift bits in the word of its group */
+  group *chunks;     /* of each group */
   worker *crew;
   wx_team *older; /* the list of all teams */
-#ifndef WX_FUTEX
-  pthread_mutex_t mutex;
+  pthread_mutex_t mutex; /* both only for sleeping */
   pthread_cond_t condition;
-#endif
 };
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
-#elif defined(__aarch64__) || defined(__arm__)
-  __asm__ __volatile__("yield");
+#elif defined(__aarch64__)
+  __asm__ __volatile__("isb"); /* yield takes no time on most */
 #else
   atomic_signal_fence(memory_order_seq_cst);
 #endif
@@ -94,26 +95,18 @@ static int64_t now(void) {
 
 /* ---- sleeping ---- */
 
-#ifdef WX_FUTEX
-static void wait_while(wx_team *team, unsigned seen) {
-  syscall(SYS_futex, &team->wakes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-static void wake(wx_team *team, int count) {
-  syscall(SYS_futex, &team->wakes, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
-#else
 static void wait_while(wx_team *team, unsigned seen) {
   pthread_mutex_lock(&team->mutex);
   while (atomic_load(&team->wakes) == seen) pthread_cond_wait(&team->condition, &team->mutex);
   pthread_mutex_unlock(&team->mutex);
 }
-static void wake(wx_team *team, int count) {
-  (void)count;
+
+/* Wakes a few, who wake others: the caller has other things to do. */
+static void wake_some(wx_team *team) {
   pthread_mutex_lock(&team->mutex);
-  pthread_cond_broadcast(&team->condition);
+  for (int i = 0; i < WAKES; ++i) pthread_cond_signal(&team->condition);
   pthread_mutex_unlock(&team->mutex);
 }
-#endif
 
 /* A sleeper counts itself, then looks at `active`; a caller sets `active`, then looks at the count: one sees the
    other, because all four are sequentially consistent. */
@@ -122,43 +115,52 @@ static void sleep_until_needed(wx_team *team) {
   atomic_fetch_add(&team->sleepers, 1);
   if (!atomic_load(&team->active) && !atomic_load(&team->stop)) wait_while(team, seen);
   if (atomic_fetch_sub(&team->sleepers, 1) > 1 && (atomic_load(&team->active) || atomic_load(&team->stop)))
-    wake(team, WAKES);
+    wake_some(team);
 }
 
 static void rouse(wx_team *team, atomic_int *why) {
   atomic_store(why, 1);
   if (atomic_load(&team->sleepers) > 0) {
     atomic_fetch_add(&team->wakes, 1);
-    wake(team, WAKES);
+    wake_some(team);
   }
 }
 
 /* ---- phases ---- */
 
-static int64_t grain_of(const wx_team *team, const wx_phase *phase) {
-  int64_t grain = phase->grain > 0 ? phase->grain : (phase->tasks + team->threads - 1) / team->threads;
-  int64_t least = phase->tasks / INT32_MAX + 1; /* chunks are counted in half a word */
-  return grain > least ? grain : least;
-}
-
-static inline int is_single(const wx_team *team, const wx_phase *phase) {
-  return phase->tasks <= 1 || phase->tasks <= grain_of(team, phase);
+static inline int is_single(const wx_phase *phase) {
+  return phase->tasks <= 1 || (phase->grain > 0 && phase->tasks <= phase->grain);
 }
 
 static inline void run_alone(const wx_phase *phase) {
   if (phase->tasks > 0) phase->body(phase->args, 0, phase->tasks, 0);
 }
 
+static inline uint64_t ones(int64_t count) { return (UINT64_C(1) << count) - 1; } /* count < 64 */
+
 static void publish(wx_team *team, const wx_phase *phase) {
-  uint64_t before = atomic_load_explicit(&team->ticket, memory_order_relaxed);
-  team->body = phase->body;
-  team->args = phase->args;
-  team->tasks = phase->tasks;
-  team->grain = grain_of(team, phase);
-  team->chunks = (phase->tasks + team->grain - 1) / team->grain;
-  atomic_store_explicit(&team->pending, team->chunks, memory_order_relaxed);
-  uint64_t ticket = ((before >> 32) + 1) << 32 | (uint64_t)team->chunks;
-  atomic_store_explicit(&team->ticket, ticket, memory_order_release); /* from here on the run may end at any moment */
+  int64_t grain = phase->grain > 0 ? phase->grain : (phase->tasks - 1) / team->threads + 1;
+  int64_t bits = (int64_t)team->threads << team->shift;
+  int64_t chunk = grain * (((phase->tasks - 1) / grain) / bits + 1);
+  int64_t chunks = (phase->tasks - 1) / chunk + 1;
+  int64_t each = chunks / team->threads, extra = chunks % team->threads;
+  int threads = team->threads, groups = team->groups, shift = team->shift;
+  group *all = team->chunks;
+  const wx_phase copy = *phase;
+  atomic_store_explicit(&team->pending, chunks, memory_order_relaxed);
+  for (int g = 0, thread = 0; g < groups; ++g) {
+    uint64_t left = 0;
+    for (int field = 0; field < GROUP && thread < threads; ++field, ++thread)
+      left |= ones(each + (thread < extra)) << (field << shift);
+    if (!left) continue; /* nothing holds the run up for this group: another phase may be written to it by now */
+    all[g].body = copy.body;
+    all[g].args = copy.args;
+    all[g].tasks = copy.tasks;
+    all[g].chunk = chunk;
+    all[g].each = each;
+    all[g].extra = extra;
+    atomic_store_explicit(&all[g].left, left, memory_order_release); /* after the last the run may end at any moment */
+  }
 }
 
 /* Walks on through the list; only one thread at a time is here. */
@@ -166,7 +168,7 @@ static void walk(wx_team *team) {
   if (team->next > team->last) atomic_store_explicit(&team->active, 0, memory_order_release);
   while (team->next < team->end) {
     const wx_phase *phase = team->next++;
-    if (!is_single(team, phase)) {
+    if (!is_single(phase)) {
       publish(team, phase);
       return;
     }
@@ -175,18 +177,45 @@ static void walk(wx_team *team) {
   atomic_store_explicit(&team->running, 0, memory_order_release);
 }
 
-/* Takes and does one chunk; 0 if there was none. */
+static inline int64_t portion(uint64_t share) { return (__builtin_popcountll(share) + PORTION - 1) / PORTION; }
+
+/* Each share's chunks are neighbours, because its owner takes from the front and all others from the end. */
+static inline uint64_t from_front(uint64_t share) { return ones(portion(share)) << __builtin_ctzll(share); }
+
+/* From the last share that has any, in a word that is not 0. */
+static inline uint64_t from_end(uint64_t left, int shift) {
+  int64_t high = 63 - __builtin_clzll(left), count = portion(left >> (high >> shift << shift));
+  return ones(count) << (high + 1 - count);
+}
+
+static void finish(wx_team *team, const group *chunks, int64_t number, uint64_t taken, int64_t thread) {
+  int64_t bit = __builtin_ctzll(taken), count = __builtin_popcountll(taken);
+  int64_t owner = number * GROUP + (bit >> team->shift);
+  int64_t first = owner * chunks->each + (owner < chunks->extra ? owner : chunks->extra);
+  int64_t begin = (first + (bit & ((1 << team->shift) - 1))) * chunks->chunk;
+  int64_t end = chunks->tasks - begin < count * chunks->chunk ? chunks->tasks : begin + count * chunks->chunk;
+  chunks->body(chunks->args, begin, end, thread);
+  if (atomic_fetch_sub_explicit(&team->pending, count, memory_order_acq_rel) == count) walk(team);
+}
+
+/* Takes some chunks and does them; 0 if there were none. */
 static int work(wx_team *team, int64_t thread) {
-  uint64_t ticket = atomic_load_explicit(&team->ticket, memory_order_relaxed);
-  do {
-    if ((uint32_t)ticket == 0) return 0;
-  } while (!atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, ticket - 1, memory_order_acquire,
-                                                  memory_order_relaxed));
-  int64_t begin = (team->chunks - (int64_t)(uint32_t)ticket) * team->grain;
-  int64_t end = team->tasks - begin < team->grain ? team->tasks : begin + team->grain;
-  team->body(team->args, begin, end, thread);
-  if (atomic_fetch_sub_explicit(&team->pending, 1, memory_order_acq_rel) == 1) walk(team);
-  return 1;
+  int64_t own = thread / GROUP;
+  for (int64_t i = 0; i < team->groups; ++i) {
+    int64_t number = own + i < team->groups ? own + i : own + i - team->groups;
+    uint64_t share = i ? 0 : ones(1 << team->shift) << (thread % GROUP << team->shift);
+    group *chunks = &team->chunks[number];
+    uint64_t left = atomic_load_explicit(&chunks->left, memory_order_relaxed);
+    while (left) {
+      uint64_t taken = left & share ? from_front(left & share) : from_end(left, team->shift);
+      if (atomic_compare_exchange_weak_explicit(&chunks->left, &left, left & ~taken, memory_order_acquire,
+                                                memory_order_relaxed)) {
+        finish(team, chunks, number, taken, thread);
+        return 1;
+      }
+    }
+  }
+  return 0;
 }
 
 static void *work_until_stopped(void *own) {
@@ -222,7 +251,7 @@ static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 /* The state of a team none of whose threads runs. */
 static void begin(wx_team *team) {
-  atomic_store(&team->ticket, 0);
+  for (int g = 0; g < team->groups; ++g) atomic_store(&team->chunks[g].left, 0);
   atomic_store(&team->pending, 0);
   atomic_store(&team->running, 0);
   atomic_store(&team->active, 0);
@@ -231,10 +260,8 @@ static void begin(wx_team *team) {
   atomic_store(&team->wakes, 0);
   atomic_store(&team->busy, 0);
   team->workers = team->started = 0;
-#ifndef WX_FUTEX
-  pthread_mutex_init(&team->mutex, NULL);
+  pthread_mutex_init(&team->mutex, NULL); /* never destroyed: a child may find it locked by a thread it lacks */
   pthread_cond_init(&team->condition, NULL);
-#endif
 }
 
 static void before_fork(void) { pthread_mutex_lock(&teams_mutex); }
@@ -275,15 +302,22 @@ static void start(wx_team *team) {
 
 wx_team *wx_team_new(int threads) {
   if (threads < 1) threads = 1;
-  wx_team *team = aligned_alloc(LINE, sizeof(wx_team)); /* the size is a multiple of the alignment of the type */
+  size_t groups = ((size_t)threads + GROUP - 1) / GROUP;
+  wx_team *team = aligned_alloc(LINE, sizeof(wx_team));
+  group *chunks = aligned_alloc(LINE, groups * sizeof(group));
   worker *crew = calloc((size_t)threads, sizeof(worker));
-  if (!team || !crew) {
+  if (!team || !chunks || !crew) {
     free(team);
+    free(chunks);
     free(crew);
     return NULL;
   }
   memset(team, 0, sizeof *team);
+  memset(chunks, 0, groups * sizeof(group));
   team->threads = threads;
+  team->groups = (int)groups;
+  team->shift = threads <= 2 ? 5 : threads <= 4 ? 4 : 3;
+  team->chunks = chunks;
   team->crew = crew;
   begin(team);
   pthread_once(&fork_once, watch_forks);
@@ -306,6 +340,7 @@ void wx_team_free(wx_team *team) {
   rouse(team, &team->stop);
   for (int i = 0; i < team->workers; ++i) pthread_join(team->crew[i].id, NULL);
   free(team->crew);
+  free(team->chunks);
   free(team);
 }
 
@@ -313,7 +348,7 @@ void wx_run(wx_team *team, const wx_phase *phases, int64_t n) {
   const wx_phase *last = NULL;
   if (team->threads > 1)
     for (int64_t i = 0; i < n; ++i)
-      if (!is_single(team, &phases[i])) last = &phases[i];
+      if (!is_single(&phases[i])) last = &phases[i];
   if (!last || atomic_exchange_explicit(&team->busy, 1, memory_order_acquire)) {
     for (int64_t i = 0; i < n; ++i) run_alone(&phases[i]);
     return;

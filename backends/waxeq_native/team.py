@@ -28,10 +28,10 @@ class Team:
     """Threads that stay alive between runs, the caller being one of them.
 
     `run(phases, n)` runs the n phases at the address `phases` (of an array of Phase) and returns when all are done;
-    the interpreter is free meanwhile, and the memory must live until then. `handle` is the address of the wx_team.
+    other Python threads run meanwhile, and the memory must live until then. `handle` is the address of the wx_team.
     """
 
-    __slots__ = ("handle", "run", "threads")
+    __slots__ = ("_plain", "handle", "run", "threads")
 
     run: Callable[[int | ctypes.c_void_p, int], None]
 
@@ -46,16 +46,20 @@ class Team:
             raise MemoryError("no memory for a team of threads")
         self.threads = threads
         self.handle: int = handle
-        run = code.wx_run
+        run = code["wx_run"]
         run.argtypes, run.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64), None
         self.run = partial(run, ctypes.c_void_p(handle))
+        self._plain = code["wx_run"]  # of no declared types: arguments that are C values already are not converted
+        self._plain.restype = None
+
+    def prepared(self, phases: int, n: int) -> Callable[[], None]:
+        """`run` of these phases as a call without arguments, which takes half the time to begin."""
+        return partial(self._plain, ctypes.c_void_p(self.handle), ctypes.c_void_p(phases), ctypes.c_int64(n))
 
     @staticmethod
     def of(threads: int) -> Team:
         """The team of this size, one per process. Raises MissingCompiler, CompileFailed."""
-        if threads not in _teams:
-            _teams[threads] = Team(threads)
-        return _teams[threads]
+        return _teams.get(threads) or _teams.setdefault(threads, Team(threads))
 
 
 _teams: dict[int, Team] = {}

@@ -62,6 +62,10 @@ class TableError(WaxeqError):
     exit_code = 1
 
 
+class TableWriteError(TableError):
+    """The timing table cannot be made or written where it is to lie: no permission, a read-only disk, no room."""
+
+
 class TypeMismatch(WaxeqError):
     """Shapes or dtypes do not fit an operator; raised where a graph is built."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from waxeq.cost.estimate import Estimate
+from waxeq.cost.estimate import SOURCES, Estimate
 from waxeq.extract.candidates import Candidate, State
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.greedy import greedy
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.quick
 NO_CALL: Any = None
 
 
-def priced(out: State, inputs: tuple[State, ...], cost: float) -> Priced:
-    return Priced(Candidate(out, inputs, NO_CALL, ()), Estimate(cost, cost, cost, "measured"))
+def priced(out: State, inputs: tuple[State, ...], cost: float, source: str = "measured") -> Priced:
+    return Priced(Candidate(out, inputs, NO_CALL, ()), Estimate(cost, cost, cost, source))
 
 
 @st.composite
@@ -80,3 +80,15 @@ def test_what_it_needs_besides_is_counted() -> None:
     choice = greedy(problem)
     assert choice is not None and choice.made[c] is direct
     assert runners_up(problem, choice)[c].cost == 8.0
+
+
+@pytest.mark.parametrize("last", SOURCES)
+@pytest.mark.parametrize("before", SOURCES)
+def test_a_runner_up_is_as_sure_as_the_least_sure_of_what_it_needs(last: str, before: str) -> None:
+    a, b, c = (State(i, ()) for i in range(3))
+    direct, detour, step = priced(c, (a,), 5.0), priced(c, (b,), 1.0, last), priced(b, (a,), 7.0, before)
+    problem = Problem({c: (direct, detour), b: (step,)}, (c,), frozenset({a}))
+    choice = greedy(problem)
+    assert choice is not None
+    found = runners_up(problem, choice)[c].estimate.source
+    assert SOURCES.index(found) == max(SOURCES.index(last), SOURCES.index(before))

@@ -10,6 +10,8 @@ import pytest
 
 from waxeq.backend.discover import backends, kernels
 from waxeq.compile import optimize
+from waxeq.cost.estimate import SOURCES
+from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import lower
 from waxeq.egraph.rules import Apply, Expr, Lit, Var, load_rules, read_file, rule_files
@@ -17,10 +19,13 @@ from waxeq.egraph.saturate import Limits, Worker, saturate
 from waxeq.events import Events
 from waxeq.inspect.explain import explain, explain_plan
 from waxeq.inspect.match import Index, Match
+from waxeq.inspect.show import time_
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.ir.term import Term
 from waxeq.options import Options
+from waxeq.runtime.save import load_plan
+from waxeq.search.admission import admit, uncertified
 from waxeq.search.result import Result
 
 
@@ -100,13 +105,18 @@ def test_every_kernel_names_its_line_and_its_cost(results: dict[str, Result]) ->
     for k in explain(results["chain"]).kernels:
         assert all(re.search(r"test_explain\.py:\d+$", s) for s in k.facts["sources"]) and k.facts["sources"]
         assert k.facts["low"] <= k.facts["seconds"] <= k.facts["high"]
-        assert k.facts["runner_up"] is None or k.facts["runner_up"]["seconds"] > 0
+        other = k.facts["runner_up"]
+        assert other is None or (other["seconds"] > 0 and other["basis"] in SOURCES)
 
 
 def test_explanations_print(results: dict[str, Result]) -> None:
     text = str(results["chain"].explain())
-    for k in explain(results["chain"]).kernels:
+    said = explain(results["chain"]).kernels
+    assert any(k.facts["runner_up"] for k in said)
+    for k in said:
+        other = k.facts["runner_up"]
         assert k.facts["kernel"] in text
+        assert other is None or f"{other['kernel']}, {time_(other['seconds'])} {other['basis']}" in text
         assert all(r in text.replace("\n", " ") for r in k.rules or ())
 
 
@@ -116,3 +126,47 @@ def test_rules_that_are_gone_are_said_to_be_gone(results: dict[str, Result], mon
     result = results["chain"]
     said = explain_plan(result.plan, result.kernels)
     assert any(k.rules is None for k in said.kernels) and "cannot be traced back" in said.notes[0]
+
+
+OWN = """(ruleset mine)
+
+; max(a, b) + min(a, b) = a + b
+;; reassociating
+(rewrite (Add (Zip "max" a b) (Zip "min" a b)) (Add a b) :ruleset mine :name "mine/max-plus-min")
+
+; a rule that leads nowhere here
+;; reassociating
+(rewrite (Zip "max" a (Zip "min" a b)) a :ruleset mine :name "mine/absorb")
+"""
+
+
+@pytest.fixture
+def with_own_rules(tmp_path: Path) -> Result:
+    """A result that a rule of the user's own led to; the rule file is gone."""
+    path, table = tmp_path / "mine.egg", tmp_path / "t.duckdb"
+    path.write_text(OWN)
+    for file, rule in uncertified(TimingTable.open(table), [path]):
+        admit(TimingTable.open(table), file, rule, "for this test")
+    options = Options.of(table=table, rules=(path,), trial=False, measure=False, threads=1)
+    result = optimize(lambda x, y: np.maximum(x, y) + np.minimum(x, y), array(6, 5), array(6, 5), options=options)
+    path.unlink()
+    return result
+
+
+def test_rules_of_the_users_own_are_named_from_the_plan_alone(with_own_rules: Result, tmp_path: Path) -> None:
+    with_own_rules.save(tmp_path / "own.plan.json")
+    assert str(tmp_path) not in (tmp_path / "own.plan.json").read_text()
+    saved = load_plan(tmp_path / "own.plan.json").plan
+    for said in (explain_plan(saved, with_own_rules.kernels), explain(with_own_rules)):
+        assert [k.rules for k in said.kernels] == [("mine/max-plus-min",)] and said.notes == ()
+        (own,) = said.to_json()["own_rules"]
+        assert own["name"] == "mine/max-plus-min" and own["law"] == "max(a, b) + min(a, b) = a + b"
+        assert own["place"] == "mine.egg:5" and own["law"] in str(said) and "mine.egg:5" in str(said)
+
+
+def test_own_rules_that_have_come_to_be_installed_are_named_once(with_own_rules: Result, monkeypatch, tmp_path) -> None:
+    (tmp_path / "installed.egg").write_text(OWN)
+    files = (*rule_files(), tmp_path / "installed.egg")
+    monkeypatch.setattr("waxeq.inspect.explain.rule_files", lambda: files)
+    said = explain_plan(with_own_rules.plan, with_own_rules.kernels)
+    assert [k.rules for k in said.kernels] == [("mine/max-plus-min",)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from waxeq.inspect.show import kernels_view, paths_view, places
+from waxeq.inspect.show import explain_view, kernels_view, paths_view, places
 
 pytestmark = pytest.mark.quick
 
@@ -49,6 +49,28 @@ def test_paths_that_end_say_so() -> None:
     assert "these are all" in text(paths_view({"model": "m", "limit": 5, "complete": True, "paths": [row]}))
     assert "--limit 2" in text(paths_view({"model": "m", "limit": 1, "complete": False, "paths": [row]}))
     assert "nothing to choose" in text(paths_view({"model": "m", "limit": 1, "complete": True, "paths": []}))
+
+
+def explained(**runner_up: Any) -> dict[str, Any]:
+    row = {**kernel(0, 0, 2e-3), "low": 1e-3, "high": 3e-3, "rules": [], "runner_up": runner_up}
+    return {"model": "m", "kernels": [row], "own_rules": [], "notes": []}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "basis", "said"),
+    [
+        (3e-3, "fitted", "other.kernel, 3 ms fitted"),
+        (3e-3, "not recorded", "other.kernel, 3 ms not recorded"),
+        (1e-3, "roofline", "other.kernel, 1 ms roofline (cheaper on paper: it was not measured)"),
+        (1e-3, "measured", "other.kernel, 1 ms measured (cheaper by itself: whole plans are compared)"),
+    ],
+)
+def test_a_runner_up_says_what_its_price_rests_on(seconds: float, basis: str, said: str) -> None:
+    (line,) = [
+        row for row in text(explain_view(explained(kernel="other.kernel", seconds=seconds, basis=basis))).splitlines()
+        if "runner-up" in row
+    ]  # fmt: skip
+    assert line.split(maxsplit=1)[1].strip() == said
 
 
 def test_places_keep_lines_in_order() -> None:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from waxeq.compile import optimize
+from waxeq.cost.estimate import SOURCES
 from waxeq.errors import PlanError
+from waxeq.inspect.report import kernels
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
-from waxeq.plan.encode import decode, encode
+from waxeq.plan.encode import decode, decode_rules, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.program import Program
 from waxeq.search.result import Result
@@ -48,6 +50,24 @@ def test_a_plan_survives_being_written(result: Result) -> None:
     first = result.program(x)
     np.testing.assert_array_equal(again["y"], first["y"])
     assert [type(v) for v in again["parts"]] == [np.ndarray, np.ndarray]
+
+
+def test_a_runner_up_keeps_what_its_price_rests_on(result: Result) -> None:
+    named = [s.runner_up for s in result.plan.steps if s.runner_up is not None]
+    assert named and all(r.basis in SOURCES and r.seconds > 0 for r in named)
+    back = decode(json.loads(json.dumps(encode(result.plan))), result.plan.graph.constants)
+    assert [s.runner_up for s in back.steps] == [s.runner_up for s in result.plan.steps]
+
+
+def test_a_plan_from_before_runner_ups_said_so_is_read(result: Result) -> None:
+    data = json.loads(json.dumps(encode(result.plan)))
+    for s in data["steps"]:
+        s["runner_up"] = s["runner_up"] and s["runner_up"][:2]
+    del data["about"]["search"]["rules"]
+    back = decode(data, result.plan.graph.constants).check()
+    assert [s.runner_up and s.runner_up.basis for s in back.steps] == [s.runner_up and "" for s in result.plan.steps]
+    assert decode_rules(back.about) == ()
+    assert {"not recorded"} == {k["runner_up"]["basis"] for k in kernels(back) if k["runner_up"]}
 
 
 def test_results_have_the_structure_of_the_model(result: Result) -> None:

@@ -22,7 +22,7 @@ from waxeq.search.samples import samples
 @pytest.fixture(autouse=True)
 def _nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a checkout knows of this machine is not what is tested here."""
-    monkeypatch.setattr("waxeq.search.session.calibration_tables", list)
+    monkeypatch.setattr("waxeq.search.tables.calibration_tables", list)
 
 
 def options(tmp_path: Path) -> Options:

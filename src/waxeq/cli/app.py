@@ -15,6 +15,18 @@ from waxeq.cli.console import say
 from waxeq.errors import WaxeqError
 
 INTERRUPTED = 130
+_EXIT_CODES = """Exit codes:
+  0    done
+  1    internal error; or the timing table is damaged or cannot be written
+  2    a command, option or value that makes no sense
+  3    a model, its inputs, a plan or a rule file cannot be loaded
+  4    the model uses something that cannot be traced
+  5    --strict refused a fallback
+  6    a numeric check failed, or a rule is ill-typed or refused
+  7    no plan within the budget of time or memory
+  8    another process holds the timing table
+  130  interrupted"""
+"""As in README.md, in short."""
 
 
 def build() -> App:
@@ -22,23 +34,24 @@ def build() -> App:
     app = App(
         name="waxeq",
         help="A superoptimizing compiler for tensor programs: waxeq optimize FILE.py finds the fastest program equal "
-        "to a NumPy function, proves it right, and writes it as a plan.",
+        "to a NumPy function, checks it against float64, and writes it as a plan, which waxeq run PLAN runs.",
+        help_epilogue=_EXIT_CODES,
         version=__version__,
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
     for command in (work.optimize, work.run, looking.explain, looking.paths, looking.mem, work.bench):
-        app.command(command)
-    app.command(machine.calibrate)
-    rules = App(name="rules", help="The rewrite rules: list them, check your own.")
+        app.command(command, help_epilogue="")
+    app.command(machine.calibrate, help_epilogue="")
+    rules = App(name="rules", help="The rewrite rules: list them, check your own.", help_epilogue="")
     rules.command(machine.rules_list, name="list")
     rules.command(machine.rules_check, name="check")
     app.command(rules)
-    app.command(machine.backends)
-    db = App(name="db", help="The timing table.")
+    app.command(machine.backends, help_epilogue="")
+    db = App(name="db", help="The timing table: how long kernels take on this machine.", help_epilogue="")
     db.command(machine.db_status, name="status")
     app.command(db)
-    app.command(machine.doctor)
+    app.command(machine.doctor, help_epilogue="")
     return app
 
 

@@ -13,7 +13,6 @@ import psutil
 
 from waxeq.backend.discover import found
 from waxeq.cost.device import current_device
-from waxeq.cost.table import TimingTable
 from waxeq.egraph.lower import lower
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import read_file, rule_files
@@ -23,7 +22,7 @@ from waxeq.ir.graph import GraphBuilder
 from waxeq.ir.types import TensorType
 from waxeq.memory.estimate import amount
 from waxeq.options import cores
-from waxeq.search.session import calibration_tables
+from waxeq.search.tables import table_status
 
 _NEEDED = ("waxeq", "numpy", "scipy", "egglog", "duckdb", "highspy", "safetensors")
 
@@ -83,5 +82,9 @@ def _e_graph() -> str:
 
 
 def _table(path: Path | None) -> str:
-    status = TimingTable.open(path, extra=calibration_tables(), wait=5.0).status()
-    return f"{status['path']}: {sum(r['rows'] for r in status['timings'])} timings, {amount(status['bytes'])}"
+    status = table_status(path, wait=5.0)
+    lost = "" if status["writable"] else ", which cannot be written: new timings are kept in memory and then lost"
+    if not status["exists"]:
+        return f"none yet at {status['path']}{lost or '; `waxeq optimize` makes it'}"
+    known = sum(r["rows"] for r in status["timings"])
+    return f"{status['path']}: {known} timings, {amount(status['bytes'])}{lost}"

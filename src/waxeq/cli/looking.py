@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 
 
 def explain(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> None:
-    """Say, for each kernel of a plan, where it comes from, which rules led to it, and what it costs.
+    """Say, for each kernel of a plan, where it comes from, which rules led to it, and what it and the next best cost.
+
+    For a model a plan is searched, and not written. For a plan, --backend is the only search option.
 
     Parameters
     ----------
     target
-        FILE.py, FILE.py:NAME or a plan.
+        FILE.py, FILE.py:NAME or a plan (NAME.plan.json).
     """
     with working(show) as events:
         from waxeq.inspect.explain import explain_plan
 
         if is_plan(target):
+            search.require_only("backend", target)
             from waxeq.backend.discover import backends, kernels
             from waxeq.runtime.save import load_plan
 
@@ -41,14 +44,14 @@ def explain(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> No
 
 
 def paths(target: str, /, *, limit: int = 10, search: Search = SEARCH, show: Show = SHOW) -> None:
-    """List plans in rising predicted cost. They differ in one block of the model, the largest.
+    """List ways to compute the largest block of a model, in rising predicted cost.
 
     Parameters
     ----------
     target
         FILE.py or FILE.py:NAME.
     limit
-        How many.
+        How many to list.
     """
     if limit < 1:
         raise UsageError(f"--limit {limit}: give 1 or more")
@@ -71,12 +74,15 @@ def paths(target: str, /, *, limit: int = 10, search: Search = SEARCH, show: Sho
 
 
 def mem(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> None:
-    """Say how much memory a plan takes, before it runs; with --max-memory, fail (exit code 7) when that is more.
+    """Say how much memory a plan takes, before it runs.
+
+    For a model a plan is searched, and not written. For a plan, --max-memory is the only search option.
+    Exit code 7 when the plan takes more than --max-memory.
 
     Parameters
     ----------
     target
-        FILE.py, FILE.py:NAME or a plan.
+        FILE.py, FILE.py:NAME or a plan (NAME.plan.json).
     """
     from waxeq.memory.estimate import plan_estimate
 
@@ -84,6 +90,8 @@ def mem(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> None:
         from waxeq.inspect.report import memory
 
         options = search.options()
+        if is_plan(target):
+            search.require_only("max_memory", target)
         plan = the_plan(target, search, events)
         if search.max_memory is not None:
             plan_estimate(plan).require(options.max_memory, "--max-memory allows")
@@ -109,5 +117,8 @@ def the_plan(target: str, search: Search, events: Events) -> Plan:
 
 def searched(target: str, search: Search, events: Events, **more: object) -> Result:
     """What the search finds for a model, not timed against the model as written."""
+    from waxeq.search.tables import table_to_look_with
+
     options = search.options(trial=False, **more)
-    return search_plan(load(target), options, events)
+    traced = load(target)
+    return search_plan(traced, options, events, table_to_look_with(options.table))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, say, working
-from waxeq.cli.options import SEARCH, SHOW, Search, Show
-from waxeq.errors import TableError
+from waxeq.cli.options import MEASURING, SHOW, Measuring, Show
+
+if TYPE_CHECKING:
+    from waxeq.cost.table import TimingTable
 
 Table = Path | None
 
@@ -17,20 +20,21 @@ Table = Path | None
 def calibrate(
     *,
     output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
-    quick: Annotated[bool, Parameter(negative=())] = False,
-    search: Search = SEARCH,
+    quick: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    search: Measuring = MEASURING,
     show: Show = SHOW,
 ) -> int:
-    """Measure the kernels of this machine over a grid of shapes, so that later estimates are good.
+    """Time the kernels on this machine over a grid of shapes, so that later estimates are good.
 
-    Ctrl-C keeps what was measured (exit code 130).
+    Without --quick it goes on until all of the grid is timed.
+    Ctrl-C keeps what was timed (exit code 130).
 
     Parameters
     ----------
     output
-        Also write the timings as a Parquet file, or into a folder as DEVICE.parquet.
+        Also write all timings of this machine as a Parquet file, or into a folder as DEVICE.parquet.
     quick
-        A coarse grid, in under a minute.
+        Time a coarse grid, for one minute at most.
     """
     from waxeq.inspect.show import calibrate_view
 
@@ -52,7 +56,7 @@ def calibrate(
 
 
 def rules_list(*, show: Show = SHOW) -> None:
-    """List every rewrite rule: its name, class, law and place."""
+    """List every installed rewrite rule: its name, class and law; with --json also its file and line."""
     from waxeq.inspect.knowledge import rule_rows
     from waxeq.inspect.show import rules_view
 
@@ -60,38 +64,36 @@ def rules_list(*, show: Show = SHOW) -> None:
 
 
 def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: Table = None, show: Show = SHOW) -> int:
-    """Try rules on typed samples made to break them; exit code 6 unless every rule is certified.
+    """Try rules on typed samples made to break them.
+
+    Exit code 0 when every rule is certified, 6 when one is not or is ill-typed, 3 when a file is not there.
 
     Parameters
     ----------
     files
         Rule files (.egg) [default: every installed rule].
     samples
-        Samples on which a rule must apply.
+        Samples to try on which a rule applies, for each rule [default: 50].
     seed
         Seed of the samples.
     table
-        Timing table that is to remember the certificates [default: the user's own].
+        Timing table that is to remember the certificates [default: the user's own, which `waxeq db status` names].
     """
     from waxeq.inspect.show import certificates_view
 
     with aside():
-        from waxeq.cost.table import TimingTable
         from waxeq.egraph.rules import rule_files
-        from waxeq.search.admission import admit, uncertified
         from waxeq.testing.rule import SAMPLES, check_files
 
+        store = _where_certificates_go(table, show) if files else None
         found = check_files(
             [p.resolve() for p in files] or rule_files(),
             samples=SAMPLES if samples is None else samples,
             seed=seed,
             progress=(lambda c: say(str(c))) if show.verbose else None,
         )
-        admitted = {c.place: str(c) for c in found if c.admitted}
-        store = TimingTable.open(table)
-        for file, rule in uncertified(store, [p.resolve() for p in files]):
-            if rule.place in admitted:
-                admit(store, file, rule, admitted[rule.place])
+        if store is not None:
+            _remember(store, files, {c.place: str(c) for c in found if c.admitted})
     data = [
         {"rule": c.rule, "place": c.place, "class": c.cls, "verdict": c.verdict, "tried": c.tried, "met": c.met,
          "admitted": c.admitted, "said": str(c)}
@@ -99,6 +101,25 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: 
     ]  # fmt: skip
     finish(show, data, certificates_view)
     return 0 if all(c.admitted for c in found) else 6
+
+
+def _where_certificates_go(named: Table, show: Show) -> TimingTable:
+    from waxeq.search.tables import open_table
+
+    opened = open_table(named)
+    for text in opened.notes:
+        if not show.quiet:
+            say(f"note: {text}")
+    return opened.table
+
+
+def _remember(store: TimingTable, files: Sequence[Path], admitted: Mapping[str, str]) -> None:
+    """Keep new certificates, which are by the places of their rules; installed rules need none."""
+    from waxeq.search.admission import admit, uncertified
+
+    for file, rule in uncertified(store, [p.resolve() for p in files]):
+        if rule.place in admitted:
+            admit(store, file, rule, admitted[rule.place])
 
 
 def backends(*, show: Show = SHOW) -> None:
@@ -113,24 +134,23 @@ def backends(*, show: Show = SHOW) -> None:
 
 
 def db_status(*, table: Table = None, show: Show = SHOW) -> None:
-    """Say what the timing table holds.
+    """Say where the timing table lies and what it holds. Looking makes none.
 
     Parameters
     ----------
     table
         Timing table to look at [default: the user's own].
     """
-    from waxeq.cost.table import TimingTable
     from waxeq.inspect.show import db_view
-    from waxeq.search.session import calibration_tables
+    from waxeq.search.tables import table_status
 
-    if table is not None and not table.exists():
-        raise TableError(f"there is no table at {table}")
-    finish(show, TimingTable.open(table, extra=calibration_tables()).status(), db_view)
+    finish(show, table_status(table), db_view)
 
 
 def doctor(*, table: Table = None, show: Show = SHOW) -> int:
-    """Check the installation: versions, backends, rules, e-graph, timing table, machine.
+    """Check the installation: versions, machine, backends, rules, e-graph, timing table.
+
+    Exit code 0 when all is well, else that of the first check that failed.
 
     Parameters
     ----------

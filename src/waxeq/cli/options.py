@@ -8,43 +8,36 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
+from waxeq.errors import UsageError
+
 if TYPE_CHECKING:
     from waxeq.options import Options
 
 _SEARCH = Group("Search", sort_key=2)
 _OUTPUT = Group("Output", sort_key=3)
+_HIDDEN = ("measure", "trial")
+_TOLERANCE = (
+    "Relative RMS error allowed against float64: exact, reassociating (1e-5), approximate (1e-3) or a number "
+    "[default: 1e-5]."
+)
 
 
 @Parameter(name="*", group=_SEARCH, show_default=False)
 @dataclass(frozen=True)
-class Search:
-    """How to search. What is not given keeps the default of `waxeq.Options`."""
+class Measuring:
+    """What kernels are timed, and where. What is not given keeps the default of `waxeq.Options`."""
 
-    budget: str | None = None
-    """Time to spend, as 30s, 2m or 500ms [default: 60s]."""
-    tolerance: str | None = None
-    """Relative RMS error allowed against float64: exact, reassociating (1e-5), approximate (1e-3) or a number
-    [default: 1e-5]."""
+    tolerance: Annotated[str | None, Parameter(help=_TOLERANCE)] = None
     seed: int | None = None
     """Seed of everything random [default: 0]."""
     threads: int | None = None
     """Threads that plans may use [default: all cores this process may use]."""
     table: Path | None = None
-    """Timing table to use [default: the user's own]."""
-    max_memory: str | None = None
-    """Most memory for the e-graph and for the plan, as 4GiB."""
-    max_nodes: int | None = None
-    """Most e-nodes for one block."""
+    """Timing table to use [default: the user's own, which `waxeq db status` names]."""
     backend: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     """Use this backend only; may be repeated [default: all that can be used here]."""
-    rules: Annotated[tuple[Path, ...], Parameter(negative=())] = ()
-    """A file of rewrite rules to use besides the installed ones, once it is certified; may be repeated."""
-    strict: Annotated[bool, Parameter(negative=())] = False
-    """Fail (exit code 5 or 6) rather than fall back to the model as written."""
     fresh: Annotated[bool, Parameter(negative=())] = False
-    """Search again what the table remembers."""
-    measure: Annotated[bool, Parameter(show=False)] = True
-    trial: Annotated[bool, Parameter(show=False)] = True
+    """Search and time again what the table remembers."""
 
     def options(self, **more: object) -> Options:
         """As options of an optimization. Raises UsageError."""
@@ -56,19 +49,45 @@ class Search:
         return Options.of(**{**given, **more})
 
 
+@Parameter(name="*", group=_SEARCH, show_default=False)
+@dataclass(frozen=True)
+class Search(Measuring):
+    """How to search. What is not given keeps the default of `waxeq.Options`."""
+
+    budget: str | None = None
+    """Time to spend, as 30s, 2m or 500ms; none has no end [default: 60s]."""
+    max_memory: str | None = None
+    """Most memory for the e-graph, and for the plan, as 4GiB or 512MB [default: 4GiB]."""
+    max_nodes: int | None = None
+    """Most e-nodes in the e-graph of one block of the model [default: 60000]."""
+    rules: Annotated[tuple[Path, ...], Parameter(negative=())] = ()
+    """A file of rewrite rules (.egg) to use besides the installed ones, once it is certified; may be repeated."""
+    strict: Annotated[bool, Parameter(negative=())] = False
+    """Fail (exit code 5 or 6) rather than fall back: to the model as written, or to a timing table in memory."""
+    measure: Annotated[bool, Parameter(show=False)] = True
+    trial: Annotated[bool, Parameter(show=False)] = True
+
+    def require_only(self, used: str, target: str) -> None:
+        """Raise UsageError for another option than `used`: a plan is not searched for again, so it has no effect."""
+        for name, value in vars(self).items():
+            if value != getattr(SEARCH, name) and name not in (used, *_HIDDEN):
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is for searching, but {target} is a plan already; leave it out")
+
+
 @Parameter(name="*", group=_OUTPUT, show_default=False)
 @dataclass(frozen=True)
 class Show:
     """What to print where."""
 
     json: Annotated[bool, Parameter(negative=())] = False
-    """Print data as JSON on stdout."""
+    """Print data as JSON on stdout: times in seconds, memory in bytes."""
     quiet: Annotated[bool, Parameter(name=("--quiet", "-q"), negative=())] = False
-    """No progress and no notes on stderr."""
+    """Print no progress and no notes on stderr."""
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative=())] = False
-    """Every stage, with its time, on stderr."""
+    """Print every stage, and the seconds since the start when it ends, on stderr."""
     traceback: Annotated[bool, Parameter(negative=())] = False
     """Print the Python traceback of an error."""
 
 
-SEARCH, SHOW = Search(), Show()
+MEASURING, SEARCH, SHOW = Measuring(), Search(), Show()

@@ -13,25 +13,27 @@ from waxeq.errors import UsageError
 from waxeq.events import Note
 
 if TYPE_CHECKING:
+    from waxeq.cost.table import TimingTable
     from waxeq.events import Events
     from waxeq.frontend.trace import Traced
     from waxeq.options import Options
     from waxeq.search.result import Result
+    from waxeq.search.tables import Opened
 
 Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
 
 
 def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, show: Show = SHOW) -> int:
-    """Find the fastest program equal to a model, prove it right, and write it as a plan.
+    """Find the fastest program equal to a model, check it against float64, and write it as a plan.
 
     Ctrl-C ends the search and writes the best plan found so far (exit code 130).
 
     Parameters
     ----------
     target
-        FILE.py or FILE.py:NAME. Inputs come from its `example_inputs()`, weights from `weights()`.
+        FILE.py or FILE.py:NAME. Its `example_inputs()` gives inputs, its `weights()` or `WEIGHTS` the weights.
     output
-        Where to write the plan [default: NAME.plan.json here].
+        Where to write the plan [default: FILE.plan.json in this folder]; its tensors go beside it, as .safetensors.
     """
     with working(show) as events:
         from waxeq.inspect.report import odd_values, report
@@ -61,26 +63,26 @@ def load(target: str) -> Traced:
     return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
 
 
-def search_plan(traced: Traced, options: Options, events: Events) -> Result:
-    """The best plan for a traced model."""
+def search_plan(traced: Traced, options: Options, events: Events, opened: Opened | None = None) -> Result:
+    """The best plan for a traced model. `opened`: the timing table, where it is not the one that the options say."""
     from waxeq.compile import optimize_traced
     from waxeq.search.session import Session
+    from waxeq.search.tables import open_table
 
-    admit_rules(options, events)
-    with events.on_interrupt(), Session.open(options, events) as session:
+    opened = opened or open_table(options.table, strict=options.strict)
+    admit_rules(options, events, opened.table)
+    with events.on_interrupt(), Session.open(options, events, opened) as session:
         return optimize_traced(session, traced)
 
 
-def admit_rules(options: Options, events: Events) -> None:
+def admit_rules(options: Options, events: Events, table: TimingTable) -> None:
     """Certify the rules named on the command line that have no certificate yet. Raises RuleError with the
     counterexample of one that is refuted."""
     if not options.rules:
         return
-    from waxeq.cost.table import TimingTable
     from waxeq.search.admission import admit, files_for, uncertified
     from waxeq.testing.rule import check_rule
 
-    table = TimingTable.open(options.table)
     for file, rule in uncertified(table, files_for(options.rules)):
         events.emit(Note(f"certifying rule {rule.name} ({rule.place})"))
         admit(table, file, rule, str(check_rule(rule).check()))
@@ -90,12 +92,12 @@ def run(
     plan: Path,
     /,
     *,
-    input: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    input: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     output: Output = None,
     threads: int | None = None,
     show: Show = SHOW,
 ) -> None:
-    """Run a plan, on given inputs or on those it was made with.
+    """Run a plan, on given inputs or on those it was made with, and time it.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def bench(target: str, /, *, seconds: float = 10.0, search: Search = SEARCH, sho
     target
         FILE.py or FILE.py:NAME.
     seconds
-        How long to time.
+        Seconds to spend on timing.
     """
     if not seconds > 0:
         raise UsageError(f"--seconds {seconds:g}: give a time above zero")

@@ -23,6 +23,15 @@ class Estimate:
     source: str
 
 
+SOURCES = ("measured", "fitted", "roofline")
+"""Where estimates come from, the surest first."""
+
+
+def least_sure(sources: Iterable[str]) -> str:
+    """What a sum of estimates rests on."""
+    return max(sources, key=SOURCES.index)
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """seconds = sum of coefficient * feature, coefficients >= 0; `spread` is the factor that holds 80 % of

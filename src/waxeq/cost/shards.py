@@ -34,9 +34,8 @@ class Content:
     read: list[Path] = field(default_factory=list)
     damaged: dict[Path, str] = field(default_factory=dict)
 
-    def add(self, line: str) -> None:
-        """Take in one line. Raises ValueError, KeyError or TypeError for a damaged one."""
-        row = json.loads(line)
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take in one row. Raises ValueError, KeyError or TypeError for a damaged one."""
         kind = row["kind"]
         if kind == "timing":
             self.timings.append(rows.read(row))
@@ -53,6 +52,11 @@ class Shards:
     """The shards in a folder."""
 
     folder: Path
+
+    @staticmethod
+    def beside(table: Path) -> Shards:
+        """Where writers leave what is not in the database yet."""
+        return Shards(table.with_name(table.name + ".shards"))
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Commit rows: when this returns they are on disk. Raises OSError, and then none of them is."""
@@ -81,7 +85,7 @@ class Shards:
                 continue
             for number, line in enumerate(lines, 1):
                 try:
-                    found.add(line)
+                    found.add(json.loads(line))
                 except (ValueError, KeyError, TypeError, AttributeError) as e:
                     found.damaged.setdefault(path, f"line {number}: {type(e).__name__}: {e}")
         return found

@@ -8,6 +8,7 @@ out.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,14 @@ from typing import Any
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.rows import COLUMNS, TIMINGS, newest, written
-from waxeq.cost.shards import Shards, timing_rows
-from waxeq.errors import TableError, TableLockedError
+from waxeq.cost.shards import Content, Shards, timing_rows
+from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
 SCHEMA = 2
+NAME_ANOTHER = "name another table with --table"
 _SOON = 1.0
 """Seconds that a writer waits for the lock before it leaves its shard to the next merge."""
+_STORAGE = " (STORAGE_VERSION 'v1.5.0')"
 _TABLES = (
     "CREATE TABLE about (schema INTEGER)",
     f"CREATE TABLE timings ({', '.join(f'{n} {t}' for n, t in TIMINGS.items())}, PRIMARY KEY (id))",
@@ -34,7 +37,7 @@ _TABLES = (
 
 
 def default_path() -> Path:
-    """The table of this user."""
+    """The table of this user; not absolute for a user without a home."""
     from platformdirs import user_data_path
 
     return user_data_path("waxeq") / "timings.duckdb"
@@ -45,8 +48,8 @@ class TimingTable:
     """Timings and memos at `path`; `extra` are Parquet tables (made by `export_parquet`) that are read but never
     written. `wait`: seconds to wait for another process that holds the table.
 
-    Every method raises TableError when the table cannot be read or written, and TableLockedError when another process
-    holds it for longer than `wait`.
+    Every method raises TableError when the table cannot be read, TableWriteError when it cannot be written, and
+    TableLockedError when another process holds it for longer than `wait`.
     """
 
     path: Path
@@ -55,14 +58,16 @@ class TimingTable:
 
     @staticmethod
     def open(path: str | Path | None = None, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
-        """The table at `path`, made if it is not there."""
+        """The table at `path`, or the user's own; made if it is not there."""
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
+        if path is None and not table.path.is_absolute():  # it would lie in whatever folder waxeq is called from
+            raise TableWriteError(f"{table.path} is no place for a table, set HOME; or {NAME_ANOTHER}")
         try:
             table.shards.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise TableError(
-                f"{table.shards.folder} cannot be made: {e.strerror or e}; name another table with --table"
-            ) from e
+            raise TableWriteError(f"{table.shards.folder} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
+        if not os.access(table.shards.folder, os.W_OK | os.X_OK):
+            raise TableWriteError(f"{table.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
         with table._database():
             pass
         return table
@@ -70,7 +75,7 @@ class TimingTable:
     @property
     def shards(self) -> Shards:
         """Where writers leave what is not in the database yet: a folder beside it."""
-        return Shards(self.path.with_name(self.path.name + ".shards"))
+        return Shards.beside(self.path)
 
     # -- the database
 
@@ -89,39 +94,26 @@ class TimingTable:
         except Timeout as e:
             raise TableLockedError(f"{self.path} has been locked by another process for {wait:.0f} s; try again") from e
         except OSError as e:
-            raise TableError(f"{self.path} cannot be used: {e.strerror or e}; name another table with --table") from e
+            raise TableWriteError(f"{self.path} cannot be used: {e.strerror or e}; {NAME_ANOTHER}") from e
         except duckdb.Error as e:
-            raise TableError(
-                f"{self.path} cannot be used ({_first_line(e)}); move it aside and a new one is made, or name "
-                "another with --table"
-            ) from e
+            raise refusal(self.path, e) from e
 
     def _attach(self, db: Any) -> None:
-        new = "" if self.path.exists() else " (STORAGE_VERSION 'v1.5.0')"
+        known = self.path.exists()
+        if known and not os.access(self.path, os.W_OK):
+            raise TableWriteError(f"{self.path} is read-only; make it writable, or {NAME_ANOTHER}")
         db.execute("SET threads=1")
-        db.execute(f"ATTACH '{_quoted(self.path)}' AS t{new}")
+        db.execute(f"ATTACH '{_quoted(self.path)}' AS t{'' if known else _STORAGE}")
         db.execute("USE t")
-        known = db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]
-        if not known:
-            for sql in ("BEGIN", *_TABLES, "COMMIT"):
-                db.execute(sql)
-        version = db.execute("SELECT schema FROM about").fetchone()
-        if version is None or version[0] != SCHEMA:
-            raise TableError(
-                f"{self.path} is a table of version {version and version[0]}, this waxeq reads version {SCHEMA}; "
-                "move it aside and a new one is made"
-            )
+        if not db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]:
+            make_tables(db)
+        require_version(db, "about", self.path)
 
     def _merge(self, db: Any) -> None:
         found = self.shards.read()
-        if not found.read:
-            return
-        db.execute("BEGIN")
-        _insert(db, "timings", [tuple(written(t).values()) for t in found.timings], "IGNORE")
-        _insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], "REPLACE")
-        _insert(db, "devices", list(found.devices.items()), "REPLACE")
-        db.execute("COMMIT")
-        self.shards.done(found)
+        if found.read:
+            bring_in(db, found)
+            self.shards.done(found)
 
     # -- writing
 
@@ -139,9 +131,7 @@ class TimingTable:
         try:
             self.shards.write(lines)
         except OSError as e:
-            raise TableError(
-                f"{self.shards.folder} cannot be written: {e.strerror or e}; name another table with --table"
-            ) from e
+            raise TableWriteError(f"{self.shards.folder} cannot be written: {e.strerror or e}; {NAME_ANOTHER}") from e
         try:
             self.merge(_SOON)
         except TableLockedError:
@@ -213,14 +203,17 @@ class TimingTable:
             memos = db.execute("SELECT kind, count(*) FROM memos GROUP BY ALL ORDER BY ALL").fetchall()
             devices = db.execute("SELECT id, description FROM devices ORDER BY id").fetchall()
         return {
-            "path": str(self.path),
-            "bytes": self.path.stat().st_size,
+            **self._lies(),
             "devices": {i: Device.from_json(d).describe() for i, d in devices},
             "timings": [{"device": d, "kernel": k, "rows": n, "newest": w} for d, k, n, w in rows],
             "memos": dict(memos),
             "damaged": list(self.shards.set_aside()),
             "shipped": [Path(p).name for p in self.extra],
         }
+
+    def _lies(self) -> Mapping[str, Any]:
+        """Where the table lies or would, and whether something can be stored there."""
+        return {"path": str(self.path), "exists": True, "writable": True, "bytes": self.path.stat().st_size}
 
     # -- Parquet
 
@@ -254,6 +247,48 @@ class TimingTable:
                 f"{source} WHERE description IS NOT NULL"
             )
         return row[0] if row else 0
+
+
+# -- what any database that holds a table is told
+
+
+def make_tables(db: Any) -> None:
+    """An empty table in the current database."""
+    for sql in ("BEGIN", *_TABLES, "COMMIT"):
+        db.execute(sql)
+
+
+def require_version(db: Any, about: str, path: Path) -> None:
+    """Raise TableError when the table whose version is in `about` is none that this waxeq reads."""
+    row = db.execute(f"SELECT schema FROM {about}").fetchone()
+    version = row[0] if row else None
+    if version == SCHEMA:
+        return
+    newer = version is not None and version > SCHEMA
+    fix = "upgrade waxeq, or name another with --table" if newer else "move it aside and a new one is made"
+    raise TableError(f"{path} is a table of version {version}, this waxeq reads version {SCHEMA}; {fix}")
+
+
+def bring_in(db: Any, found: Content) -> None:
+    """Put what shards hold into the current database, all or nothing."""
+    db.execute("BEGIN")
+    _insert(db, "timings", [tuple(written(t).values()) for t in found.timings], "IGNORE")
+    _insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], "REPLACE")
+    _insert(db, "devices", list(found.devices.items()), "REPLACE")
+    db.execute("COMMIT")
+
+
+def refusal(path: Path, e: Exception) -> WaxeqError:
+    """What it means for a table that DuckDB raised an error."""
+    text = _first_line(e)
+    if "Could not set lock" in text:  # by a process of a user who may write where this one may not
+        return TableLockedError(f"{path} is held by another process; try again")
+    if "Could not write" in text or "No space left" in text:
+        reason = text.rpartition(": ")[2]
+        return TableWriteError(
+            f"{path} cannot be written: {reason}; make room, or {NAME_ANOTHER}; what is stored stays"
+        )
+    return TableError(f"{path} cannot be used ({text}); move it aside and a new one is made, or {NAME_ANOTHER}")
 
 
 def _insert(db: Any, table: str, rows: Sequence[tuple], conflict: str) -> None:

@@ -55,11 +55,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """A file: its rules, and what else it declares (rulesets, helper functions)."""
+    """A file: its rules, what else it declares (rulesets, helper functions), its text."""
 
     path: Path
     rules: tuple[Rule, ...]
     declarations: str
+    text: str
 
 
 def core_directory() -> Path:
@@ -82,8 +83,7 @@ def rule_files() -> tuple[Path, ...]:
 def read_file(path: Path) -> RuleFile:
     """Parse a rule file. Nothing in it is run.
 
-    Raises TargetError for a file that is not there; RuleError with file:line for a form that does not close or is no
-    part of a rule file, for a rule without name, law or class, and for a file that is not text.
+    Raises TargetError for a file that is not there; RuleError as `parse_rules`, and for a file that is not text.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -93,6 +93,15 @@ def read_file(path: Path) -> RuleFile:
         raise RuleError(f"{path} cannot be read: {e.strerror}") from e
     except UnicodeDecodeError as e:
         raise RuleError(f"{path} is not text") from e
+    return parse_rules(path, text)
+
+
+def parse_rules(path: Path, text: str) -> RuleFile:
+    """A rule file whose text is known; `path` only names it.
+
+    Raises RuleError with file:line for a form that does not close or is no part of a rule file, and for a rule without
+    name, law or class.
+    """
     rules, other, declared = [], [], set()
     for form, start in _forms(text, path):
         line = text.count("\n", 0, start) + 1
@@ -101,7 +110,7 @@ def read_file(path: Path) -> RuleFile:
         else:
             _declaration(form, declared, f"{path}:{line}")
             other.append(form)
-    return RuleFile(path, tuple(rules), "\n".join(other))
+    return RuleFile(path, tuple(rules), "\n".join(other), text)
 
 
 def read_rules(path: Path) -> RuleFile:
@@ -328,13 +337,19 @@ _HOME = "algebra"
 
 
 def load_rules(
-    loosest: Class, patterns: Mapping[str, Pattern], *, algebra: bool = True, files: Sequence[Path] | None = None
+    loosest: Class,
+    patterns: Mapping[str, Pattern],
+    *,
+    algebra: bool = True,
+    files: Sequence[Path | RuleFile] | None = None,
 ) -> RuleProgram:
-    """The program of a saturation: rules no looser than `loosest`, kernels from their patterns.
+    """The program of a saturation: rules no looser than `loosest`, kernels from their patterns. `files`: those that are
+    read already, or where they lie; without it, the installed ones.
 
     Raises RuleError (file:line) as `read_file` does, and for two rules of one name.
     """
-    parsed = [read_file(p) for p in (rule_files() if files is None else files)]
+    given = rule_files() if files is None else files
+    parsed = [f if isinstance(f, RuleFile) else read_file(f) for f in given]
     distinct(parsed)
     allowed = CLASSES[: CLASSES.index(loosest) + 1]
     texts, declared = [], {"kernels"}

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from waxeq.cost.estimate import least_sure
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
 
 
 def runners_up(problem: Problem, choice: Choice) -> dict[State, Priced]:
     """For each state that the choice makes, the next best maker; its seconds include those of everything it reads that
-    the choice does not have anyway (work shared below it is counted as often as it is used). A state that can be made
-    in one way only has none."""
+    the choice does not have anyway (work shared below it is counted as often as it is used), and its source is that of
+    the least sure of them. A state that can be made in one way only has none."""
     everything = [*problem.candidates, *(p for ps in problem.spare.values() for p in ps)]
     readers: dict[State, list[Priced]] = {}
     for p in everything:
@@ -58,9 +59,13 @@ def _second(
     """The cheapest other maker of `s`, by Knuth's algorithm, stopped where nothing cheaper can come."""
     best: tuple[float, Priced] | None = None
     cost: dict[State, float] = {}
+    basis: dict[State, str] = {}
     missing: dict[int, int] = {}
     heap: list[tuple[float, int, Priced]] = []
     order = itertools.count()
+
+    def rests_on(p: Priced) -> str:
+        return least_sure((p.estimate.source, *(basis[i] for i in p.candidate.inputs if i in basis)))
 
     def offer(p: Priced) -> None:
         nonlocal best
@@ -78,10 +83,13 @@ def _second(
         made = p.candidate.out
         if made in cost:
             continue
-        cost[made] = total
+        cost[made], basis[made] = total, rests_on(p)
         for r in readers.get(made, ()):
             left = missing.get(id(r), sum(i not in have for i in set(r.candidate.inputs)))
             missing[id(r)] = left - 1
             if left == 1:
                 offer(r)
-    return None if best is None else Priced(best[1].candidate, replace(best[1].estimate, seconds=best[0]))
+    if best is None:
+        return None
+    total, p = best
+    return Priced(p.candidate, replace(p.estimate, seconds=total, source=rests_on(p)))

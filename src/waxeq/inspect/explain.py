@@ -11,7 +11,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
-from waxeq.egraph.rules import CLASSES, Class, load_rules, read_file, rule_files
+from waxeq.egraph.rules import CLASSES, Class, Rule, RuleFile, load_rules, read_file, rule_files
 from waxeq.egraph.saturate import Limits, Worker, saturate
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.inspect.derive import KERNELS, Law, derivations, laws
@@ -19,6 +19,7 @@ from waxeq.inspect.match import Member
 from waxeq.inspect.report import kernels as facts
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
+from waxeq.plan.encode import decode_rules
 from waxeq.plan.plan import Plan, Step
 from waxeq.search.block import grow, make_space
 from waxeq.search.result import Result
@@ -42,16 +43,23 @@ class Explained:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a plan is as it is. Prints as a table; `to_json()` is plain data."""
+    """Why a plan is as it is. Prints as a table; `to_json()` is plain data. `own_rules`: those of the rules named that
+    are not installed; the plan carries them."""
 
     model: str
     as_written: bool
     kernels: tuple[Explained, ...]
     notes: tuple[str, ...] = ()
+    own_rules: tuple[Rule, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        rows = [{**e.facts, "rules": None if e.rules is None else list(e.rules)} for e in self.kernels]
-        return {"model": self.model, "as_written": self.as_written, "kernels": rows, "notes": list(self.notes)}
+        return {
+            "model": self.model,
+            "as_written": self.as_written,
+            "kernels": [{**e.facts, "rules": None if e.rules is None else list(e.rules)} for e in self.kernels],
+            "own_rules": [{"name": r.name, "class": r.cls, "law": r.law, "place": r.place} for r in self.own_rules],
+            "notes": list(self.notes),
+        }
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -83,17 +91,22 @@ def explain_plan(
     if plan.written:
         note = "nothing was found that is faster than the model as written, so that is what runs"
         return Explanation(plan.name, True, (), (note,))
-    found = _rules_of(plan, kernels, spaces or {})
+    own = decode_rules(plan.about)
+    found = _rules_of(plan, kernels, spaces or {}, own)
     rows = tuple(Explained(k, r) for k, r in zip(facts(plan), found, strict=True))
     notes = []
     if any(r is None for r in found):
-        notes.append("some kernels cannot be traced back with the rules that are installed now")
-    return Explanation(plan.name, False, rows, tuple(notes))
+        carried = " and with those it was searched with" if own else ""
+        notes.append(f"some kernels cannot be traced back with the rules that are installed now{carried}")
+    used = {n for names in found for n in names or ()}
+    return Explanation(plan.name, False, rows, tuple(notes), tuple(r for f in own for r in f.rules if r.name in used))
 
 
-def _rules_of(plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Searched]) -> list[Rules]:
+def _rules_of(
+    plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Searched], own: Sequence[RuleFile]
+) -> list[Rules]:
     """For each step the rules that led to it."""
-    again = _Again.of(plan.about.get("search", {}), kernels)
+    again = _Again.of(plan.about.get("search", {}), kernels, own)
     blocks = cut(expand(plan.graph))
     steps: dict[str, dict[int, Step]] = {}
     for i, s in enumerate(plan.steps):
@@ -121,15 +134,17 @@ class _Again:
     worker: Worker
 
     @staticmethod
-    def of(about: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> _Again:
-        worker = Worker.start()
+    def of(about: Mapping[str, Any], kernels: Mapping[str, Kernel], own: Sequence[RuleFile]) -> _Again:
         loosest: Class = about.get("class", "reassociating")
         algebra: bool = about.get("algebra", True)
         allowed = CLASSES[: CLASSES.index(loosest) + 1] if algebra else ()
-        rules = [r for f in rule_files() for r in read_file(f).rules if r.cls in allowed]
+        installed = [read_file(p) for p in rule_files()]
+        names = {r.name for f in installed for r in f.rules}
+        files = [*installed, *(f for f in own if not any(r.name in names for r in f.rules))]
+        rules = [r for f in files for r in f.rules if r.cls in allowed]
         meanings = patterns(kernels)
-        program = load_rules(loosest, meanings, algebra=algebra)
-        return _Again(kernels, program, about.get("nodes", 60_000), laws(rules, meanings), worker)
+        program = load_rules(loosest, meanings, algebra=algebra, files=files)
+        return _Again(kernels, program, about.get("nodes", 60_000), laws(rules, meanings), Worker.start())
 
     def search(self, lowered: Lowered) -> Searched:
         found = saturate(lowered, self.program, Limits(self.nodes), self.worker)

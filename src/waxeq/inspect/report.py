@@ -11,7 +11,7 @@ import numpy as np
 from waxeq.extract.choice import Choice
 from waxeq.inspect.formula import formula, shapes
 from waxeq.memory.estimate import plan_estimate
-from waxeq.plan.plan import Plan, Step
+from waxeq.plan.plan import Plan, RunnerUp, Step
 from waxeq.runtime.verify import Accuracy
 from waxeq.search.block import Optimized
 from waxeq.search.result import Result
@@ -42,7 +42,7 @@ def report(result: Result, path: str) -> dict[str, Any]:
             "measuring": r.measuring_seconds,
             "searching": max(0.0, r.seconds - r.measuring_seconds),
         },
-        "notes": [n for n in r.notes if not (plan.written and n.startswith("the model as written is kept:"))],
+        "notes": list(r.notes),
         "interrupted": r.interrupted,
         "plan": path,
     }
@@ -122,8 +122,13 @@ def kernel(index: int, s: Step, sources: Sequence[str]) -> dict[str, Any]:
         "low": s.low,
         "high": s.high,
         "basis": s.basis or "unpriced",
-        "runner_up": None if s.runner_up is None else {"kernel": s.runner_up[0], "seconds": s.runner_up[1]},
+        "runner_up": None if s.runner_up is None else runner_up(s.runner_up),
     }
+
+
+def runner_up(r: RunnerUp) -> dict[str, Any]:
+    """The next best way to make what a step makes."""
+    return {"kernel": r.kernel, "seconds": r.seconds, "basis": r.basis or "not recorded"}
 
 
 def verdict(result: Result) -> str:

@@ -199,8 +199,10 @@ def backends_view(rows: Sequence[Data]) -> RenderableType:
 
 def db_view(d: Data) -> RenderableType:
     """The state of the timing table."""
+    if not d["exists"]:
+        return f"there is no timing table yet; `waxeq optimize` or `waxeq calibrate` makes it at {d['path']}"
     top = facts([
-        ("table", f"{d['path']} ({amount(d['bytes'])})"),
+        ("table", f"{d['path']} ({amount(d['bytes'])}{'' if d['writable'] else ', cannot be written'})"),
         ("timings", f"{sum(r['rows'] for r in d['timings']):,}"),
         ("memos", ", ".join(f"{n} {k}" for k, n in d["memos"].items()) or "none"),
         *((f"device {i}", about) for i, about in d["devices"].items()),
@@ -227,15 +229,22 @@ def explain_view(d: Data) -> RenderableType:
         other = k["runner_up"]
         rows.append(("   runner-up", "none" if other is None else _runner_up(other, k["seconds"])))
         parts.append(facts(rows))
+    parts += [facts([(r["name"], f"{r['law']}   {r['class']}, {r['place']}")]) for r in d["own_rules"]]
     if d["notes"]:
         parts.append(facts([("note", n) for n in d["notes"]]))
     return group(*parts)
 
 
 def _runner_up(other: Data, chosen: float) -> str:
-    """The next best call. One that costs less by itself was not taken for the sake of the plan as a whole."""
-    text = f"{other['kernel']}, {time_(other['seconds'])}"
-    return text + " (cheaper by itself: it needs other calls, or was not measured)" * (other["seconds"] < chosen)
+    """The next best call. Why one that costs less was not taken: guesses are not believed over measurements, and whole
+    plans are compared, not kernels."""
+    text = f"{other['kernel']}, {time_(other['seconds'])} {other['basis']}"
+    if other["seconds"] >= chosen:
+        return text
+    return text + (
+        " (cheaper by itself: whole plans are compared)" if other["basis"] == "measured"
+        else " (cheaper on paper: it was not measured)"
+    )  # fmt: skip
 
 
 def _rules(names: Sequence[str] | None) -> str:

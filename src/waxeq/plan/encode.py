@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
 from waxeq.backend.call import Call, View, axes_in, sharing
+from waxeq.egraph.rules import RuleFile, parse_rules
 from waxeq.errors import PlanError
 from waxeq.ir.term import dump, parse
 from waxeq.ir.text import parse_graph, print_graph
 from waxeq.ir.types import TensorType
 from waxeq.ops import OPS
-from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
+from waxeq.plan.plan import Buffer, Fold, Output, Plan, RunnerUp, Step
 from waxeq.plan.schedule import BlockPlan
 
 VERSION = 1
@@ -40,7 +43,7 @@ def _step(s: Step) -> dict[str, Any]:
         "workspace": s.workspace,
         "predicted": [s.predicted, s.low, s.high, s.basis],
         "sources": list(s.sources),
-        "runner_up": list(s.runner_up) if s.runner_up else None,
+        "runner_up": None if s.runner_up is None else list(astuple(s.runner_up)),
     }
 
 
@@ -50,7 +53,7 @@ def _read_step(d: Mapping[str, Any]) -> Step:
     fixed, threads = tuple(d.get("fixed", ())), d.get("threads", 1)
     call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads), fixed, threads)
     predicted, low, high, basis = d["predicted"]
-    other = (d["runner_up"][0], d["runner_up"][1]) if d["runner_up"] else None
+    other = RunnerUp(*d["runner_up"]) if d["runner_up"] else None
     return Step(call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other)
 
 
@@ -97,6 +100,17 @@ def decode_block(d: Mapping[str, Any]) -> BlockPlan:
         tuple(map(_read_step, d["steps"])),
         dict(d["outputs"]),
     )
+
+
+def encode_rules(files: Iterable[RuleFile]) -> list[list[str]]:
+    """Rule files as names and texts: a plan carries those it was searched with that are not installed, so that it can
+    be explained without them."""
+    return [[f.path.name, f.text] for f in files]
+
+
+def decode_rules(about: Mapping[str, Any]) -> tuple[RuleFile, ...]:
+    """The rule files that `Plan.about` carries; none in a plan written before they were. Raises RuleError."""
+    return tuple(parse_rules(Path(name), text) for name, text in about.get("search", {}).get("rules", ()))
 
 
 def encode(p: Plan) -> dict[str, Any]:

@@ -44,12 +44,24 @@ class Fold:
     leaves: Mapping[str, tuple[str | None, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The next best way to make a tensor: its last kernel, the predicted seconds of all that it needs besides what the
+    plan has anyway, and what the least sure of these predictions rests on ("measured", "fitted", "roofline"; "" in
+    plans written before it was recorded).
+    """
+
+    kernel: str
+    seconds: float
+    basis: str = ""
+
+
 @dataclass(frozen=True)
 class Step:
     """A call on buffers. `predicted` seconds, from `basis` ("measured", "fitted", "roofline") within low..high.
 
-    `sources`: places in the model whose values the call covers. `runner_up`: what the next best way to make the same
-    tensor was and its predicted seconds.
+    `sources`: places in the model whose values the call covers. `runner_up`: the next best way to make the same tensor;
+    None where there is no other.
     """
 
     call: Call
@@ -61,7 +73,7 @@ class Step:
     high: float = 0.0
     basis: str = ""
     sources: tuple[str, ...] = ()
-    runner_up: tuple[str, float] | None = None
+    runner_up: RunnerUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,7 @@ class Plan:
 
     With `written`, the plan has no steps: nothing was found that is faster than the model as written, so that is what
     runs. `states` pairs a state leaf with the buffer whose content replaces it after a call. `about` holds what made
-    the plan: versions, options, hashes (all repeatable, no times and no machine paths).
+    the plan: versions, options, hashes, the user's own rules (all repeatable, no times and no machine paths).
     """
 
     name: str

@@ -13,7 +13,7 @@ from waxeq.errors import BudgetError
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced
 from waxeq.ir.term import Term, postorder
-from waxeq.plan.plan import Buffer, Fold, Step
+from waxeq.plan.plan import Buffer, Fold, RunnerUp, Step
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Writer:
         reads = tuple(self.buffer(i) for i in c.inputs)
         name = self._temporary(c.out, c.call.out)
         e = p.estimate
-        other = None if runner_up is None else (runner_up.candidate.call.kernel, runner_up.cost)
+        other = None if runner_up is None else _runner_up(runner_up)
         self.steps.append(
             Step(c.call, reads, name, self._workspace(c.call), e.seconds, e.low, e.high, e.source, sources, other)
         )
@@ -108,6 +108,10 @@ class _Writer:
                 self.steps.append(Step(call, (have,), made, self._workspace(call)))
                 return made
         raise BudgetError(f"no kernel spreads output {name!r} along the axes it is constant in")
+
+
+def _runner_up(p: Priced) -> RunnerUp:
+    return RunnerUp(p.candidate.call.kernel, p.cost, p.estimate.source)
 
 
 def smallest_terms(snapshot: Snapshot) -> dict[int, Term]:

@@ -18,6 +18,11 @@ def files_for(extra: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys((*rule_files(), *(p.resolve() for p in extra))))
 
 
+def own_rules(extra: Sequence[Path]) -> tuple[RuleFile, ...]:
+    """The files named for one run that are not installed. Raises as `read_rules`."""
+    return tuple(map(read_rules, files_for(extra)[len(rule_files()) :]))
+
+
 def uncertified(table: TimingTable, files: Sequence[Path]) -> list[tuple[RuleFile, Rule]]:
     """Rules of others that no certificate is known for. Waxeq's own are certified by its test suite.
 

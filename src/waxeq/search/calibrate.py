@@ -14,6 +14,7 @@ from waxeq.events import Events, StageFinished, StageStarted
 from waxeq.options import Options
 from waxeq.search.samples import samples
 from waxeq.search.session import Session
+from waxeq.search.tables import saved_table
 
 QUICK = 60.0
 """Seconds after which a quick calibration stops, whatever is left."""
@@ -44,7 +45,7 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
     if out is not None and not out.parent.is_dir():
         raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
     unlimited = options.model_copy(update={"budget": QUICK if quick else None})
-    with Session.open(unlimited, events) as session:
+    with Session.open(unlimited, events, saved_table(options.table)) as session:
         events.emit(StageStarted("calibrate", session.device.describe()))
         calls = _unknown(session, quick)
         try:

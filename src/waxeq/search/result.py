@@ -39,7 +39,8 @@ class Trial:
 class Report:
     """What happened on the way to the plan. `notes` are sentences a user should read (limits hit, estimates,
     fallbacks). `blocks` counts repeats; `predicted` is of the plan that was found, kept or not; `interrupted` says that
-    the user stopped the search. Times in seconds.
+    the user stopped the search; `kept` why the model as written is kept, where whole plans were timed: what the verdict
+    says, in a sentence. Times in seconds.
     """
 
     blocks: int = 0
@@ -50,6 +51,7 @@ class Report:
     accuracy: tuple[Accuracy, ...] = ()
     trial: Trial | None = None
     notes: tuple[str, ...] = ()
+    kept: str | None = None
 
 
 @dataclass(frozen=True, repr=False)

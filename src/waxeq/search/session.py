@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -17,13 +17,15 @@ from waxeq.cost.estimate import CostModel
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
-from waxeq.egraph.rules import load_rules
+from waxeq.egraph.rules import RuleFile, load_rules, rule_files
 from waxeq.egraph.saturate import Worker
-from waxeq.events import Deadline, Events, Progress
+from waxeq.events import Deadline, Events, Note, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
+from waxeq.plan.encode import encode_rules
 from waxeq.runtime.timing import Bench
-from waxeq.search.admission import files_for, require_certificates
+from waxeq.search.admission import files_for, own_rules, require_certificates
+from waxeq.search.tables import Opened, open_table
 
 _KEPT = 0.4
 """Part of the budget that measuring kernels leaves for choosing among them and for timing whole plans."""
@@ -37,28 +39,36 @@ class Session:
     events: Events
     kernels: Mapping[str, Kernel]
     rules: RuleProgram
+    own_rules: tuple[RuleFile, ...]
     device: Device
     table: TimingTable
     prices: Prices
     worker: Worker
     deadline: Deadline
     bench: Bench
+    notes: tuple[str, ...] = ()
     measuring_seconds: float = 0.0
 
     @staticmethod
-    def open(options: Options, events: Events) -> Session:
+    def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
+        """`opened`: the timing table, where it is not the one that the options say."""
+        opened = opened or open_table(options.table, strict=options.strict)
+        for text in opened.notes:
+            events.emit(Note(text))
         worker = Worker.start()
         found = {n: k for n, k in kernels(backends(options.backends)).items() if k.error <= options.tolerance}
         device = current_device(options.threads)
-        table = TimingTable.open(options.table, extra=calibration_tables())
+        table = opened.table
         peaks = table.peaks(device)
         model = CostModel(peaks, table.families(device.id), roofline_only=options.cost == "roofline")
         prices = Prices(model, found, device.id, options.threads, None if options.cost == "roofline" else table)
-        files = files_for(options.rules)
-        require_certificates(table, files)
+        require_certificates(table, files_for(options.rules))
+        own = own_rules(options.rules)
+        files = (*rule_files(), *own)
         rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra, files=files)
         bench = Bench(device.l3_bytes)
-        return Session(options, events, found, rules, device, table, prices, worker, Deadline(options.budget), bench)
+        clock = Deadline(options.budget)
+        return Session(options, events, found, rules, own, device, table, prices, worker, clock, bench, opened.notes)
 
     def __enter__(self) -> Session:
         from threadpoolctl import threadpool_limits
@@ -79,6 +89,7 @@ class Session:
                 "class": self.options.rule_class,
                 "algebra": self.options.algebra,
                 "nodes": self.options.max_nodes,
+                "rules": encode_rules(self.own_rules),
             },
             "rules": self.rules.hash,
             "kernels": self.kernels_hash(),
@@ -120,10 +131,3 @@ class Session:
             self.prices.learn({r.key: r for r in rows})
         self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
-
-
-def calibration_tables() -> Iterable[str]:
-    """The measured Parquet tables that ship with waxeq."""
-    from waxeq.share import share
-
-    return sorted(str(p) for p in share("calibration").glob("*.parquet"))

@@ -57,8 +57,8 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Resu
         if session.options.strict:
             raise FallbackError(f"no plan is faster than the model as written (ratio {trial.ratio:.2f})")
         span = f"{trial.ratio:.2f}x, 95 % between {trial.low:.2f} and {trial.high:.2f}"
-        notes.append(f"the model as written is kept: the plan's speed against it is {span}")
-        result = replace(result, plan=as_written(result.plan))
+        kept = f"the model as written is kept: the plan's speed against it is {span}"
+        result = replace(result, plan=as_written(result.plan), report=replace(result.report, kept=kept))
     elif winner > 0:
         for b in result.blocks:
             if b.choice is not None:

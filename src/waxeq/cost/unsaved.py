@@ -1,0 +1,88 @@
+"""Timing tables that leave nothing behind: in memory, for a run that has no place to write or that only looks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from waxeq.cost.shards import Content, Shards
+from waxeq.cost.table import TimingTable, bring_in, make_tables, refusal, require_version
+from waxeq.errors import TableWriteError
+
+
+@dataclass(frozen=True)
+class UnsavedTable(TimingTable):
+    """A table in memory, in place of the one at `path`: it begins with what lies there, and is gone with the process.
+    Not to be shared between threads."""
+
+    database: Any = None
+
+    @staticmethod
+    def at(path: Path, extra: Iterable[str] = ()) -> UnsavedTable:
+        """What can be read at `path`, or nothing. Raises TableError when what lies there is no table."""
+        import duckdb
+
+        db = duckdb.connect()
+        db.execute("SET threads=1")
+        make_tables(db)
+        try:
+            if os.access(path, os.R_OK):
+                _copy(db, path)
+            bring_in(db, Shards.beside(path).read())
+        except duckdb.Error as e:
+            raise refusal(path, e) from e
+        return UnsavedTable(path, tuple(extra), database=db)
+
+    @contextmanager
+    def _database(self, wait: float | None = None) -> Iterator[Any]:
+        import duckdb
+
+        try:
+            yield self.database
+        except duckdb.Error as e:
+            raise refusal(self.path, e) from e
+
+    def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        found = Content()
+        for line in lines:
+            found.add(line)
+        with self._database() as db:
+            bring_in(db, found)
+
+    def _lies(self) -> Mapping[str, Any]:
+        if exists(self.path):
+            return {"path": str(self.path), "exists": True, "writable": False, "bytes": self.path.stat().st_size}
+        above = next(p for p in self.path.absolute().parents if exists(p))
+        return {"path": str(self.path), "exists": False, "writable": os.access(above, os.W_OK | os.X_OK), "bytes": 0}
+
+
+def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
+    """The table at `path`, which is not made by looking at it: an empty one in memory where there is none, a copy in
+    memory where it cannot be written. Raises TableError and TableLockedError as a table does."""
+    if not exists(path):
+        return UnsavedTable.at(path, extra)
+    try:
+        return TimingTable.open(path, extra, wait)
+    except TableWriteError:
+        if not os.access(path, os.R_OK):
+            raise
+        return UnsavedTable.at(path, extra)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a table; not where its folder may not be looked into (Path.exists raises there)."""
+    return os.path.exists(path)
+
+
+def _copy(db: Any, path: Path) -> None:
+    """What the table at `path` holds, into the current database."""
+    quoted = str(path).replace("'", "''")
+    db.execute(f"ATTACH '{quoted}' AS kept (READ_ONLY)")
+    require_version(db, "kept.about", path)
+    for name in ("timings", "memos", "devices"):
+        db.execute(f"INSERT INTO {name} SELECT * FROM kept.{name}")
+    db.execute("DETACH kept")

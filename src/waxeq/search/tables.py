@@ -1,0 +1,65 @@
+"""Which timing table a run works with, and what becomes of a run whose table cannot be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from waxeq.cost.table import TimingTable, default_path
+from waxeq.cost.unsaved import UnsavedTable, exists, look
+from waxeq.errors import FallbackError, TableError, TableWriteError
+from waxeq.share import share
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table, and a sentence where what is stored in it does not stay."""
+
+    table: TimingTable
+    notes: tuple[str, ...] = ()
+
+
+def open_table(named: Path | None, *, strict: bool = False) -> Opened:
+    """The table to work with: the one that is named, which must be writable, or the user's own. In place of a user's
+    own that cannot be written there is one in memory, for this run.
+
+    Raises TableError and TableLockedError; FallbackError where `strict` rules out the table in memory.
+    """
+    try:
+        return saved_table(named)
+    except TableWriteError as e:
+        if named is not None:
+            raise
+        if strict:
+            raise FallbackError(f"--strict needs a timing table that can be written, but {e}") from e
+        note = f"timings of this run are kept in memory and then lost: {e}"
+        return Opened(UnsavedTable.at(default_path(), calibration_tables()), (note,))
+
+
+def saved_table(named: Path | None) -> Opened:
+    """The table to work with when work that is not stored is lost. Raises TableError and TableLockedError."""
+    return Opened(TimingTable.open(named, extra=calibration_tables()))
+
+
+def table_to_look_with(named: Path | None) -> Opened:
+    """As `open_table`, but a table that is not there yet is not made: there is one in memory in its place."""
+    path = named or default_path()
+    if exists(path):
+        return open_table(named)
+    note = f"there is no timing table at {path} yet, so timings of this run are not kept; `waxeq optimize` makes one"
+    return Opened(UnsavedTable.at(path, calibration_tables()), (note,))
+
+
+def table_status(named: Path | None, wait: float = 20.0) -> Mapping[str, Any]:
+    """What is in the table that is named, which must be there, or in the user's own, if there is one; nothing is made.
+    Raises TableError and TableLockedError."""
+    if named is not None and not exists(named):
+        raise TableError(f"there is no table at {named}")
+    return look(named or default_path(), calibration_tables(), wait).status()
+
+
+def calibration_tables() -> Iterable[str]:
+    """The measured Parquet tables that ship with waxeq."""
+    return sorted(str(p) for p in share("calibration").glob("*.parquet"))

@@ -1,0 +1,192 @@
+"""Timing tables as the command line meets them: not there, read-only, damaged, of another version, on a full disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from waxeq.cost.device import Peaks
+from waxeq.cost.shards import Shards
+from waxeq.cost.table import TimingTable, default_path
+
+NOWHERE = "/proc/waxeq"
+"""A home for data in which nothing can be made, not even by root."""
+QUICK = ("--no-trial", "--no-measure")
+RULE = """(ruleset mine)
+
+; e^x e^x = e^(2 x)
+;; reassociating
+(rewrite (Mul (Map "exp" x) (Map "exp" x)) (Map "exp" (Add x x)) :ruleset mine :name "mine/own")
+"""
+
+
+@pytest.fixture(autouse=True)
+def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of its own for each test; the machine's ceilings are not measured for each."""
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user's data lies: an empty folder."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_home(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user's table would lie, had it a place."""
+    monkeypatch.setenv("XDG_DATA_HOME", NOWHERE)
+    return default_path()
+
+
+# -- looking makes nothing
+
+
+def test_status_of_no_table(waxeq, home: Path) -> None:
+    outcome = waxeq("db", "status")
+    assert outcome.code == 0 and "there is no timing table yet" in outcome.out and outcome.err == ""
+    d = waxeq("db", "status", "--json").data
+    assert d["path"] == str(default_path()) and not d["exists"] and d["writable"] and d["timings"] == []
+    assert list(home.iterdir()) == []
+
+
+def test_doctor_without_a_table(waxeq, home: Path) -> None:
+    outcome = waxeq("doctor", "--json")
+    (row,) = [r for r in outcome.data if r["check"] == "timing table"]
+    assert outcome.code == 0 and row["ok"] and row["found"].startswith(f"none yet at {default_path()}")
+    assert list(home.iterdir()) == []
+    outcome = waxeq("doctor", "--table", home / "none.duckdb", "--json")
+    assert outcome.code == 1 and "there is no table at" in outcome.data[-1]["found"]
+
+
+@pytest.mark.parametrize("command", ["explain", "paths", "mem"])
+@pytest.mark.parametrize("named", [False, True])
+def test_looking_at_a_model_makes_no_table(waxeq, model, home: Path, command: str, named: bool) -> None:
+    path = home / "named.duckdb" if named else default_path()
+    outcome = waxeq(command, model(), "--json", *QUICK, *(("--table", path) if named else ()))
+    assert outcome.code == 0 and outcome.data["model"] == "small"
+    assert f"note: there is no timing table at {path} yet" in outcome.err
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["explain", "mem"])
+def test_looking_at_a_plan_needs_no_table(waxeq, plan: Path, home: Path, command: str) -> None:
+    outcome = waxeq(command, plan, "--json")
+    assert (outcome.code, outcome.err) == (0, "") and list(home.iterdir()) == []
+
+
+def test_looking_uses_the_table_that_is_there(waxeq, model, home: Path, tmp_path: Path) -> None:
+    assert waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", *QUICK).code == 0
+    assert "db status" in waxeq("optimize", "--help").out and default_path().is_file()
+    assert waxeq("db", "status", "--json").data["memos"]["block"] == 1
+    outcome = waxeq("explain", model(), *QUICK)
+    assert outcome.code == 0 and "no timing table" not in outcome.err
+
+
+def test_checking_installed_rules_makes_no_table(waxeq, home: Path, monkeypatch) -> None:
+    monkeypatch.setattr("waxeq.testing.rule.check_files", lambda files, **how: ())  # all of them would take minutes
+    assert waxeq("rules", "check").code == 0 and list(home.iterdir()) == []
+
+
+# -- no place for a table
+
+
+def test_optimizing_without_a_place_for_a_table(waxeq, model, no_home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.plan.json"
+    outcome = waxeq("optimize", model(), "-o", path, "--json", *QUICK)
+    assert outcome.code == 0 and path.is_file()
+    (line,) = outcome.err.strip().splitlines()
+    assert line.startswith("note: timings of this run are kept in memory and then lost: ") and str(no_home) in line
+    assert outcome.data["notes"] == [line.removeprefix("note: ")]
+
+
+def test_own_rules_without_a_place_for_certificates(waxeq, model, no_home: Path, tmp_path: Path) -> None:
+    rule, plan = tmp_path / "mine.egg", tmp_path / "p.plan.json"
+    rule.write_text(RULE)
+    outcome = waxeq("optimize", model(), "-o", plan, "--rules", rule, *QUICK)
+    assert outcome.code == 0 and "certifying rule mine/own" in outcome.err
+    outcome = waxeq("rules", "check", rule, "--samples", "5")
+    assert outcome.code == 0 and outcome.err.startswith("note: timings of this run are kept in memory")
+
+
+@pytest.mark.usefixtures("no_home")
+def test_strict_wants_a_table_that_stays(waxeq, model, tmp_path: Path) -> None:
+    path = tmp_path / "p.plan.json"
+    outcome = waxeq("optimize", model(), "-o", path, "--strict", *QUICK)
+    assert outcome.code == 5 and "--strict needs a timing table that can be written" in outcome.sentence
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("no_home")
+def test_calibrating_for_nothing_is_an_error(waxeq) -> None:
+    outcome = waxeq("calibrate", "--quick")
+    assert outcome.code == 1 and "--table" in outcome.sentence
+
+
+@pytest.mark.parametrize("command", ["optimize", "explain", "mem", "paths", "bench"])
+def test_a_named_table_that_cannot_be_written_is_an_error(waxeq, model, home: Path, command: str, request) -> None:
+    path = home / "t.duckdb"
+    TimingTable.open(path)
+    request.getfixturevalue("read_only_tables")
+    outcome = waxeq(command, model(), "--table", path, *QUICK)
+    assert outcome.code == 1 and "is read-only" in outcome.sentence and "--table" in outcome.sentence
+
+
+@pytest.fixture
+def read_only_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there of tables may not be written; it holds for root too."""
+    may = os.access
+    ours = (".duckdb", ".shards")
+    monkeypatch.setattr(os, "access", lambda p, mode: not (mode & os.W_OK and str(p).endswith(ours)) and may(p, mode))
+
+
+def test_what_a_read_only_table_knows_is_used(waxeq, model, home: Path, tmp_path: Path, request) -> None:
+    arguments = ("optimize", model(), "-o", tmp_path / "p.plan.json", "--json", *QUICK)
+    assert waxeq(*arguments).data["blocks"]["remembered"] == 0
+    request.getfixturevalue("read_only_tables")
+    outcome = waxeq(*arguments)
+    assert outcome.data["blocks"]["remembered"] == 1 and "is read-only" in outcome.data["notes"][0]
+    status = waxeq("db", "status", "--json").data
+    assert status["exists"] and not status["writable"] and status["memos"]["block"] == 1
+    assert "cannot be written" in waxeq("db", "status").out and "cannot be written" in waxeq("doctor").out
+
+
+# -- tables that are no good
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_table_of_a_newer_version(waxeq, model, home: Path, tmp_path: Path, monkeypatch, named: bool) -> None:
+    path = home / "t.duckdb" if named else default_path()
+    TimingTable.open(path)
+    monkeypatch.setattr("waxeq.cost.table.SCHEMA", 1)
+    more = ("--table", path) if named else ()
+    for command in (("optimize", model(), "-o", tmp_path / "p.plan.json", *QUICK), ("db", "status"), ("mem", model())):
+        outcome = waxeq(*command, *more)
+        assert outcome.code == 1 and "upgrade waxeq" in outcome.sentence and str(path) in outcome.sentence
+    assert not (tmp_path / "p.plan.json").exists()
+
+
+def test_a_damaged_table_of_the_users_own_is_not_passed_over(waxeq, model, home: Path, tmp_path: Path) -> None:
+    default_path().parent.mkdir(parents=True)
+    default_path().write_bytes(b"not a table" * 1000)
+    outcome = waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", *QUICK)
+    assert outcome.code == 1 and "move it aside and a new one is made" in outcome.sentence
+    assert default_path().read_bytes() == b"not a table" * 1000
+
+
+def test_a_disk_that_fills_up_meanwhile(waxeq, model, home: Path, tmp_path: Path, monkeypatch) -> None:
+    before = TimingTable.open(home / "t.duckdb")
+    before.memo_put("plan", "a", "one")
+
+    def full(shards: Shards, lines: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Shards, "write", full)
+    outcome = waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", "--table", before.path, *QUICK)
+    assert outcome.code == 1 and "No space left on device" in outcome.sentence
+    assert before.memo_get("plan", "a") == "one" and not (tmp_path / "p.plan.json").exists()
