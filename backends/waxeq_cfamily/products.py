@@ -73,9 +73,10 @@ def _arranged(values: Values, f: Found, rows: str, vector: str) -> Product | Non
     if len(sides) != 1:
         return None
     left, right = f.sides[sides[0]], f.sides[1 - sides[0]]
-    columns = [k for k in f.own[1 - sides[0]] if k == vector or k in values.folded]
-    if len(columns) != 1:
-        return None
+    inner = {k for k in values.rows[f.fold].axes if k == vector or k in values.folded}
+    columns = [k for k in f.own[1 - sides[0]] if k in inner]
+    if len(columns) != 1 or inner != {columns[0]}:
+        return None  # the others would have to be loops around the product
     inside = max(f.folded, key=lambda k: (_beside(values, left, right, k), values.sizes[k], k))
     around = tuple(k for k in f.folded if k != inside)
     if not all(_plain(values, n, (rows, columns[0], *f.folded)) for n in (left, right)):

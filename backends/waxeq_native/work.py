@@ -224,7 +224,7 @@ def api_table() -> Api:
 class Step:
     """A call bound to memory: its arguments stay in place, so that they can be pointed elsewhere."""
 
-    __slots__ = ("_held", "_packed", "args", "context", "phases", "run", "work")
+    __slots__ = ("_held", "_packed", "args", "context", "phases", "run", "threads", "work")
 
     def __init__(self, work: Work, threads: int) -> None:
         addresses = compiled(work.parts)
@@ -234,7 +234,8 @@ class Step:
         at = ctypes.addressof(self.args)
         rows = [Phase(addresses[p.name], at, p.tasks, p.grain) for p in work.parts]
         self.phases = (Phase * len(rows))(*rows)
-        self.run = Team.of(threads).run
+        self.threads = threads
+        self.run = Team.of(threads).prepared(ctypes.addressof(self.phases), len(rows))
         self._held: tuple[np.ndarray, ...] = ()
         self._packed: dict[Pack, tuple[int, np.ndarray]] = {}
 
@@ -250,7 +251,7 @@ class Step:
             self.args[i] = a.ctypes.data
 
     def __call__(self) -> None:
-        self.run(self.phases, len(self.phases))
+        self.run()
         self.check()
 
     def check(self) -> None:
@@ -269,10 +270,11 @@ class Run:
         self.steps = tuple(steps)
         rows = [p for s in steps for p in s.phases]
         self.phases = (Phase * len(rows))(*rows)
-        self.run = steps[0].run
+        team = Team.of(max(s.threads for s in steps))
+        self.run = team.prepared(ctypes.addressof(self.phases), len(rows))
         self.checked = tuple(s for s in steps if s.work.looked_up)
 
     def __call__(self) -> None:
-        self.run(self.phases, len(self.phases))
+        self.run()
         for s in self.checked:
             s.check()
