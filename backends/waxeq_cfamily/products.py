@@ -11,8 +11,8 @@ DTYPES = ("float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """`fold` is the sum over `folded` of left * right. `rows` is the axis of the left side, `columns` of the right, along
-    which a tile of the result is made at once; `depth` is the folded axis that runs inside, `around` the others."""
+    """`fold` is a sum of left * right. `rows` is the axis of the left side, `columns` of the right, along which a tile
+    of the result is made at once; `depth` is the folded axis that runs inside, `around` the others."""
 
     fold: int
     left: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.stages import Space
@@ -112,7 +113,7 @@ def collapsed(values: Values) -> Values:
 def _mergeable(values: Values) -> Iterator[tuple[str, str]]:
     order = sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))
     names = [k for k, _ in order if k not in values.folded]
-    for a, b in zip(names, names[1:], strict=False):
+    for a, b in pairwise(names):
         if all(_nested(i, a, b, values.sizes[b]) for i in _indices(values)) and all(
             (a in r.axes) == (b in r.axes) for r in values.rows
         ):
@@ -160,7 +161,6 @@ def _merge(values: Values, a: str, b: str) -> Values:
 
     sizes = {k: n * values.sizes[a] if k == b else n for k, n in values.sizes.items() if k != a}
     return Values(tuple(map(row, values.rows)), sizes, index(values.out))
-
 
 
 # -- products

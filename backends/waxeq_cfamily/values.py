@@ -17,7 +17,7 @@ from waxeq.basis.typing import TermType, types
 from waxeq.ir.term import Term
 
 Atom = str | tuple[str, Any, int]
-"""What an index is a multiple of: an axis; ("div" | "mod", index, n); or ("row", number of the row, size it wraps at)."""
+"""What an index is a multiple of: an axis; ("div" | "mod", index, n); ("row", number of the row, size it wraps at)."""
 
 
 @dataclass(frozen=True, slots=True)

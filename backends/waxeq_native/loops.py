@@ -93,7 +93,7 @@ class Loops(NativeKernel):
         out = (c.out.axes, c.out.strides, c.out.dtype, c.out.offset)
         return tuple(
             i for i, v in enumerate(c.operands)
-            if reads.get(i) and (v.axes, v.strides, v.dtype, v.offset) == out and len(set(call.shared)) in (0, len(c.operands))
+            if reads.get(i) and (v.axes, v.strides, v.dtype, v.offset) == out and not call.shared
         )  # fmt: skip
 
     def features(self, call: Call) -> Mapping[str, float]:
@@ -159,11 +159,9 @@ def operations(values: Values) -> dict[str, float]:
 @cache
 def libm() -> Mapping[tuple[str, str], str]:
     """Functions of the C library."""
-    same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
-            "erf", "pow", "hypot", "fmod")  # fmt: skip
-    names = {n: n for n in same} | {
-        f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")
-    }
+    same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
+            "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
+    names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
     found = {(n, d): c + s for n, c in names.items() for d, s in (("float32", "f"), ("float64", ""))}
     return found | {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
 

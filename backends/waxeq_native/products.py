@@ -20,8 +20,7 @@ from waxeq_cfamily.spaces import Tile, collapsed, tiled
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 from waxeq_native.loops import libm, operations, own
-from waxeq_native.work import NAME, OPERANDS, Pack, Part, Work, api_table
-from waxeq_native.work import NativeKernel
+from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work, api_table
 
 _SCRATCH = 1 << 20
 _SHORT = {"float32": "f32", "float64": "f64"}
@@ -75,9 +74,11 @@ class _Emitter(Emitter):
         if r.op == "load":
             where: Index = r.name[1]
             return f"x{r.name[0]} + {self.index(where)}", where.stride(first) or 0, where.stride(second) or 0
-        steps = [self._buffer_step(row, k) for k in (first, second)]
-        around = [f"{var(k)} * {self._buffer_step(row, k)}" for k in self.space.buffered[row] if k not in (first, second)]
-        return f"b{row} + {' + '.join(around) or '0'}", *steps
+        ras, cas = (self._buffer_step(row, k) for k in (first, second))
+        around = [
+            f"{var(k)} * {self._buffer_step(row, k)}" for k in self.space.buffered[row] if k not in (first, second)
+        ]
+        return f"b{row} + {' + '.join(around) or '0'}", ras, cas
 
 
 class Products(NativeKernel):
@@ -135,9 +136,7 @@ class Products(NativeKernel):
         )
         return Work((*parts, Part(text, e.points, 1)), workspace, packs=packs)
 
-    def _packed(
-        self, call: Call, s: Space
-    ) -> tuple[tuple[Pack, ...], tuple[Part, ...], int, dict[int, str]]:
+    def _packed(self, call: Call, s: Space) -> tuple[tuple[Pack, ...], tuple[Part, ...], int, dict[int, str]]:
         """Right sides that are packed beforehand: weights when the call is bound, others in a phase of their own."""
         packs: list[Pack] = []
         parts: list[Part] = []

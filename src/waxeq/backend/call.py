@@ -187,7 +187,7 @@ def axes_in(meaning: Term) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def multiplies(meaning: Term) -> bool:
-    """Whether a term has a product of matrices: a sum of products in which either side has axes that the other lacks."""
+    """Whether a term has a product of matrices: a sum of products whose sides each have axes that the other lacks."""
     kinds = types(meaning)
     for t in postorder(meaning):
         x = t.terms[0] if t.head == "Sum" else t

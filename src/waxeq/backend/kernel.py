@@ -56,8 +56,9 @@ class Kernel(ABC):
 
     @staticmethod
     def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
-        """Make ready to bind these calls, all at once: what a backend compiles, it compiles here. Kernels that have this
-        method in common are given their calls together."""
+        """Make ready to bind these calls, all at once: what a backend compiles, it compiles here. Kernels that have
+        this method in common are given their calls together."""
+        return None
 
     @staticmethod
     def join(steps: Sequence[Instruction]) -> Sequence[Instruction]:
