@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from waxeq.backend.call import Call
+from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import source
@@ -156,6 +158,12 @@ class Context(ctypes.Structure):
 class NativeKernel(Kernel):
     """A kernel of generated C."""
 
+    @property
+    def code(self) -> str:
+        """The class and what it uses, the C that it is compiled with, and the compiler."""
+        parts = (code_hash(type(self)), written(), library.shared().compiler.identity)
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
     @abstractmethod
     def work(self, call: Call) -> Work | None:
         """The work of a call; None for a call that the kernel does not take."""
@@ -170,6 +178,10 @@ class NativeKernel(Kernel):
     def workspace(self, call: Call) -> int:
         w = self.of(call)
         return 0 if w is None else w.workspace
+
+    def retained(self, call: Call) -> int:
+        w = self.of(call)
+        return 0 if w is None else sum(p.bytes for p in w.packs)
 
     @staticmethod
     def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
@@ -212,6 +224,14 @@ def prelude() -> str:
 def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
     """Addresses of the functions of parts by name; what is not in the cache is compiled, all at once."""
     return dict(library.functions({p.name: p.source for p in parts}, prelude(), jobs=jobs))
+
+
+@cache
+def written() -> str:
+    """A hash of the C that is not generated, without its comments."""
+    texts = [prelude(), *((HERE / n).read_text(encoding="utf-8") for n in ("gemm.c", "gemm.h", "team.c"))]
+    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(texts), flags=re.DOTALL)
+    return hashlib.sha256(" ".join(bare.split()).encode()).hexdigest()
 
 
 @cache

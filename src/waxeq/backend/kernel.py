@@ -77,6 +77,10 @@ class Kernel(ABC):
         """Bytes of scratch memory the call needs."""
         return 0
 
+    def retained(self, call: Call) -> int:
+        """Bytes that a bound call keeps for itself: fixed operands in another form."""
+        return 0
+
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands whose memory the result may take: each element is read before its place is written."""
         return ()

@@ -27,7 +27,8 @@ def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingK
 
 
 class Prices:
-    """Predicted seconds of calls on one device; equal calls are priced once, the table is asked once for each key."""
+    """Predicted seconds of calls on one device; equal calls are priced once, the table is asked once for each key.
+    Kernels that are `excluded` turned out not to run here."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Prices:
         table: TimingTable | None = None,
     ) -> None:
         self.model, self.kernels, self.device, self.threads, self.table = model, kernels, device, threads, table
+        self.excluded: set[str] = set()
         self._asked: set[TimingKey] = set()
         self._known: dict[TimingKey, Estimate] = {}
 
@@ -67,6 +69,7 @@ class Prices:
         self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], *, cautious: bool = False
     ) -> Problem:
         """The extraction problem over priced candidates; those that another one makes needless are set aside."""
+        rows = [r for r in rows if r.call.kernel not in self.excluded]
         by_out: dict[State, list[Priced]] = {}
         for c, e in zip(rows, self.of([r.call for r in rows]), strict=True):
             by_out.setdefault(c.out, []).append(Priced(c, e, cautious))

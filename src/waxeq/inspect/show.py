@@ -146,7 +146,8 @@ def memory_line(m: Data) -> str:
 
 
 def _took(s: Data) -> str:
-    return f"{time_(s['total'])}: {time_(s['measuring'])} measuring kernels, {time_(s['searching'])} everything else"
+    compiling = f"{time_(s['compiling'])} compiling them, " if s["compiling"] >= 0.05 else ""
+    return f"{time_(s['total'])}: {time_(s['measuring'])} measuring kernels, {compiling}{time_(s['searching'])} everything else"
 
 
 def run_view(d: Data) -> RenderableType:

@@ -41,6 +41,7 @@ def _step(s: Step) -> dict[str, Any]:
         "fixed": list(c.fixed),
         "threads": c.threads,
         "workspace": s.workspace,
+        "retained": s.retained,
         "predicted": [s.predicted, s.low, s.high, s.basis],
         "sources": list(s.sources),
         "runner_up": None if s.runner_up is None else list(astuple(s.runner_up)),
@@ -54,7 +55,9 @@ def _read_step(d: Mapping[str, Any]) -> Step:
     call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads), fixed, threads)
     predicted, low, high, basis = d["predicted"]
     other = RunnerUp(*d["runner_up"]) if d["runner_up"] else None
-    return Step(call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other)
+    kept = d.get("retained", 0)
+    about = (predicted, low, high, basis, tuple(d["sources"]), other, kept)
+    return Step(call, reads, d["writes"][0], d["workspace"], *about)
 
 
 def _fold(f: Fold) -> dict[str, Any]:

@@ -73,7 +73,10 @@ class _Writer:
         e = p.estimate
         other = None if runner_up is None else _runner_up(runner_up)
         self.steps.append(
-            Step(c.call, reads, name, self._workspace(c.call), e.seconds, e.low, e.high, e.source, sources, other)
+            Step(
+                c.call, reads, name, self._workspace(c.call), e.seconds, e.low, e.high, e.source, sources, other,
+                self.kernels[c.call.kernel].retained(c.call),
+            )  # fmt: skip
         )
 
     def _temporary(self, s: State | None, v: View) -> str:

@@ -154,7 +154,7 @@ def choose(
             new = session.measure(_worth_measuring(problem, choice, False)) if measuring else 0
             polishing = new > 0 and n < _ROUNDS - 2
         measured += new
-        if new == 0:
+        if new == 0 and not any(p.candidate.call.kernel in session.prices.excluded for p in choice.in_order()):
             break
     return problem, with_runners_up(problem, choice), measured
 
