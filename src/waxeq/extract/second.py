@@ -56,7 +56,8 @@ def _second(
     cost: dict[State, float] = {}
     heap: list[tuple[float, int, Priced]] = []
     order = itertools.count()
-    readers, missing = _leading_to(s, have, makers)
+    direct = [p.cost for p in makers.get(s, ()) if p is not chosen and have.issuperset(p.candidate.inputs)]
+    readers, missing = _leading_to(s, have, makers, min(direct, default=float("inf")))
 
     def offer(p: Priced) -> None:
         nonlocal best
@@ -84,15 +85,17 @@ def _second(
 
 
 def _leading_to(
-    s: State, have: AbstractSet[State], makers: Mapping[State, Sequence[Priced]]
+    s: State, have: AbstractSet[State], makers: Mapping[State, Sequence[Priced]], most: float
 ) -> tuple[dict[State, list[Priced]], dict[int, tuple[Priced, int]]]:
-    """Of the candidates that could be part of a way to `s`: who reads each state that is not there yet, and how many
-    such states each reads (by identity)."""
+    """Of the candidates that could be part of a way to `s` that costs at most `most`: who reads each state that is not
+    there yet, and how many such states each reads (by identity)."""
     readers: dict[State, list[Priced]] = {}
     missing: dict[int, tuple[Priced, int]] = {}
     seen, stack = {s}, [s]
     while stack:
         for p in makers.get(stack.pop(), ()):
+            if p.cost > most:
+                continue
             wanted = [i for i in dict.fromkeys(p.candidate.inputs) if i not in have]
             missing[id(p)] = (p, len(wanted))
             for i in wanted:
