@@ -14,6 +14,8 @@ from waxeq.egraph.snapshot import ENode
 from waxeq.extract.rough import FLOP, START, Rough
 
 _KEEP, _NODES, _SPAN, _PASSES = 4, 6, 28, 2
+_FAR = 16.0
+"""A cut that is this many times as dear as the best is nobody's choice."""
 _HOT = 1 << 16
 """Elements that one row of a fused reduction may have: more would leave the cache between stages."""
 
@@ -63,6 +65,7 @@ class Cuts:
                 if cut is not None and (cut.leaves not in found or cut.flow < found[cut.leaves].flow):
                     found[cut.leaves] = cut
         best = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
+        best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
         kept = best[:_KEEP]
         kept += [c for c in best[_KEEP:] if c.inside == {number: maker}]  # others may all need what is made from this
         return tuple(kept)

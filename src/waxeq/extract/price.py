@@ -15,7 +15,7 @@ from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Priced, Problem
-from waxeq.extract.rough import FLOP, START, Means
+from waxeq.extract.rough import FLOP, READ, START, Means
 
 
 def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingKey:
@@ -111,6 +111,7 @@ def other_means(space: Space) -> list[Means]:
                     continue  # a sum over an axis that no operand has is a multiple, which no contraction computes
                 axes = c.axes | own
                 volume = math.prod(sizes[k] for k in axes)
-                rows.append(Means(i, START + FLOP * 2 * volume, tuple(dict.fromkeys(reads)), n))
+                moved = sum(math.prod(sizes[k] for k in space.snapshot.classes[a].axes) for a in {i, *reads})
+                rows.append(Means(i, START + FLOP * 2 * volume + READ * moved, tuple(dict.fromkeys(reads)), n))
         rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
     return rows

@@ -21,7 +21,7 @@ FLOP = 0.03
 _SUMS = 3
 """Sums within a sum that are looked through for a product."""
 _PICKS = ("argmax", "argmin")
-_READ = 0.6
+READ = 0.6
 """Price of reading or writing one element of memory."""
 _SLACK, _LEAST = 0.02, 50 * START
 """An e-node is worth a look while a plan with it costs this part more than the best one, or this much;"""
@@ -129,7 +129,7 @@ class Rough:
 
     def traffic(self, number: int, reads: Iterable[int]) -> float:
         """The price of moving a result and what it is made from."""
-        return _READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self._bases(reads)))
+        return READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self._bases(reads)))
 
     def work(self, number: int, n: ENode) -> float:
         """The price of computing one e-node in cache."""
