@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def measure(
         rivals[n] = _peer(n, target, threads)
     given = {**one.plan.graph.constants, **one.tensors, **one.inputs}
     truth = list(interpret(one.plan.graph, given, oracle=True).values())
-    errors = {n: _error(run(), truth) for n, run in rivals.items()}
+    errors = {n: relative_error(run(), truth) for n, run in rivals.items()}
     samples = interleaved(rivals, rounds=300, budget_seconds=budget)
     return {n: list(s.seconds) for n, s in samples.items()}, errors
 
@@ -79,10 +80,13 @@ def _peer(name: str, target: Any, threads: int) -> Callable[[], Any]:
     return onnx_runtime(target.name, target.example, threads)
 
 
-def _error(results: Any, truth: Sequence[np.ndarray]) -> float:
+def relative_error(results: Any, truth: Sequence[np.ndarray]) -> float:
+    """The largest relative RMS error of any result; infinite when shapes differ."""
     rows = list(results) if isinstance(results, (tuple, list)) else [results]
     worst = 0.0
     for got, want in zip(rows, truth, strict=True):
+        if np.shape(got) != np.shape(want):
+            return math.inf
         d = np.asarray(got, dtype=np.float64) - want
         worst = max(worst, float(np.sqrt(np.mean(d * d) / max(float(np.mean(want * want)), 1e-300))))
     return worst
