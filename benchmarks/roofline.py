@@ -1,4 +1,4 @@
-"""What memory allows: a copy that moves as many bytes as a row must."""
+"""What memory allows: a copy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 
-def copy_of(moved: int, threads: int) -> Callable[[], object]:
-    """A copy of half as many bytes as are to be moved (it reads and writes them), by one thread or by all of them,
-    whichever is faster. Arrays that fit a cache are copied within it, as a row's own are."""
-    source, target = (np.ones(max(moved // 2, 1), np.uint8) for _ in range(2))
+def copying(source: np.ndarray, target: np.ndarray, threads: int) -> Callable[[], object]:
+    """A copy of one flat array into another, by one thread or by all of them, whichever is faster. Arrays that fit a
+    cache are copied within it, as a row's own are."""
     pool = ThreadPoolExecutor(threads)
     parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
 

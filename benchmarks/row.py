@@ -19,10 +19,10 @@ WAXEQ, COPY = "waxeq", "copy"
 TIMEOUT = 900.0
 
 Record = dict[str, Any]
-"""What is known of a row, as JSON. `contestants`: by name, `failed` with a reason, `absent`, or `seconds` (median), `low`
-and `high` (quartiles), `samples`, `first_call` (seconds, with compiling), `error` (relative RMS against float64), and for
-peers `ratio`, `ratio_low`, `ratio_high`: how much longer it takes than waxeq. `copy`: seconds of a copy of `moved` bytes.
-"""
+"""What is known of a row, as JSON. `contestants`: by name, `failed` with a reason, or `absent`, or `seconds` (median),
+`low` and `high` (quartiles), `samples`, `first_call` (seconds, with compiling), `error` (relative RMS against float64),
+and for peers `ratio`, `ratio_low`, `ratio_high`: how much longer it takes than waxeq. `copy`: seconds of a copy that
+moves `moved` bytes."""
 
 
 def measure_row(
@@ -81,13 +81,13 @@ def _race(
             times, states = in_fresh_process(contest, job, threads=threads, timeout=TIMEOUT + 10 * budget)
         except WaxeqError as e:
             guilty = progress.read_text()
-            if guilty == WAXEQ:
-                plan = None
-            elif guilty in left:
-                left.remove(guilty)
-            else:  # before or after all of them had run
-                return {} if found.update({n: {"failed": _reason(e)} for n in left}) is None else {}
-            found[guilty] = {**found.get(guilty, {}), "failed": _reason(e)}
+            alone = guilty == WAXEQ or guilty in left
+            for n in [guilty] if alone else [*left, *(() if plan is None else (WAXEQ,))]:
+                found[n] = {**found.get(n, {}), "failed": _reason(e)}
+            if not alone:  # it was none of them that was starting
+                return {}
+            plan = None if guilty == WAXEQ else plan
+            left = [n for n in left if n != guilty]
             continue
         for n, state in states.items():
             found[n] = {**found.get(n, {}), **state}
@@ -122,7 +122,7 @@ def contest(
     """Times and states of contestants; runs in a process of its own, and writes to the file `progress` whose turn it is
     as long as one of them runs alone."""
     from benchmarks.contestants import settle
-    from benchmarks.roofline import copy_of
+    from benchmarks.roofline import copying
     from benchmarks.turns import take_turns
     from benchmarks.workloads import WORKLOADS
 
@@ -139,7 +139,8 @@ def contest(
             rivals[n] = call
     Path(progress).write_text("")
     if workload.moved is not None:
-        rivals[COPY] = copy_of(workload.moved, threads)
+        half = workload.moved // 2  # it reads and writes each byte
+        rivals[COPY] = copying(np.ones(half, np.uint8), np.empty(half, np.uint8), threads)
     return take_turns(rivals, budget=budget) if rivals else {}, states
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 Arguments = Mapping[str, Any]
 Form = Callable[[], Callable[..., Any]]
-"""Gives a function that takes the workload's arguments by name, in the types of one peer. The peer is imported inside."""
+"""Gives a function that takes the workload's arguments, in the types of one peer; it imports the peer."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndar
     return rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
 
 
-def flat(value: Any, path: str = "") -> dict[str, np.ndarray]:
+def flat(value: Any, path: str = "") -> dict[str, Any]:
     """The arrays of an argument by path: dicts are walked."""
     if isinstance(value, Mapping):
         return {k: a for n, v in value.items() for k, a in flat(v, f"{path}.{n}" if path else n).items()}
@@ -54,3 +58,12 @@ def flat(value: Any, path: str = "") -> dict[str, np.ndarray]:
 def mapped(value: Any, fn: Callable[[np.ndarray], Any]) -> Any:
     """An argument with a function applied to each array in it."""
     return {n: mapped(v, fn) for n, v in value.items()} if isinstance(value, Mapping) else fn(value)
+
+
+def example(name: str) -> ModuleType:
+    """A file of examples/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"benchmarks_example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

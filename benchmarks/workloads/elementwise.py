@@ -1,4 +1,4 @@
-"""Chains of element-wise functions: bound by memory when arrays are large, by the start of kernels when they are tiny."""
+"""Chains of element-wise functions: bound by memory when arrays are large, by the start of kernels when tiny."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.workload import Arguments, Form, Workload, generator, normal
-from examples import ab_plus_ac, abv, matrix_chain, sum_ab, uvt_minus_x_v
+from benchmarks.workload import Arguments, Form, Workload, example, generator, normal
 
 _N, _THIN = 8, 3
 _SMALL: dict[str, dict[str, tuple[int, ...]]] = {
@@ -28,13 +27,7 @@ def _sum_ab() -> Callable[..., Any]:
     return lambda a, b: (a @ b).sum()
 
 
-_MODULES = {
-    "abv": abv,
-    "sum_ab": sum_ab,
-    "ab_plus_ac": ab_plus_ac,
-    "uvt_minus_x_v": uvt_minus_x_v,
-    "matrix_chain": matrix_chain,
-}
+_MODULES = {name: example(name) for name in _SMALL}
 
 
 def _torch(name: str) -> Form:

@@ -166,10 +166,11 @@ def _workloads() -> Iterator[Workload]:
         shapes, small = _heads(2 * b, 256, 4096, 64), _heads(2, 5, 6, 4)
         yield _workload(f"gqa_b{b}", gqa, shapes, small, {"torch": _gqa_torch})
         yield _workload(f"qknorm_b{b}", qk_norm, shapes, small, {"torch": _qk_norm_torch})
-        shapes = dict.fromkeys(("x", "h", "alpha"), (8 * b, 4096))
+        shapes = {"x": (8 * b, 4096), "h": (8 * b, 4096), "alpha": (8 * b, 4096)}
         forms = {"torch": _n_trans_torch, "numba": _n_trans_numba}
-        three = dict.fromkeys(("x", "h", "alpha"), (3, 5))
-        yield _workload(f"ntrans_b{b}", n_trans, shapes, three, forms, moved=4 * 4 * 8 * b * 4096)
+        yield _workload(
+            f"ntrans_b{b}", n_trans, shapes, dict.fromkeys(shapes, (3, 5)), forms, moved=4 * 4 * 8 * b * 4096
+        )
 
 
 WORKLOADS = tuple(_workloads())

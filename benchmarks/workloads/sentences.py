@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.workload import Arguments, Workload
-from examples import minilm
+from benchmarks.workload import Arguments, Workload, example
+
+minilm = example("minilm")
 
 
 def _arguments() -> Arguments:

@@ -176,14 +176,16 @@ def _llama_torch() -> Callable[..., Any]:
         turned = torch.cat([-x[..., HEAD // 2 :], x[..., : HEAD // 2]], -1)
         return x * w["cos"] + turned * w["sin"]
 
+    def longer(past, new):
+        return new if past is None else torch.cat([past, new], 1)
+
     def run(x, w, keys=None, values=None):
         n, m = x.shape
         h = f.rms_norm(x, (m,), w["norm1"], EPSILON)
         q, k, v = (f.linear(h, w[name]).view(n, -1, HEAD).transpose(0, 1) for name in ("query", "key", "value"))
         q, k = turn(q, w), turn(k, w)
-        past = keys is not None
-        ks, vs = (torch.cat([keys, k], 1), torch.cat([values, v], 1)) if past else (k, v)
-        mixed = f.scaled_dot_product_attention(q[None], ks[None], vs[None], is_causal=not past, enable_gqa=True)
+        ks, vs, prompt = longer(keys, k), longer(values, v), keys is None
+        mixed = f.scaled_dot_product_attention(q[None], ks[None], vs[None], is_causal=prompt, enable_gqa=True)
         x = x + f.linear(mixed[0].transpose(0, 1).reshape(n, m), w["out"])
         h = f.rms_norm(x, (m,), w["norm2"], EPSILON)
         return x + f.linear(f.silu(f.linear(h, w["gate"])) * f.linear(h, w["up"]), w["down"]), k, v
