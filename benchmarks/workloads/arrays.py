@@ -92,7 +92,7 @@ def _points(n: int, d: int) -> Arguments:
 def _pairwise_torch() -> Callable[..., Any]:
     import torch
 
-    return torch.cdist
+    return lambda x, y: torch.cdist(x, y)
 
 
 def _pairwise_compiled() -> Callable[..., Any]:
