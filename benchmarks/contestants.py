@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import swapped
 from benchmarks.workload import Arguments, Workload, flat, mapped
+from waxeq.cli.peers import as_jax, keep_to, swapped
 
 Call = Callable[[], Any]
 Start = Callable[[], Call]
@@ -127,7 +127,7 @@ def _torch_compile(workload: Workload, arguments: Arguments, threads: int) -> St
 def _jax(workload: Workload, arguments: Arguments, threads: int) -> Start:
     import jax
 
-    fn = workload.forms["jax"]() if "jax" in workload.forms else swapped(workload.fn, _jax_names())
+    fn = workload.forms["jax"]() if "jax" in workload.forms else swapped(workload.fn, as_jax)
     arrays = {n: mapped(v, jax.device_put) for n, v in arguments.items()}
 
     def start() -> Call:
@@ -135,14 +135,6 @@ def _jax(workload: Workload, arguments: Arguments, threads: int) -> Start:
         return lambda: jax.block_until_ready(compiled(**arrays))
 
     return start
-
-
-def _jax_names() -> dict[int, Any]:
-    """What stands for NumPy's and SciPy's names, by the identity of what it stands for."""
-    import jax
-    from scipy.special import erf
-
-    return {id(np): jax.numpy, id(erf): jax.scipy.special.erf}
 
 
 def _onnx_runtime(workload: Workload, arguments: Arguments, threads: int) -> Start:
@@ -224,8 +216,7 @@ def arrays(results: Any) -> list[np.ndarray]:
 def settle(threads: int, folder: str) -> None:
     """Make this process the same for all: its cores, no caches of compiled code, and memory that is not given back to
     the system between calls (fresh pages cost more than most kernels). Call it before peers are imported."""
-    if hasattr(os, "sched_setaffinity"):  # holds every library's threads, not only those that read a variable
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    keep_to(threads)
     _keep_memory()
     os.environ |= {
         "NUMEXPR_MAX_THREADS": str(threads),

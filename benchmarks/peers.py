@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
+
+from waxeq.cli.peers import as_jax, swapped
 
 ONNX_GRAPHS: Mapping[str, str] = {
     "abv": "(float[2000,2000] a, float[2000,2000] b, float[2000] v) => (float[2000] out) "
@@ -23,31 +23,12 @@ ONNX_GRAPHS: Mapping[str, str] = {
 """The linear-algebra set in ONNX's own text form. Argument names and shapes are those of the examples."""
 
 
-def swapped(fn: Callable[..., Any], stand: Mapping[int, Any]) -> Callable[..., Any]:
-    """A copy of a function, and of the functions it names, in which objects are replaced by what stands for them (by
-    identity): its `np` by `jax.numpy`, say."""
-    tables: dict[int, dict[str, Any]] = {}
-
-    def value(v: Any) -> Any:
-        return copied(v) if isinstance(v, types.FunctionType) and "site-packages" not in v.__code__.co_filename else v
-
-    def copied(f: types.FunctionType) -> types.FunctionType:
-        table = f.__globals__
-        if id(table) not in tables:
-            mine = tables[id(table)] = dict(table)
-            mine.update({n: stand.get(id(v)) or value(v) for n, v in table.items()})
-        return types.FunctionType(f.__code__, tables[id(table)], f.__name__, f.__defaults__, f.__closure__)
-
-    assert isinstance(fn, types.FunctionType)
-    return copied(fn)
-
-
 def jax_jit(fn: Callable[..., object], inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
     """The function under `jax.jit`, its `np` being `jax.numpy`, on arrays already on the device."""
     import jax
 
     jax.config.update("jax_enable_x64", any(np.asarray(a).dtype == np.float64 for a in inputs.values()))
-    compiled = jax.jit(swapped(fn, {id(np): jax.numpy}))
+    compiled = jax.jit(swapped(fn, as_jax))
     arrays = {n: jax.device_put(a) for n, a in inputs.items()}
     return lambda: jax.block_until_ready(compiled(**arrays))
 

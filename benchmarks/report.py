@@ -87,7 +87,9 @@ def _threads(records: Sequence[Record], threads: int, why: Mapping[str, str]) ->
     yield from (f"### {threads} thread{'' if threads == 1 else 's'}", "")
     yield from summary(standings)
     yield from ("", *_table(_HEAD, map(cells, records)), "")
-    yield from _listed("Failed", [f"{r['row']}, {n}: {c['failed']}" for r in records for n, c in _failed(r)])
+    yield from _listed(
+        "Failed", [f"{r['row']}, {n}: {c['failed'].replace('|', '/')}" for r in records for n, c in _failed(r)]
+    )
     lost = sorted((s for s in standings if s.ratio < LOSS), key=lambda s: s.ratio)
     if lost:
         rows = ((s.name, s.best, _interval(s.peer), _why(s, why)) for s in lost)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contest import relative_error
 from benchmarks.workload import Arguments, Workload, mapped
+from waxeq.cli.bench import reason, relative_error
 from waxeq.errors import WaxeqError
 from waxeq.runtime.measure import Samples, compare, in_fresh_process
 
@@ -41,7 +41,7 @@ def measure_row(
             job = (name, plan, threads, search, None if table is None else str(table))
             found[WAXEQ] = in_fresh_process(optimize, job, threads=threads, timeout=TIMEOUT + 10 * search)
         except WaxeqError as e:
-            found[WAXEQ] = {"failed": _reason(e)}
+            found[WAXEQ] = {"failed": reason(e)}
         failed = "failed" in found[WAXEQ]
         times = _race(name, None if failed else plan, peers, threads, budget, caches, folder, found)
     if COPY in times:
@@ -83,7 +83,7 @@ def _race(
             guilty = progress.read_text()
             alone = guilty == WAXEQ or guilty in left
             for n in [guilty] if alone else [*left, *(() if plan is None else (WAXEQ,))]:
-                found[n] = {**found.get(n, {}), "failed": _reason(e)}
+                found[n] = {**found.get(n, {}), "failed": reason(e)}
             if not alone:  # it was none of them that was starting
                 return {}
             plan = None if guilty == WAXEQ else plan
@@ -123,8 +123,8 @@ def contest(
     as long as one of them runs alone."""
     from benchmarks.contestants import settle
     from benchmarks.roofline import copying
-    from benchmarks.turns import take_turns
     from benchmarks.workloads import WORKLOADS
+    from waxeq.cli.turns import take_turns
 
     settle(threads, caches)
     workload = WORKLOADS[name]
@@ -166,7 +166,7 @@ def admit(
     except NoForm:
         return {"absent": True}, None
     except Exception as e:  # a peer may raise anything; the row goes on without it and says so
-        return {"failed": _reason(e)}, None
+        return {"failed": reason(e)}, None
     state["error"] = error
     if not error <= workload.tolerance:
         return {
@@ -197,11 +197,3 @@ def reference(workload: Workload, arguments: Arguments) -> list[np.ndarray]:
 
 def _wide(a: np.ndarray) -> np.ndarray:
     return a.astype(np.float64) if a.dtype.kind == "f" else a
-
-
-def _reason(e: BaseException) -> str:
-    """An error in one line."""
-    lines = [x.strip() for x in str(e).splitlines() if x.strip()] or [""]
-    text = lines[0] if len(lines[0]) > 20 else " ".join(lines[:3])
-    kind = "" if isinstance(e, WaxeqError) else f"{type(e).__name__}: "
-    return f"{kind}{text}"[:300].replace("|", "/")

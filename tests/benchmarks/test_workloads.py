@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.comparison import ROOT
-from benchmarks.contest import relative_error
 from benchmarks.contestants import CONTESTANTS, NoForm, arrays
 from benchmarks.row import reference
 from benchmarks.workload import Workload, flat
 from benchmarks.workloads import WORKLOADS, select
 
+from waxeq.cli.bench import relative_error
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import interpret
 
