@@ -14,7 +14,6 @@ from benchmarks.roofline import copying
 from benchmarks.row import COPY, WAXEQ, admit, contest, measure_row, optimize, reference
 from benchmarks.workload import Workload
 
-from waxeq.cli.turns import take_turns
 from waxeq.errors import WaxeqError
 from waxeq.runtime.measure import in_fresh_process
 
@@ -135,21 +134,6 @@ def test_a_real_row(tmp_path: Path) -> None:
     times, states = in_fresh_process(contest, job, threads=threads)
     assert times.keys() == {WAXEQ, "numpy", COPY} and all(t > 0 for row in times.values() for t in row)
     assert states[WAXEQ]["error"] < 1e-5 and states["numpy"]["first_call"] > 0
-
-
-def test_turns_are_taken_by_all_and_far_slower_ones_end() -> None:
-    calls = {"quick": 0, "slow": 0}
-
-    def called(name: str, work: int) -> Callable[[], object]:
-        def call() -> object:
-            calls[name] += 1
-            return np.sum(np.ones(work))
-
-        return call
-
-    times = take_turns({"quick": called("quick", 10), "slow": called("slow", 2_000_000)}, budget=100.0, rounds=9)
-    assert len(times["slow"]) == 5 and len(times["quick"]) == 9
-    assert calls["quick"] > 9
 
 
 @pytest.mark.parametrize("threads", [1, 2])

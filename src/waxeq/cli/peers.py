@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -134,8 +135,11 @@ def swapped(fn: Callable[..., Any], stand: Callable[[Any], Any]) -> Callable[...
     def copied(f: FunctionType) -> FunctionType:
         table = f.__globals__
         if id(table) not in tables:
-            mine = tables[id(table)] = dict(table)
-            mine.update({n: value(v) for n, v in table.items()})
+            # a module of its own: torch.compile looks globals up by the name of their module
+            module = ModuleType(f"{table.get('__name__', 'model')}_swapped")
+            sys.modules[module.__name__] = module
+            mine = tables[id(table)] = vars(module)
+            mine.update({n: value(v) for n, v in table.items() if n != "__name__"})
         copy = FunctionType(f.__code__, tables[id(table)], f.__name__, f.__defaults__, f.__closure__)
         copy.__kwdefaults__ = f.__kwdefaults__
         return copy
