@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from waxeq.cli.bench import relative_error
+from waxeq.cli.peers import arrays
 from waxeq.runtime.measure import Comparison, Samples, compare, in_fresh_process, interleaved
 
 
@@ -64,7 +64,7 @@ def measure(
         rivals[n] = _peer(n, target, threads)
     given = {**one.plan.graph.constants, **one.tensors, **one.inputs}
     truth = list(interpret(one.plan.graph, given, oracle=True).values())
-    errors = {n: _error(run(), truth) for n, run in rivals.items()}
+    errors = {n: relative_error(arrays(run()), truth) for n, run in rivals.items()}
     samples = interleaved(rivals, rounds=300, budget_seconds=budget)
     return {n: list(s.seconds) for n, s in samples.items()}, errors
 
@@ -77,12 +77,3 @@ def _peer(name: str, target: Any, threads: int) -> Callable[[], Any]:
     if name == "jax":
         return jax_jit(target.fn, target.example)
     return onnx_runtime(target.name, target.example, threads)
-
-
-def _error(results: Any, truth: Sequence[np.ndarray]) -> float:
-    rows = list(results) if isinstance(results, (tuple, list)) else [results]
-    worst = 0.0
-    for got, want in zip(rows, truth, strict=True):
-        d = np.asarray(got, dtype=np.float64) - want
-        worst = max(worst, float(np.sqrt(np.mean(d * d) / max(float(np.mean(want * want)), 1e-300))))
-    return worst

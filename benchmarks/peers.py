@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Mapping
 
 import numpy as np
+
+from waxeq.cli.peers import as_jax, swapped
 
 ONNX_GRAPHS: Mapping[str, str] = {
     "abv": "(float[2000,2000] a, float[2000,2000] b, float[2000] v) => (float[2000] out) "
@@ -27,8 +28,7 @@ def jax_jit(fn: Callable[..., object], inputs: Mapping[str, np.ndarray]) -> Call
     import jax
 
     jax.config.update("jax_enable_x64", any(np.asarray(a).dtype == np.float64 for a in inputs.values()))
-    moved = types.FunctionType(fn.__code__, {**fn.__globals__, "np": jax.numpy}, fn.__name__, fn.__defaults__)  # type: ignore[attr-defined]
-    compiled = jax.jit(moved)
+    compiled = jax.jit(swapped(fn, as_jax))
     arrays = {n: jax.device_put(a) for n, a in inputs.items()}
     return lambda: jax.block_until_ready(compiled(**arrays))
 

@@ -1,9 +1,8 @@
-"""Running plans: what `waxeq run` and `waxeq bench` do."""
+"""Running plans: what `waxeq run` does."""
 
 from __future__ import annotations
 
 import io
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,12 @@ import numpy as np
 
 from waxeq.backend.discover import backends, kernels
 from waxeq.errors import TargetError, TypeMismatch, UsageError
-from waxeq.frontend.trace import Traced
 from waxeq.ir.types import TensorType
 from waxeq.options import cores
 from waxeq.runtime.files import write_atomically
-from waxeq.runtime.measure import Samples, compare, in_fresh_process, interleaved, time_calls
+from waxeq.runtime.measure import Samples, time_calls
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import load_plan, save_plan
-from waxeq.runtime.written import Written
-from waxeq.search.result import Result
+from waxeq.runtime.save import load_plan
 
 
 def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int | None) -> dict[str, Any]:
@@ -85,36 +81,3 @@ def summary(a: np.ndarray) -> Mapping[str, Any]:
     if finite.size:
         rows |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean())}
     return {**rows, "nan": int(np.isnan(wide).sum()), "infinite": int(np.isinf(wide).sum())}
-
-
-def bench_plan(result: Result, traced: Traced, threads: int, seconds: float) -> dict[str, Any]:
-    """Time a plan, the model as written and the original function, in a fresh process."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "bench.plan.json"
-        save_plan(path, result.plan, result.tensors, traced.inputs)
-        times = in_fresh_process(race, (str(path), traced.origin, seconds), threads=threads)
-    taken = {n: Samples(tuple(t)) for n, t in times.items()}
-    rivals = [_rival(n, t, taken["plan"]) for n, t in taken.items()]
-    return {"model": result.plan.name, "threads": threads, "as_written": result.plan.written, "rivals": rivals}
-
-
-def _rival(name: str, times: Samples, plan: Samples) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "seconds": times.median, "samples": len(times.seconds)}
-    if name == "plan":
-        return {**row, "ratio": None, "low": None, "high": None, "verdict": None}
-    c = compare(plan, times)
-    return {**row, "ratio": c.ratio, "low": c.low, "high": c.high, "verdict": f"the plan is {c.verdict}"}
-
-
-def race(path: str, origin: tuple[str, str] | None, seconds: float) -> dict[str, tuple[float, ...]]:
-    """Raw seconds of each rival, taken side by side; runs in a process of its own."""
-    saved = load_plan(path)
-    program, written = Program(saved.plan, kernels(backends()), saved.tensors), Written(saved.plan.graph, saved.tensors)
-    inputs = dict(saved.inputs)
-    rivals = {"plan": lambda: program.flat_results(inputs), "model as written": lambda: written(inputs)}
-    if origin is not None:
-        from waxeq.frontend.load import load_target
-
-        rivals["original function"] = load_target(":".join(origin)).call
-    taken = interleaved(rivals, rounds=100_000, budget_seconds=seconds)
-    return {n: t.seconds for n, t in taken.items()}

@@ -118,26 +118,49 @@ def run(
     finish(show, data, run_view)
 
 
-def bench(target: str, /, *, seconds: float = 10.0, search: Search = SEARCH, show: Show = SHOW) -> int:
-    """Time the plan against the model as written and the original function, interleaved, in a fresh process.
+def bench(
+    target: str,
+    /,
+    *,
+    vs: Annotated[str, Parameter(show_default=False)] = "",
+    plot: Path | None = None,
+    seconds: float = 10.0,
+    search: Search = SEARCH,
+    show: Show = SHOW,
+) -> int:
+    """Time the plan against the model as written and the original function, by turns, in a fresh process.
 
     Parameters
     ----------
     target
         FILE.py or FILE.py:NAME.
+    vs
+        Other compilers to time as well: numpy, jax, torch, ort, comma between them. jax runs the function with
+        jax.numpy as its np, torch compiles it as it is, ort (ONNX Runtime) runs the traced graph.
+    plot
+        Draw the times into a .png or .svg file.
     seconds
         Seconds to spend on timing.
     """
     if not seconds > 0:
         raise UsageError(f"--seconds {seconds:g}: give a time above zero")
     with working(show) as events:
-        from waxeq.cli.running import bench_plan
+        from waxeq.cli import peers
+        from waxeq.cli.bench import bench_plan
+        from waxeq.cli.plot import plot as draw
+        from waxeq.cli.plot import require_plot
 
+        versus = tuple(dict.fromkeys(n.strip() for n in vs.split(",") if n.strip()))
+        peers.require(versus)
+        if plot is not None:
+            require_plot(plot)
         options = search.options(trial=False)
         traced = load(target)
         result = search_plan(traced, options, events)
-        data = bench_plan(result, traced, options.threads, seconds)
+        data = bench_plan(result, traced, options.threads, seconds, versus)
+        if plot is not None:
+            draw(data, plot)
     from waxeq.inspect.show import bench_view
 
-    finish(show, data, bench_view)
+    finish(show, {**data, "plot": None if plot is None else str(plot)}, bench_view)
     return 130 if result.report.interrupted else 0

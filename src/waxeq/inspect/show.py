@@ -166,12 +166,14 @@ def _numbers(o: Data) -> tuple[str, ...]:
 
 
 def bench_view(d: Data) -> RenderableType:
-    """Times side by side."""
-    rows = ((r["name"], time_(r["seconds"]), _ratio(r), r["samples"]) for r in d["rivals"])
-    return group(
-        table(("what", "time", "plan is faster by", "samples"), rows, right=("time", "samples")),
-        facts([("threads", str(d["threads"]))]),
-    )
+    """Times side by side; below them, who could not take part and why."""
+    timed = [r for r in d["rivals"] if r["failed"] is None]
+    rows = ((r["name"], time_(r["seconds"]), _ratio(r), f"{r['error']:.1e}", time_(r["first_call"]), r["samples"])
+            for r in timed)  # fmt: skip
+    below = [(r["name"], f"failed: {r['failed']}") for r in d["rivals"] if r["failed"] is not None]
+    below += [("threads", str(d["threads"])), *([("plot", d["plot"])] if d["plot"] else [])]
+    columns = ("what", "time", "plan is faster by", "error", "first call", "samples")
+    return group(table(columns, rows, right=("time", "error", "first call", "samples")), facts(below))
 
 
 def _ratio(r: Data) -> str:

@@ -1,0 +1,102 @@
+"""The comparison with every peer, row by row: what has been measured with this source is not measured again."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from benchmarks.row import Record, measure_row
+from benchmarks.workloads import WORKLOADS
+from waxeq.cost.device import current_device
+
+ROOT = Path(__file__).resolve().parents[1]
+_PACKAGES = ("waxeq", "numpy", "numexpr", "numba", "torch", "jax", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What rows are measured under: contestants, threads for all of them, seconds of timing and of waxeq's search for
+    each row, a timing table to start from, a folder for what compilers leave behind."""
+
+    peers: tuple[str, ...]
+    threads: int
+    budget: float
+    search: float
+    table: Path | None
+    caches: str
+
+
+def compare(
+    rows: Sequence[str], terms: Terms, known: Sequence[Record], *, again: bool, done: Callable[[list[Record]], None]
+) -> list[Record]:
+    """Records of all rows, old and new; `done` is told all of them after each row that was measured."""
+    records = {(r["row"], r["threads"]): r for r in known}
+    for name in rows:
+        if not again and current(records.get((name, terms.threads)), terms):
+            continue
+        record = measure_row(
+            name,
+            terms.peers,
+            threads=terms.threads,
+            budget=terms.budget,
+            search=terms.search,
+            table=terms.table,
+            caches=terms.caches,
+        )
+        records[name, terms.threads] = {**record, **about(terms.threads)}
+        done(ordered(list(records.values())))
+    return ordered(list(records.values()))
+
+
+def current(record: Record | None, terms: Terms) -> bool:
+    """Whether a record holds what a new measurement would tell: same source and machine, all contestants, no less
+    time."""
+    if record is None:
+        return False
+    fresh = about(terms.threads)
+    same = all(record.get(k) == fresh[k] for k in ("source", "device"))
+    return same and record["budget"] >= terms.budget and set(terms.peers) <= set(record["contestants"])
+
+
+def ordered(records: Sequence[Record]) -> list[Record]:
+    """In the order of the workloads, by number of threads; rows that exist no more are dropped."""
+    place = {n: i for i, n in enumerate(WORKLOADS)}
+    kept = [r for r in records if r["row"] in place]
+    return sorted(kept, key=lambda r: (place[r["row"]], r["threads"]))
+
+
+def about(threads: int) -> Record:
+    """Source, machine, versions and date of a measurement."""
+    return {
+        "source": source(),
+        "device": current_device(threads).describe(),
+        "versions": versions(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+@cache
+def source() -> str:
+    """Of everything that may change a result: the compiler, its backends, rules, and the workloads."""
+    digest = hashlib.sha256()
+    for folder in ("src", "backends", "rules", "benchmarks/workloads"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".egg", ".h", ".c"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def versions() -> dict[str, str]:
+    """Of installed packages."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,199 @@
+"""One row of the comparison: waxeq's plan and every peer in one fresh process, checked, then timed by turns."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workload import Arguments, Workload, mapped
+from waxeq.cli.bench import reason, relative_error
+from waxeq.errors import WaxeqError
+from waxeq.runtime.measure import Samples, compare, in_fresh_process
+
+WAXEQ, COPY = "waxeq", "copy"
+TIMEOUT = 900.0
+
+Record = dict[str, Any]
+"""What is known of a row, as JSON. `contestants`: by name, `failed` with a reason, or `absent`, or `seconds` (median),
+`low` and `high` (quartiles), `samples`, `first_call` (seconds, with compiling), `error` (relative RMS against float64),
+and for peers `ratio`, `ratio_low`, `ratio_high`: how much longer it takes than waxeq. `copy`: seconds of a copy that
+moves `moved` bytes."""
+
+
+def measure_row(
+    name: str, peers: Sequence[str], *, threads: int, budget: float, search: float, table: Path | None, caches: str
+) -> Record:
+    """Measure a row. What fails is recorded with its reason; a peer that takes the process down is left out of the next
+    attempt."""
+    from benchmarks.workloads import WORKLOADS
+
+    moved = WORKLOADS[name].moved
+    record: Record = {"row": name, "threads": threads, "budget": budget, "moved": moved, "contestants": {}}
+    found = record["contestants"]
+    with tempfile.TemporaryDirectory() as folder:
+        plan = str(Path(folder) / "row.plan.json")
+        try:
+            job = (name, plan, threads, search, None if table is None else str(table))
+            found[WAXEQ] = in_fresh_process(optimize, job, threads=threads, timeout=TIMEOUT + 10 * search)
+        except WaxeqError as e:
+            found[WAXEQ] = {"failed": reason(e)}
+        failed = "failed" in found[WAXEQ]
+        times = _race(name, None if failed else plan, peers, threads, budget, caches, folder, found)
+    if COPY in times:
+        record["copy"] = Samples(times[COPY]).median
+    for n, seconds in times.items():
+        if n != COPY:
+            found[n] |= _summary(seconds, times.get(WAXEQ) if n != WAXEQ else None)
+    return record
+
+
+def _summary(seconds: tuple[float, ...], waxeq: tuple[float, ...] | None) -> Record:
+    low, high = (float(np.quantile(seconds, q)) for q in (0.25, 0.75))
+    row: Record = {"seconds": Samples(seconds).median, "low": low, "high": high, "samples": len(seconds)}
+    if waxeq is not None:
+        c = compare(Samples(waxeq), Samples(seconds))
+        row |= {"ratio": c.ratio, "ratio_low": c.low, "ratio_high": c.high}
+    return row
+
+
+def _race(
+    name: str,
+    plan: str | None,
+    peers: Sequence[str],
+    threads: int,
+    budget: float,
+    caches: str,
+    folder: str,
+    found: dict[str, Record],
+) -> dict[str, tuple[float, ...]]:
+    """Times by contestant, tried again without whoever was running when the process died."""
+    progress = Path(folder) / "running"
+    left = list(peers)
+    while True:
+        progress.write_text("")
+        job = (name, plan, tuple(left), threads, budget, caches, str(progress))
+        try:
+            times, states = in_fresh_process(contest, job, threads=threads, timeout=TIMEOUT + 10 * budget)
+        except WaxeqError as e:
+            guilty = progress.read_text()
+            alone = guilty == WAXEQ or guilty in left
+            for n in [guilty] if alone else [*left, *(() if plan is None else (WAXEQ,))]:
+                found[n] = {**found.get(n, {}), "failed": reason(e)}
+            if not alone:  # it was none of them that was starting
+                return {}
+            plan = None if guilty == WAXEQ else plan
+            left = [n for n in left if n != guilty]
+            continue
+        for n, state in states.items():
+            found[n] = {**found.get(n, {}), **state}
+        return times
+
+
+def optimize(name: str, plan: str, threads: int, search: float, table: str | None) -> Record:
+    """Find waxeq's plan and write it; runs in a process of its own."""
+    import waxeq as wx
+    from benchmarks.contestants import settle
+    from benchmarks.workloads import WORKLOADS
+    from waxeq.runtime.save import save_plan
+    from waxeq.search.session import Session  # noqa: F401 (imported before the clock starts, as peers are)
+
+    with tempfile.TemporaryDirectory() as folder:
+        settle(threads, folder)
+        workload = WORKLOADS[name]
+        arguments = workload.make()
+        options = wx.Options.of(threads=threads, budget=search, table=Path(table or Path(folder) / "timings.duckdb"))
+        start = time.perf_counter()
+        result = wx.optimize(workload.fn, **arguments, weights=workload.weights, options=options)
+        took = time.perf_counter() - start
+        inputs = {x.name: arguments[x.name] for x in result.program.inputs}
+        save_plan(plan, result.plan, result.tensors, inputs)
+    kernels = sorted({s.call.kernel for s in result.plan.steps})
+    return {"first_call": took, "written": result.plan.written, "kernels": kernels, "notes": list(result.report.notes)}
+
+
+def contest(
+    name: str, plan: str | None, peers: Sequence[str], threads: int, budget: float, caches: str, progress: str
+) -> tuple[dict[str, tuple[float, ...]], dict[str, Record]]:
+    """Times and states of contestants; runs in a process of its own, and writes to the file `progress` whose turn it is
+    as long as one of them runs alone."""
+    from benchmarks.contestants import settle
+    from benchmarks.roofline import copying
+    from benchmarks.workloads import WORKLOADS
+    from waxeq.cli.turns import take_turns
+
+    settle(threads, caches)
+    workload = WORKLOADS[name]
+    arguments = workload.make()
+    truth = reference(workload, arguments)
+    rivals: dict[str, Callable[[], object]] = {}
+    states: dict[str, Record] = {}
+    for n in (*(() if plan is None else (WAXEQ,)), *peers):
+        Path(progress).write_text(n)
+        states[n], call = admit(n, plan, workload, arguments, threads, truth)
+        if call is not None:
+            rivals[n] = call
+    Path(progress).write_text("")
+    if workload.moved is not None:
+        half = workload.moved // 2  # it reads and writes each byte
+        rivals[COPY] = copying(np.ones(half, np.uint8), np.empty(half, np.uint8), threads)
+    return take_turns(rivals, budget=budget) if rivals else {}, states
+
+
+def admit(
+    name: str,
+    plan: str | None,
+    workload: Workload,
+    arguments: Arguments,
+    threads: int,
+    truth: Sequence[np.ndarray],
+) -> tuple[Record, Callable[[], object] | None]:
+    """Start a contestant, time its first call, and check its results. Without a call when it has no form for the
+    workload, raises, or is wrong."""
+    from benchmarks.contestants import CONTESTANTS, NoForm, arrays
+
+    try:
+        start = _waxeq(plan) if name == WAXEQ else CONTESTANTS[name].ready(workload, arguments, threads)
+        began = time.perf_counter()
+        call = start()
+        results = call()
+        state: Record = {} if name == WAXEQ else {"first_call": time.perf_counter() - began}
+        error = relative_error(arrays(results), truth)
+    except NoForm:
+        return {"absent": True}, None
+    except Exception as e:  # a peer may raise anything; the row goes on without it and says so
+        return {"failed": reason(e)}, None
+    state["error"] = error
+    if not error <= workload.tolerance:
+        return {
+            **state,
+            "failed": f"wrong: error {error:.1e} against float64, more than {workload.tolerance:.0e}",
+        }, None
+    return state, call
+
+
+def _waxeq(plan: str | None) -> Callable[[], Callable[[], object]]:
+    from waxeq.backend.discover import backends, kernels
+    from waxeq.runtime.program import Program
+    from waxeq.runtime.save import load_plan
+
+    assert plan is not None
+    saved = load_plan(plan)
+    program = Program(saved.plan, kernels(backends()), saved.tensors)
+    inputs = dict(saved.inputs)
+    return lambda: lambda: program.flat_results(inputs)
+
+
+def reference(workload: Workload, arguments: Arguments) -> list[np.ndarray]:
+    """The function's results in float64."""
+    wide: Mapping[str, Any] = {n: mapped(a, _wide) for n, a in arguments.items()}
+    results = workload.fn(**wide)
+    return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
+
+
+def _wide(a: np.ndarray) -> np.ndarray:
+    return a.astype(np.float64) if a.dtype.kind == "f" else a

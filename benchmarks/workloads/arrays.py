@@ -1,0 +1,191 @@
+"""Array programs that are no neural network: a stencil, distances, reductions over both axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workload import Arguments, Workload, generator, normal
+
+SWEEPS = 4
+
+
+def jacobi(u, source):
+    """Four sweeps for the Poisson equation with zero boundary; source holds the square of the grid spacing."""
+    for _ in range(SWEEPS):
+        neighbours = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]
+        u = np.pad(0.25 * (neighbours - source[1:-1, 1:-1]), 1)
+    return u
+
+
+def _jacobi_arguments(n: int) -> Arguments:
+    rng = generator()
+    return {"u": np.pad(rng.random((n - 2, n - 2), np.float32), 1), "source": rng.random((n, n), np.float32)}
+
+
+def _jacobi_torch() -> Callable[..., Any]:
+    from torch.nn import functional
+
+    def run(u, source):
+        for _ in range(SWEEPS):
+            neighbours = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]
+            u = functional.pad(0.25 * (neighbours - source[1:-1, 1:-1]), (1, 1, 1, 1))
+        return u
+
+    return run
+
+
+def _jacobi_numba() -> Callable[..., Any]:
+    from numba import njit, prange
+
+    quarter = np.float32(0.25)
+
+    @njit(parallel=True, fastmath=True)
+    def sweep(u, source, out):
+        for i in prange(1, u.shape[0] - 1):
+            for j in range(1, u.shape[1] - 1):
+                out[i, j] = quarter * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1] - source[i, j])
+
+    @njit
+    def run(u, source):
+        a, b = np.zeros_like(u), np.zeros_like(u)
+        sweep(u, source, a)
+        for _ in range(SWEEPS - 1):
+            sweep(a, source, b)
+            a, b = b, a
+        return a
+
+    return run
+
+
+def _jacobi_numexpr() -> Callable[..., Any]:
+    import numexpr
+
+    quarter = np.float32(0.25)
+
+    def run(u, source):
+        a, b = np.zeros_like(u), np.zeros_like(u)
+        for _ in range(SWEEPS):
+            views = {"n": u[:-2, 1:-1], "s": u[2:, 1:-1], "w": u[1:-1, :-2], "e": u[1:-1, 2:], "f": source[1:-1, 1:-1]}
+            numexpr.evaluate("q * (n + s + w + e - f)", local_dict={"q": quarter, **views}, out=a[1:-1, 1:-1])
+            u, a, b = a, b, a
+        return u
+
+    return run
+
+
+def pairwise(x, y):
+    """Euclidean distances (n, m) of points x (n, d) and y (m, d)."""
+    d = x[:, None, :] - y[None, :, :]
+    return np.sqrt(np.sum(d * d, axis=-1))
+
+
+def _points(n: int, d: int) -> Arguments:
+    rng = generator()
+    return {"x": normal(rng, n, d), "y": normal(rng, n, d)}
+
+
+def _pairwise_torch() -> Callable[..., Any]:
+    import torch
+
+    return lambda x, y: torch.cdist(x, y)
+
+
+def _pairwise_compiled() -> Callable[..., Any]:
+    # the compiler has no code of its own for cdist; this it fuses, and the ONNX exporter knows it
+    def run(x, y):
+        d = x[:, None, :] - y[None, :, :]
+        return (d * d).sum(-1).sqrt()
+
+    return run
+
+
+def _pairwise_numba() -> Callable[..., Any]:
+    from numba import njit, prange
+
+    zero = np.float32(0)
+
+    @njit(parallel=True, fastmath=True)
+    def run(x, y):
+        out = np.empty((x.shape[0], y.shape[0]), x.dtype)
+        for i in prange(x.shape[0]):
+            for j in range(y.shape[0]):
+                total = zero
+                for k in range(x.shape[1]):
+                    d = x[i, k] - y[j, k]
+                    total += d * d
+                out[i, j] = math.sqrt(total)
+        return out
+
+    return run
+
+
+def reductions(x):
+    """Sums over each of two axes."""
+    return np.sum(x, axis=0), np.sum(x, axis=1)
+
+
+def _square(n: int) -> Arguments:
+    return {"x": normal(generator(), n, n)}
+
+
+def _reductions_torch() -> Callable[..., Any]:
+    return lambda x: (x.sum(0), x.sum(1))
+
+
+def _reductions_numba() -> Callable[..., Any]:
+    from numba import get_num_threads, njit, prange
+
+    zero = np.float32(0)
+
+    @njit(parallel=True, fastmath=True)
+    def run(x):
+        n, m = x.shape
+        parts = get_num_threads()
+        columns, rows = np.zeros((parts, m), x.dtype), np.empty(n, x.dtype)
+        for p in prange(parts):
+            for i in range(p * n // parts, (p + 1) * n // parts):
+                total = zero
+                for j in range(m):
+                    total += x[i, j]
+                    columns[p, j] += x[i, j]
+                rows[i] = total
+        return columns.sum(0), rows
+
+    return run
+
+
+WORKLOADS = (
+    Workload(
+        "jacobi_2048",
+        jacobi,
+        partial(_jacobi_arguments, 2048),
+        partial(_jacobi_arguments, 9),
+        forms={"torch": _jacobi_torch, "numba": _jacobi_numba, "numexpr": _jacobi_numexpr},
+        moved=SWEEPS * 4 * 3 * 2048**2,  # two arrays read and one written in each sweep
+    ),
+    Workload(
+        "pairwise_1024x64",
+        pairwise,
+        partial(_points, 1024, 64),
+        partial(_points, 6, 5),
+        forms={
+            "torch": _pairwise_torch,
+            "torch.compile": _pairwise_compiled,
+            "onnx": _pairwise_compiled,
+            "numba": _pairwise_numba,
+        },
+    ),
+    Workload(
+        "reductions_4096",
+        reductions,
+        partial(_square, 4096),
+        partial(_square, 6),
+        forms={"torch": _reductions_torch, "numba": _reductions_numba},
+        moved=4 * 4096**2,
+    ),
+)

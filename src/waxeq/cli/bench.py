@@ -1,0 +1,143 @@
+"""Timing a plan against the model it came from and against other compilers: what `waxeq bench` does."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.cli import peers
+from waxeq.cli.turns import take_turns
+from waxeq.errors import WaxeqError
+from waxeq.frontend.load import Target, load_target
+from waxeq.frontend.trace import Traced
+from waxeq.ir.interpret import interpret
+from waxeq.runtime.measure import Samples, compare, in_fresh_process
+from waxeq.runtime.program import Program
+from waxeq.runtime.save import Saved, load_plan, save_plan
+from waxeq.runtime.written import Written
+from waxeq.search.result import Result
+
+PLAN, WRITTEN, ORIGINAL = "plan", "model as written", "original function"
+_WRONG = 1e-2
+"""Relative RMS error against float64 from which a peer is not the same function any more."""
+
+Row = dict[str, Any]
+
+
+def bench_plan(
+    result: Result, traced: Traced, threads: int, seconds: float, versus: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Time a plan, the model as written, the original function and peers, by turns in a fresh process. A peer that
+    fails, or computes something else, is a row with the reason."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.plan.json"
+        save_plan(path, result.plan, result.tensors, traced.inputs)
+        job = (str(path), traced.origin, tuple(n for n in versus if n != "numpy"), threads, seconds)
+        times, states = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * seconds)
+    rivals = [{"name": n, **state, **_times(n, times)} for n, state in states.items()]
+    return {"model": result.plan.name, "threads": threads, "as_written": result.plan.written, "rivals": rivals}
+
+
+def _times(name: str, times: Mapping[str, tuple[float, ...]]) -> Row:
+    none: Row = dict.fromkeys(("seconds", "fast", "slow", "samples", "ratio", "low", "high", "verdict"))
+    if name not in times:
+        return none
+    t = Samples(tuple(times[name]))
+    fast, slow = (float(np.quantile(t.seconds, q)) for q in (0.25, 0.75))
+    row = {**none, "seconds": t.median, "fast": fast, "slow": slow, "samples": len(t.seconds)}
+    if name == PLAN:
+        return row
+    c = compare(Samples(tuple(times[PLAN])), t)
+    return {**row, "ratio": c.ratio, "low": c.low, "high": c.high, "verdict": f"the plan is {c.verdict}"}
+
+
+def race(
+    path: str, origin: tuple[str, str] | None, versus: Sequence[str], threads: int, seconds: float
+) -> tuple[dict[str, tuple[float, ...]], dict[str, Row]]:
+    """Raw seconds of each rival and what is known of it besides; runs in a process of its own."""
+    peers.keep_to(threads)
+    saved = load_plan(path)
+    inputs = dict(saved.inputs)
+    truth = list(
+        interpret(saved.plan.graph, {**saved.plan.graph.constants, **saved.tensors, **inputs}, oracle=True).values()
+    )
+    rivals: dict[str, Callable[[], Any]] = {}
+    states: dict[str, Row] = {}
+    for name, start in _starts(saved, inputs, origin, versus, threads).items():
+        states[name], call = _started(start, truth, strict=name in versus)
+        if call is not None:
+            rivals[name] = call
+    return take_turns(rivals, budget=seconds, rounds=100_000), states
+
+
+def _starts(
+    saved: Saved,
+    inputs: Mapping[str, np.ndarray],
+    origin: tuple[str, str] | None,
+    versus: Sequence[str],
+    threads: int,
+) -> dict[str, Callable[[], Callable[[], Any]]]:
+    """How each rival is made ready."""
+    graph, tensors = saved.plan.graph, saved.tensors
+    program, written = Program(saved.plan, kernels(backends()), tensors), Written(graph, tensors)
+    starts: dict[str, Callable[[], Callable[[], Any]]] = {
+        PLAN: lambda: lambda: program.flat_results(inputs),
+        WRITTEN: lambda: lambda: written(inputs),
+    }
+    if origin is None:
+        return starts
+
+    def start(name: str, target: Target) -> Callable[[], Callable[[], Any]]:
+        return lambda: peers.peer(name, target, graph, tensors, threads)
+
+    target = load_target(":".join(origin))
+    return {**starts, ORIGINAL: start("numpy", target), **{n: start(n, target) for n in versus}}
+
+
+def _started(
+    start: Callable[[], Callable[[], Any]], truth: Sequence[np.ndarray], *, strict: bool
+) -> tuple[Row, Callable[[], Any] | None]:
+    """Start a rival and call it once. Only peers (`strict`) may fail: the others have been proved before."""
+    row: Row = {"first_call": None, "error": None, "failed": None}
+    began = time.perf_counter()
+    try:
+        call = start()
+        results = call()
+        row["first_call"] = time.perf_counter() - began
+        row["error"] = relative_error(peers.arrays(results), truth)
+    except Exception as e:
+        if not strict:
+            raise
+        return {**row, "failed": reason(e)}, None
+    if strict and not row["error"] <= _WRONG:
+        return {**row, "failed": f"its results are not those of the model: relative RMS error {row['error']:.1e}"}, None
+    return row, call
+
+
+def relative_error(results: Sequence[np.ndarray], truth: Sequence[np.ndarray]) -> float:
+    """The largest relative RMS error of any result; infinite when shapes or the number of results differ."""
+    if [np.shape(r) for r in results] != [np.shape(t) for t in truth]:
+        return float("inf")
+    errors = [0.0]
+    for got, want in zip(results, truth, strict=True):
+        wide = np.asarray(want, np.float64)
+        with np.errstate(all="ignore"):
+            d = np.where(got == want, 0.0, np.asarray(got, np.float64) - wide)  # infinities that agree
+        both = np.isnan(d) & np.isnan(wide)
+        d, wide = np.where(both, 0.0, d), np.where(np.isfinite(wide), wide, 0.0)
+        errors.append(float(np.sqrt(np.mean(d * d) / max(float(np.mean(wide * wide)), 1e-300))) if d.size else 0.0)
+    return float(np.max(errors))  # which, unlike max, lets NaN through
+
+
+def reason(e: BaseException) -> str:
+    """An error in one line."""
+    lines = [x.strip() for x in str(e).splitlines() if x.strip()] or [""]
+    text = lines[0] if len(lines[0]) > 20 else " ".join(lines[:3])
+    kind = "" if isinstance(e, WaxeqError) else f"{type(e).__name__}: "
+    return f"{kind}{text}"[:300]

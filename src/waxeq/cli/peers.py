@@ -1,0 +1,180 @@
+"""A user's own NumPy function under other compilers, for `waxeq bench --vs`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from waxeq.errors import UsageError
+from waxeq.frontend.load import Target
+from waxeq.ir.graph import Graph
+
+Call = Callable[[], Any]
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "numpy": ("numpy",),
+    "jax": ("jax",),
+    "torch": ("torch",),
+    "ort": ("onnx", "onnxruntime"),
+}
+"""The peers, and the packages each needs."""
+
+
+def require(names: Sequence[str]) -> None:
+    """Raise UsageError for a peer that does not exist or is not installed."""
+    for name in names:
+        if name not in PACKAGES:
+            raise UsageError(f"--vs {name}: there is no such peer; there are {', '.join(PACKAGES)}")
+        missing = [p for p in PACKAGES[name] if find_spec(p) is None]
+        if missing:
+            raise UsageError(f"--vs {name} needs {missing[0]}: pip install 'waxeq[bench]'")
+
+
+def peer(name: str, target: Target, graph: Graph, tensors: Mapping[str, np.ndarray], threads: int) -> Call:
+    """What runs the target on its example arguments. What it raises is the peer's own."""
+    if name == "jax":
+        return _jax(target)
+    if name == "torch":
+        return _torch(target, threads)
+    return target.call if name == "numpy" else _onnx_runtime(target, graph, tensors, threads)
+
+
+def keep_to(threads: int) -> None:
+    """Hold this process to so many cores: every library's threads, not only those that read a variable."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def arrays(results: Any) -> list[np.ndarray]:
+    """A peer's results as NumPy arrays, in the order that a trace gives them names."""
+    if isinstance(results, Mapping):
+        return [a for v in results.values() for a in arrays(v)]
+    if isinstance(results, (list, tuple)):
+        return [a for v in results for a in arrays(v)]
+    return [np.asarray(results)]
+
+
+def _jax(target: Target) -> Call:
+    jax = import_module("jax")
+    jax.config.update("jax_enable_x64", any(a.dtype.itemsize == 8 for _, a in leaves(target.example)))
+    compiled = jax.jit(swapped(target.fn, as_jax), static_argnames=_numbers(target.example))
+    given = mapped(target.example, jax.device_put)
+    return lambda: jax.block_until_ready(compiled(**given))
+
+
+def _numbers(example: Mapping[str, Any]) -> tuple[str, ...]:
+    """Arguments that are plain Python values: constants of a plan, and so for a peer."""
+    return tuple(n for n, v in example.items() if v is None or isinstance(v, (bool, int, float, str)))
+
+
+def _torch(target: Target, threads: int) -> Call:
+    torch = import_module("torch")
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    compiled = torch.compile(torch.compiler.wrap_numpy(swapped(target.fn, _as_torch)), dynamic=False)
+    given = mapped(target.example, lambda a: torch.from_numpy(np.array(a)))
+    return lambda: compiled(**given)
+
+
+def _onnx_runtime(target: Target, graph: Graph, tensors: Mapping[str, np.ndarray], threads: int) -> Call:
+    from waxeq.cli.onnx import as_onnx
+
+    ort = import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    model = as_onnx(graph, tensors).SerializeToString()
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    given = dict(leaves(target.example))
+    feeds = {x.name: np.ascontiguousarray(given[x.name]) for x in session.get_inputs()}
+    return lambda: session.run(None, feeds)
+
+
+# -- arguments
+
+
+def mapped(value: Any, fn: Callable[[np.ndarray], Any]) -> Any:
+    """Arguments with a function applied to each array in them."""
+    if isinstance(value, Mapping):
+        return {k: mapped(v, fn) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(v, fn) for v in value)
+    return fn(np.asarray(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Arrays of arguments by the names that a trace gives them."""
+    if isinstance(value, (Mapping, list, tuple)):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for k, v in items:
+            yield from leaves(v, f"{path}.{k}" if path else str(k))
+    elif isinstance(value, (np.ndarray, np.generic)):
+        yield path, np.asarray(value)
+
+
+# -- the function with another library's names in it
+
+
+def swapped(fn: Callable[..., Any], stand: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A copy of a function, and of the functions of the user's that it names, in which `stand` says what stands for a
+    module or function; None: it stays. Raises UsageError for a callable that is no Python function."""
+    tables: dict[int, dict[str, Any]] = {}
+
+    def value(v: Any) -> Any:
+        other = stand(v) if callable(v) or isinstance(v, ModuleType) else None
+        if other is not None:
+            return other
+        return copied(v) if isinstance(v, FunctionType) and "site-packages" not in v.__code__.co_filename else v
+
+    def copied(f: FunctionType) -> FunctionType:
+        table = f.__globals__
+        if id(table) not in tables:
+            # a module of its own: torch.compile looks globals up by the name of their module
+            module = ModuleType(f"{table.get('__name__', 'model')}_swapped")
+            sys.modules[module.__name__] = module
+            mine = tables[id(table)] = vars(module)
+            mine.update({n: value(v) for n, v in table.items() if n != "__name__"})
+        copy = FunctionType(f.__code__, tables[id(table)], f.__name__, f.__defaults__, f.__closure__)
+        copy.__kwdefaults__ = f.__kwdefaults__
+        return copy
+
+    if not isinstance(fn, FunctionType):
+        raise UsageError(f"{fn!r} is no Python function whose np could be replaced")
+    return copied(fn)
+
+
+def as_jax(value: Any) -> Any:
+    """jax.numpy for numpy, jax.scipy for scipy, and what is named in them."""
+    if isinstance(value, ModuleType):
+        known = {"numpy": "jax.numpy", "numpy.linalg": "jax.numpy.linalg", "scipy.special": "jax.scipy.special"}
+        return import_module(known[value.__name__]) if value.__name__ in known else None
+    name = getattr(value, "__name__", "")
+    for module, other in ((np, "jax.numpy"), (import_module("scipy.special"), "jax.scipy.special")):
+        if name and getattr(module, name, None) is value:
+            return getattr(import_module(other), name, None)
+    return None
+
+
+def _as_torch(value: Any) -> Any:
+    """torch.compile follows NumPy by itself, but not scipy.special: torch.special stands for it."""
+    special = import_module("scipy.special")
+    name = getattr(value, "__name__", "")
+    if value is special:
+        names = [n for n in dir(import_module("torch").special) if hasattr(special, n) and not n.startswith("_")]
+        module = ModuleType("special")
+        vars(module).update({n: _on_arrays(n) for n in names})
+        return module
+    return _on_arrays(name) if name and getattr(special, name, None) is value else None
+
+
+def _on_arrays(name: str) -> Any:
+    """A function of torch.special that takes and gives NumPy arrays, as torch.compile follows them."""
+    torch = import_module("torch")
+    fn = getattr(torch.special, name, None)
+    return None if fn is None else lambda *xs: fn(*(torch.as_tensor(x) for x in xs)).numpy()

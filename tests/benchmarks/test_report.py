@@ -1,0 +1,142 @@
+"""The comparison as text and on disk: losses, failures and targets are in it; what is known is not measured again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import comparison, report
+from benchmarks.__main__ import app
+from benchmarks.comparison import Terms, compare, current
+from benchmarks.row import Record
+
+pytestmark = pytest.mark.quick
+TERMS = Terms(("numpy", "torch"), 2, 1.0, 1.0, None, "")
+
+
+def record(name: str, waxeq: float, peers: dict[str, float], threads: int = 2, **more: Any) -> Record:
+    rest = {"samples": 9, "first_call": 1.0, "error": 1e-7}
+    found: dict[str, Any] = {"waxeq": {"seconds": waxeq, "low": waxeq, "high": waxeq, **rest, "first_call": 3.0}}
+    for n, s in peers.items():
+        ratio = s / waxeq
+        span = {"ratio": ratio, "ratio_low": ratio * 0.9, "ratio_high": ratio * 1.1}
+        found[n] = {"seconds": s, "low": s, "high": s, **rest, **span}
+    about = {"source": "s", "device": "machine", "versions": {"numpy": "2"}, "date": "2026-01-01"}
+    return {"row": name, "threads": threads, "budget": 1.0, "moved": None, "contestants": found, **about, **more}
+
+
+WON = record("minilm", 1.0, {"numpy": 4.0, "torch": 2.0}, copy=0.5)
+LOST = record("abv", 1.0, {"numpy": 4.0, "torch": 0.5})
+
+
+def test_the_best_peer_is_the_fastest_one() -> None:
+    s = report.standing(WON)
+    assert s is not None
+    assert (s.best, s.ratio, s.copies) == ("torch", 2.0, 2.0)
+
+
+def test_the_mean_is_geometric() -> None:
+    assert report.geometric_mean([2.0, 0.5]) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="no ratios"):
+        report.geometric_mean([])
+
+
+def test_targets_and_losses_are_printed_with_their_reason() -> None:
+    text = report.section([WON, LOST], {"abv": "the product is the library's"})
+    assert "best peer's time over waxeq's: 1.00 (2 rows)" in text
+    assert "rows under 0.9: abv" in text
+    assert "memory-bound rows (1) that take over 1.3 times a copy: minilm" in text
+    assert "| abv | torch | 0.50x (0.45 to 0.55) | the product is the library's |" in text
+    assert "**2e+03**" in text or "**2000**" in text
+
+
+def test_a_loss_without_a_reason_says_so_and_a_reason_may_be_of_one_number_of_threads() -> None:
+    assert "not explained yet" in report.section([LOST], {})
+    assert "alone" in report.section([LOST], {"abv@2": "alone", "abv": "else"})
+    assert "else" in report.section([LOST], {"abv@1": "alone", "abv": "else"})
+
+
+def test_failures_are_listed_and_absent_peers_are_a_dash() -> None:
+    broken = record("minilm", 1.0, {"numpy": 4.0})
+    broken["contestants"] |= {"torch": {"failed": "wrong: error 1.0"}, "numba": {"absent": True}}
+    text = report.section([broken], {})
+    assert "- minilm, torch: wrong: error 1.0" in text
+    assert "| - | failed | - |" in text  # numba, torch, torch.compile
+
+
+def test_a_row_of_which_waxeq_failed_is_shown_and_not_counted() -> None:
+    broken = record("minilm", 1.0, {"numpy": 4.0})
+    broken["contestants"]["waxeq"] = {"failed": "no plan"}
+    text = report.section([broken, LOST], {})
+    assert "- minilm, waxeq: no plan" in text and "(1 rows)" in text
+
+
+def test_reasons_are_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "why.txt"
+    path.write_text("# a comment: not a row\nabv: one: two\n\nminilm@1: three\n")
+    assert report.reasons(path) == {"abv": "one: two", "minilm@1": "three"}
+    assert report.reasons(tmp_path / "none.txt") == {}
+
+
+def test_reasons_are_of_rows_that_exist() -> None:
+    assert {n.partition("@")[0] for n in report.reasons()} <= comparison.WORKLOADS.keys()
+
+
+def measured_rows(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    rows: list[str] = []
+
+    def measure(name: str, peers: Any, *, threads: int, budget: float, **rest: Any) -> Record:
+        rows.append(name)
+        found = record(name, 1.0, dict.fromkeys(peers, 2.0), threads, budget=budget)
+        return {k: v for k, v in found.items() if k not in ("source", "device", "versions", "date")}
+
+    monkeypatch.setattr(comparison, "measure_row", measure)
+    return rows
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = measured_rows(monkeypatch)
+    seen: list[int] = []
+    known = compare(["abv"], TERMS, [], again=False, done=lambda r: seen.append(len(r)))
+    both = compare(["minilm", "abv"], TERMS, known, again=False, done=lambda r: seen.append(len(r)))
+    assert rows == ["abv", "minilm"] and seen == [1, 2]
+    assert [r["row"] for r in both] == ["minilm", "abv"]  # in the order of the set
+    compare(["abv"], TERMS, both, again=True, done=lambda r: None)
+    assert rows == ["abv", "minilm", "abv"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"source": "other"}, {"device": "other"}, {"budget": 0.5}, {"contestants": {"waxeq": {}}}]
+)
+def test_what_is_out_of_date_is_measured_again(change: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_rows(monkeypatch)
+    (known,) = compare(["abv"], TERMS, [], again=False, done=lambda r: None)
+    assert current(known, TERMS)
+    assert not current({**known, **change}, TERMS)
+
+
+def test_the_command_writes_beside_other_sections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured_rows(monkeypatch)
+    about = {"date": "d", "device": "m", "versions": {}, "notes": [], "took": 1}
+    older = {"linear": {"title": "Linear", "columns": ["a"], "rows": [["b"]], **about}}
+    (tmp_path / "results.json").write_text(json.dumps(older))
+    app(["peers", "--rows", "abv", "--threads", "2", "--out", str(tmp_path), "--json"], result_action="return_value")
+    (printed,) = json.loads(capsys.readouterr().out)
+    assert printed["row"] == "abv" and printed["contestants"].keys() >= {"ort", "jax"}
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert stored["linear"] == older["linear"] and [r["row"] for r in stored["peers"]] == ["abv"]
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert text.index("## Linear") < text.index("## Every peer") and "| abv |" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--rows", "nothing"], "no row is called 'nothing'"), (["--contestants", "numpy,rust"], "no contestant 'rust'")],
+)
+def test_what_does_not_exist_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=message):
+        app(["peers", *arguments, "--out", str(tmp_path)], result_action="return_value")

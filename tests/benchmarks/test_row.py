@@ -1,0 +1,143 @@
+"""One row of the comparison: nothing that fails is dropped in silence, whatever way it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks import row
+from benchmarks.contestants import CONTESTANTS, Contestant, NoForm
+from benchmarks.roofline import copying
+from benchmarks.row import COPY, WAXEQ, admit, contest, measure_row, optimize, reference
+from benchmarks.workload import Workload
+
+from waxeq.errors import WaxeqError
+from waxeq.runtime.measure import in_fresh_process
+
+
+def double(x: np.ndarray) -> np.ndarray:
+    return x + x
+
+
+WORKLOAD = Workload("double", double, lambda: {"x": np.ones((3, 4), np.float32)})
+
+
+def contestant(run: Callable[[np.ndarray], Any]) -> Contestant:
+    def prepare(workload: Workload, arguments: Any, threads: int) -> Any:
+        return lambda: lambda: run(arguments["x"])
+
+    return Contestant("odd", (), prepare, "")
+
+
+def admitted(monkeypatch: pytest.MonkeyPatch, odd: Contestant) -> tuple[Any, Any]:
+    monkeypatch.setitem(CONTESTANTS, "odd", odd)  # pyright: ignore[reportArgumentType]
+    arguments = WORKLOAD.make()
+    return admit("odd", None, WORKLOAD, arguments, 1, reference(WORKLOAD, arguments))
+
+
+def test_a_right_contestant_is_admitted_with_its_error_and_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, call = admitted(monkeypatch, contestant(lambda x: 2 * x))
+    assert state["error"] == 0 and state["first_call"] > 0 and "failed" not in state
+    assert np.array_equal(call(), np.full((3, 4), 2))
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (lambda x: 2.1 * x, "wrong: error 5.0e-02"),
+        (lambda x: x * np.nan, "wrong: error nan"),
+        (lambda x: np.ones(3), "wrong: error inf"),
+        (lambda x: 1 // 0, "ZeroDivisionError"),
+        (lambda x: (x, x), "wrong: error inf"),
+    ],
+    ids=["wrong", "nan", "shape", "raises", "number of results"],
+)
+def test_a_contestant_that_fails_is_not_timed_and_says_why(
+    run: Callable[[np.ndarray], Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, call = admitted(monkeypatch, contestant(run))
+    assert call is None and state["failed"].startswith(reason)
+
+
+def test_a_contestant_without_a_form_is_absent_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(workload: Workload, arguments: Any, threads: int) -> Any:
+        raise NoForm
+
+    assert admitted(monkeypatch, Contestant("odd", (), prepare, "")) == ({"absent": True}, None)
+
+
+def test_a_missing_package_is_a_failure_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = admitted(monkeypatch, Contestant("odd", ("no_such_peer",), contestant(double).prepare, ""))
+    assert state == {"failed": "ModuleNotFoundError: No module named 'no_such_peer'"}
+
+
+def measured(peers: tuple[str, ...]) -> row.Record:
+    return measure_row("double", peers, threads=1, budget=0.1, search=1, table=None, caches="")
+
+
+def test_who_takes_the_process_down_is_blamed_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.workloads.WORKLOADS", {"double": WORKLOAD})
+
+    def process(fn: Any, job: Any, **limits: Any) -> Any:
+        if fn is optimize:
+            return {"first_call": 1.0, "written": False, "kernels": []}
+        _, plan, peers, *_, progress = job
+        if "bad" in peers:
+            Path(progress).write_text("bad")
+            raise WaxeqError("the timing process died: Segmentation fault")
+        assert plan is not None
+        rest = {n: {"error": 1e-7, "first_call": 0.5} for n in (WAXEQ, *peers)}
+        return {WAXEQ: (1.0, 1.0, 1.0), **dict.fromkeys(peers, (2.0, 2.0, 2.0))}, rest
+
+    monkeypatch.setattr(row, "in_fresh_process", process)
+    found = measured(("good", "bad", "fine"))["contestants"]
+    assert found["bad"] == {"failed": "the timing process died: Segmentation fault"}
+    assert found["good"]["ratio"] == found["fine"]["ratio"] == 2.0
+    assert found[WAXEQ]["seconds"] == 1.0 and found[WAXEQ]["first_call"] == 0.5
+
+
+def test_when_nobody_can_be_blamed_all_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.workloads.WORKLOADS", {"double": WORKLOAD})
+
+    def process(fn: Any, job: Any, **limits: Any) -> Any:
+        raise WaxeqError("out of memory")
+
+    monkeypatch.setattr(row, "in_fresh_process", process)
+    found = measured(("one", "two"))["contestants"]
+    assert {n: c["failed"] for n, c in found.items()} == dict.fromkeys((WAXEQ, "one", "two"), "out of memory")
+
+
+def test_without_a_plan_the_peers_are_timed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.workloads.WORKLOADS", {"double": WORKLOAD})
+
+    def process(fn: Any, job: Any, **limits: Any) -> Any:
+        if fn is optimize:
+            raise WaxeqError("no plan")
+        assert job[1] is None
+        return {"one": (1.0, 1.0, 1.0)}, {"one": {"error": 0.0, "first_call": 0.1}}
+
+    monkeypatch.setattr(row, "in_fresh_process", process)
+    found = measured(("one",))["contestants"]
+    assert found[WAXEQ] == {"failed": "no plan"} and "seconds" in found["one"] and "ratio" not in found["one"]
+
+
+@pytest.mark.slow
+def test_a_real_row(tmp_path: Path) -> None:
+    threads = 1
+    plan = str(tmp_path / "row.plan.json")
+    found = in_fresh_process(optimize, ("gelu_128x768", plan, threads, 2.0, None), threads=threads)
+    assert found["first_call"] > 0
+    job = ("gelu_128x768", plan, ("numpy",), threads, 0.2, str(tmp_path), str(tmp_path / "running"))
+    times, states = in_fresh_process(contest, job, threads=threads)
+    assert times.keys() == {WAXEQ, "numpy", COPY} and all(t > 0 for row in times.values() for t in row)
+    assert states[WAXEQ]["error"] < 1e-5 and states["numpy"]["first_call"] > 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_copy_copies_all(threads: int) -> None:
+    source, target = np.arange(1001, dtype=np.uint8), np.zeros(1001, np.uint8)
+    copying(source, target, threads)()
+    assert np.array_equal(source, target)

@@ -1,0 +1,246 @@
+"""`waxeq bench --vs`: peers run the user's own function, are held to float64, and fail in words."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waxeq.cli import bench, peers
+from waxeq.cli.bench import race, relative_error
+from waxeq.cli.peers import arrays, leaves, mapped, swapped
+from waxeq.cli.plot import label, plot
+from waxeq.errors import UnsupportedError, UsageError, WaxeqError
+
+INSTALLED = {n: all(importlib.util.find_spec(p) is not None for p in ps) for n, ps in peers.PACKAGES.items()}
+SMALL = """
+import numpy as np
+from scipy.special import erf
+WEIGHTS = ("w",)
+def norm(x):
+    d = x - np.mean(x, axis=-1, keepdims=True)
+    return d / np.sqrt(np.mean(d * d, axis=-1, keepdims=True) + 1e-5)
+def model(x, w):
+    return {"h": erf(norm(x) @ w), "s": np.where(x > 0, x, 0.5 * x)[::-1, 1:]}
+def example_inputs():
+    rng = np.random.default_rng(0)
+    return {"x": rng.standard_normal((6, 8), np.float32), "w": rng.standard_normal((8, 4), np.float32)}
+"""
+
+
+@pytest.fixture
+def small_plan(waxeq, model, quick, tmp_path: Path) -> tuple[str, tuple[str, str]]:
+    file = model(SMALL)
+    path = tmp_path / "small.plan.json"
+    assert waxeq("optimize", file, "-o", path, *quick).code == 0
+    return str(path), (str(file), "model")
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timing in this very process must not bind it to a core for the tests that follow."""
+    monkeypatch.setattr(peers, "keep_to", lambda threads: None)
+
+
+@pytest.mark.parametrize("name", [n for n in peers.PACKAGES if n != "numpy"])
+def test_a_peer_computes_the_model(name: str, small_plan: tuple[str, tuple[str, str]]) -> None:
+    if not INSTALLED[name]:
+        pytest.skip(f"{name} is not installed")
+    times, states = race(*small_plan, (name,), 1, 0.0)
+    assert states[name]["failed"] is None and states[name]["error"] < 1e-5 and states[name]["first_call"] > 0
+    assert times.keys() == {bench.PLAN, bench.WRITTEN, bench.ORIGINAL, name}
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: {"h": np.zeros((6, 4)), "s": np.zeros((6, 7))}, "its results are not those of the model"),
+        (lambda: np.zeros(3), "its results are not those of the model: relative RMS error inf"),
+        (lambda: 1 // 0, "ZeroDivisionError: integer division"),
+    ],
+    ids=["wrong", "other shapes", "raises"],
+)
+def test_a_peer_that_fails_is_a_row_with_the_reason(
+    call: Callable[[], Any], text: str, small_plan: tuple[str, tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = peers.peer
+    monkeypatch.setattr(peers, "peer", lambda name, *rest: call if name == "odd" else real(name, *rest))
+    times, states = race(*small_plan, ("odd",), 1, 0.0)
+    assert "odd" not in times and states["odd"]["failed"].startswith(text)
+    assert states[bench.PLAN]["error"] < 1e-5 and len(times[bench.ORIGINAL]) >= 5
+
+
+def test_a_row_that_failed_is_printed_and_the_plan_still_timed(
+    waxeq, model, quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def here(fn: Any, job: Any, **limits: Any) -> Any:
+        times, states = fn(*job[:2], (), 1, 0.0)
+        return times, {**states, "jax": {"first_call": None, "error": None, "failed": "TypeError: no"}}
+
+    monkeypatch.setattr(bench, "in_fresh_process", here)
+    monkeypatch.setattr(peers, "require", lambda names: None)
+    argv = ("bench", model(SMALL), "--vs", "numpy,jax", "--seconds", "0.1", *quick[:2], "--quiet")
+    rows = {r["name"]: r for r in waxeq(*argv, "--json").data["rivals"]}
+    assert rows["jax"]["failed"] == "TypeError: no" and rows["jax"]["seconds"] is None
+    assert rows["plan"]["seconds"] > 0 and rows["original function"]["ratio"] > 0 and "numpy" not in rows
+    assert "failed: TypeError: no" in waxeq(*argv).out
+
+
+def test_what_makes_no_sense_is_refused_before_work(waxeq, model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None if name == "jax" else object())
+
+    def usage(*argv: object) -> str:
+        outcome = waxeq("bench", model(SMALL), *argv)
+        assert outcome.code == 2
+        return outcome.sentence
+
+    assert usage("--vs", "rust") == "--vs rust: there is no such peer; there are numpy, jax, torch, ort"
+    assert usage("--vs", "torch,jax") == "--vs jax needs jax: pip install 'waxeq[bench]'"
+    assert "--plot times.pdf: give a name that ends in .png or .svg" in usage("--plot", "times.pdf")
+    monkeypatch.setattr("waxeq.cli.plot.find_spec", lambda name: None)
+    assert usage("--plot", "times.png") == "--plot needs matplotlib: pip install 'waxeq[bench]'"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_a_plot(suffix: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    row = {"name": "plan", "seconds": 1e-3, "fast": 9e-4, "slow": 2e-3, "ratio": None}
+    rivals = [row, {**row, "name": "torch", "ratio": 2.0}, {**row, "name": "jax", "seconds": None}]
+    path = tmp_path / f"times{suffix}"
+    plot({"model": "small", "threads": 1, "rivals": rivals}, path)
+    start = path.read_bytes()[:5]
+    assert start == (b"\x89PNG\r" if suffix == ".png" else b"<?xml")
+
+
+def test_a_bar_says_its_time_and_its_ratio() -> None:
+    assert label({"seconds": 2e-3, "ratio": 2.0}) == "2 ms  2.00x"
+    assert label({"seconds": 2e-3, "ratio": None}) == "2 ms"
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("got", "error"),
+    [
+        ([[3.0, 4.0]], 0.0),
+        ([[3.0, 5.0]], 1 / 5),
+        ([[3.0, math.nan]], math.nan),
+        ([[3.0, math.inf]], math.inf),
+        ([[3.0]], math.inf),
+        ([[3.0, 4.0], [1.0]], math.inf),
+    ],
+)
+def test_the_error_of_results(got: list[list[float]], error: float) -> None:
+    found = relative_error([np.array(g) for g in got], [np.array([3.0, 4.0])])
+    assert math.isnan(found) if math.isnan(error) else found == pytest.approx(error)
+
+
+def test_infinities_and_nan_that_agree_are_no_error() -> None:
+    odd = np.array([math.inf, math.nan, 1.0, -math.inf])
+    assert relative_error([odd.astype(np.float32)], [odd]) == 0
+    assert relative_error([-odd], [odd]) > 0
+    assert relative_error([np.zeros((0, 3))], [np.zeros((0, 3))]) == 0
+
+
+# -- the function with other names in it
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[ModuleType]:
+    path = tmp_path / "swapped_model.py"
+    path.write_text(
+        "import numpy as np\nimport math\nfrom numpy import exp\nSCALE = 2.0\n"
+        "def twice(x, by=SCALE):\n    return np.multiply(x, by) + even(0)\n"
+        "def even(n):\n    return 0 if n == 0 else odd(n - 1)\n"
+        "def odd(n):\n    return 1 if n == 0 else even(n - 1)\n"
+        "def model(x, *, shift=1.0):\n    return twice(exp(x)) + shift + math.floor(0.5)\n"
+    )
+    spec = importlib.util.spec_from_file_location("swapped_model", path)
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["swapped_model"] = found
+    spec.loader.exec_module(found)
+    yield found
+    del sys.modules["swapped_model"]
+
+
+def test_names_are_swapped_in_a_function_and_its_helpers_only(module: ModuleType) -> None:
+    other = ModuleType("other")
+    vars(other)["multiply"] = lambda x, y: ("multiply", x, y)
+    stand: dict[int, Any] = {id(np): other, id(np.exp): lambda x: "exp"}
+    with pytest.raises(TypeError):  # the helper's tuple meets a number
+        swapped(module.model, lambda v: stand.get(id(v)))(1.0)
+    vars(other)["multiply"] = lambda x, y: 10.0 if (x, y) == ("exp", 2.0) else math.nan
+    assert swapped(module.model, lambda v: stand.get(id(v)))(1.0) == 11.0
+    assert module.model(0.0) == 3.0  # the user's own is as it was
+
+
+def test_only_functions_can_be_swapped() -> None:
+    with pytest.raises(UsageError, match="no Python function"):
+        swapped(len, lambda v: None)
+
+
+def test_arguments_and_results_are_walked() -> None:
+    a, b = np.zeros(2), np.ones(3)
+    nested = {"x": a, "w": {"up": b, "n": 3}, "rest": [a, None]}
+    assert [n for n, _ in leaves(nested)] == ["x", "w.up", "rest.0"]
+    assert mapped(nested, np.size) == {"x": 2, "w": {"up": 3, "n": 3}, "rest": [2, None]}
+    assert [r.shape for r in arrays({"a": (a, b), "c": 1.0})] == [(2,), (3,), ()]
+
+
+# -- as ONNX
+
+
+def onnx_results(fn: Callable[..., Any], *examples: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    import waxeq as wx
+    from waxeq.cli.onnx import as_onnx
+
+    traced = wx.trace(fn, *examples)
+    data = as_onnx(traced.graph, traced.tensors).SerializeToString()
+    session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return session.run(None, {x.name: traced.inputs[x.name] for x in session.get_inputs()}), arrays(fn(*examples))
+
+
+X = np.arange(24, dtype=np.float32).reshape(4, 6) / 7 - 1
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "scalar functions": lambda x: (np.exp(x), np.abs(x), x * x, np.tanh(x), 1 / np.sqrt(x * x + 1), np.sign(x)),
+    "comparisons": lambda x: np.where((x != 0) & (x < 2), x, -x),
+    "folds": lambda x: (np.sum(x, 0), np.max(x, 1, keepdims=True), np.argmax(x, 1), np.prod(x), np.cumsum(x, 1)),
+    "slices": lambda x: (x[1:-1, ::2], x[::-1], x[2, :], x[:, 4::-2]),
+    "movement": lambda x: np.pad(np.concatenate([x, x.T.reshape(4, 6)], 1), ((1, 0), (0, 2))),
+    "products": lambda x: (x @ x.T, np.einsum("ij,kj->ik", x, x), x @ x[0]),
+    "windows": lambda x: np.lib.stride_tricks.sliding_window_view(x, (3, 2), axis=(0, 1)) * 2,
+    "indices": lambda x: (x[:, np.array([5, 0, -1])], np.take(x, np.array([[1], [2]]), 0)),
+    "casts": lambda x: (x.astype(np.int32) + np.arange(6, dtype=np.int32), x.astype(np.float64)),
+    "broadcasts": lambda x: np.broadcast_to(x[:, :1], (4, 3)) + np.ones(3, np.float32),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_onnx_model_computes_the_same(name: str) -> None:
+    got, want = onnx_results(FUNCTIONS[name], X)
+    assert [(g.dtype, g.shape) for g in got] == [(w.dtype, w.shape) for w in want]
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
+
+
+def test_what_onnx_lacks_is_a_sentence() -> None:
+    with pytest.raises(UnsupportedError, match="ONNX Runtime cannot run this model: cbrt has no form in ONNX here"):
+        onnx_results(lambda x: np.cbrt(x), X)
+
+
+def test_a_reason_is_one_line() -> None:
+    assert bench.reason(ValueError("\n  first of several lines, long enough\nsecond")) == (
+        "ValueError: first of several lines, long enough"
+    )
+    assert bench.reason(WaxeqError("no plan")) == "no plan"
