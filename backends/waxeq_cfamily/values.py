@@ -331,3 +331,5 @@ _HEADS: Mapping[str, Callable[[_Resolver, Term, Mapping[str, Index], tuple[Guard
 }  # fmt: skip
 HEADS = frozenset(_HEADS)
 """Heads that have a scalar form."""
+INDEX_MAPS = frozenset({"Gather", "Cat", "Pad", "Merge"})
+"""Those that only say where an element is read, and that no strided view can say as well."""

@@ -17,7 +17,7 @@ from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import Unsupported, Values, resolve
+from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values, resolve
 from waxeq_native.work import NAME, OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
@@ -37,6 +37,7 @@ class Loops(NativeKernel):
 
     name = "loops"
     form = "loops"
+    heads = INDEX_MAPS
     widths = Widths()
 
     def functions(self) -> Mapping[tuple[str, str], str]:

@@ -26,6 +26,7 @@ class Kernel(ABC):
 
     pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one
     or more) of sums. From it come the e-graph rule, the conformance test and the cost key.
+    heads: for form "loops", heads beyond element-wise ones and folds that a meaning may have: index maps.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
     under a tolerance of at least that.
     """
@@ -34,6 +35,7 @@ class Kernel(ABC):
     form: ClassVar[Form] = "pattern"
     pattern: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...] | None] = None
+    heads: ClassVar[frozenset[str]] = frozenset()
     error: ClassVar[float] = 0.0
 
     @property

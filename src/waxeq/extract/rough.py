@@ -46,8 +46,15 @@ class Rough:
     """For every e-class the price (`flow`) of its cheapest means, shared work split between its users (area flow), and
     the e-node those means compute (`maker`): followed down, makers never run in a circle."""
 
-    def __init__(self, snapshot: Snapshot, means: Sequence[Means], leaves: Collection[int]) -> None:
-        self.snapshot = snapshot
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        means: Sequence[Means],
+        leaves: Collection[int],
+        index_maps: frozenset[str] = frozenset(),
+    ) -> None:
+        """`index_maps`: heads besides element-wise ones and folds that some kernel takes into its loops."""
+        self.snapshot, self.index_maps = snapshot, index_maps
         self.flow: dict[int, float] = {}
         self.maker: dict[int, ENode | None] = {}
         self._base: dict[int, int] = {}
@@ -133,7 +140,9 @@ class Rough:
 
     def work(self, number: int, n: ENode) -> float:
         """The price of computing one e-node in cache."""
-        axes = self.snapshot.classes[number].axes.union(*(self.snapshot.classes[a].axes for a in n.tensors))
+        axes = self.snapshot.classes[number].axes
+        if n.head not in self.index_maps:
+            axes = axes.union(*(self.snapshot.classes[a].axes for a in n.tensors))
         costly = n.head in ("Map", "Zip") and SCALARS[n.args[0]].cost == "costly"
         return self.elements(axes) * (4.0 if costly else 1.0)
 
@@ -149,10 +158,9 @@ class Rough:
         return {k: len(v) for k, v in uses.items()}
 
     def _fusible(self, number: int) -> list[ENode]:
-        return [
-            n for n in self.snapshot.classes[number].nodes
-            if n.head in FUSIBLE and not (n.head == "Red" and n.args[0] in _PICKS) and number not in n.tensors
-        ]  # fmt: skip
+        heads = FUSIBLE | self.index_maps
+        nodes = (n for n in self.snapshot.classes[number].nodes if n.head in heads and number not in n.tensors)
+        return [n for n in nodes if not (n.head == "Red" and n.args[0] in _PICKS)]
 
     # -- pruning
 

@@ -58,7 +58,7 @@ def _second(
     basis: dict[State, str] = {}
     heap: list[tuple[float, int, Priced]] = []
     order = itertools.count()
-    direct = [p.cost for p in makers.get(s, ()) if p is not chosen and have.issuperset(p.candidate.inputs)]
+    direct = [p.cost for p in makers.get(s, ()) if p is not chosen and have >= set(p.candidate.inputs)]
     readers, missing = _leading_to(s, have, makers, min(direct, default=float("inf")))
 
     def rests_on(p: Priced) -> str:

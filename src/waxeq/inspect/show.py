@@ -146,8 +146,10 @@ def memory_line(m: Data) -> str:
 
 
 def _took(s: Data) -> str:
-    compiling = f"{time_(s['compiling'])} compiling them, " if s["compiling"] >= 0.05 else ""
-    return f"{time_(s['total'])}: {time_(s['measuring'])} measuring kernels, {compiling}{time_(s['searching'])} everything else"
+    parts = [(s["measuring"], "measuring kernels"), (s["searching"], "everything else")]
+    if s["compiling"] >= 0.05:
+        parts.insert(1, (s["compiling"], "compiling them"))
+    return f"{time_(s['total'])}: " + ", ".join(f"{time_(seconds)} {what}" for seconds, what in parts)
 
 
 def run_view(d: Data) -> RenderableType:

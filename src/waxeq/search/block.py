@@ -126,9 +126,10 @@ def make_space(
 
 def grow(space: Space, roots: Iterable[State]) -> list[Candidate]:
     """Candidates of a space, without those that rough prices rule out."""
-    rough = Rough(space.snapshot, other_means(space), space.leaves)
+    maps = frozenset[str]().union(*(k.heads for k in space.kernels.values() if k.form == "loops"))
+    rough = Rough(space.snapshot, other_means(space), space.leaves, maps)
     near = replace(space, snapshot=rough.pruned({r.number for r in roots}))
-    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves)))
+    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves, maps)))
 
 
 def choose(
