@@ -1,0 +1,1 @@
+"""Text that generated kernels of the C family share: C for CPUs, and CUDA C++."""
