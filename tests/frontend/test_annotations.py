@@ -111,7 +111,7 @@ def test_arguments_of_many_kinds() -> None:
                "nothing": None}  # fmt: skip
     traced = trace(model, example, weights=("params",))
     assert {x.name: x.kind for x in traced.graph.leaves} == {"params.w": "weight", "xs.0": "input", "xs.1": "input"}
-    assert traced.structure == {"sum": "sum", "parts": ["parts0", "parts1"]}
+    assert traced.structure == {"sum": "sum", "parts": ("parts0", "parts1")}
     np.testing.assert_array_equal(interpret(traced.graph, {**traced.inputs, **traced.tensors})["sum"], [4, 4, 4])
 
 
