@@ -157,7 +157,7 @@ def test_an_input_that_moves_or_changes_in_place(affine: Affine, kernels: Kernel
         ((np.zeros(SMALL, np.float64),), {}, r"input 'x' is float64\[3, 4\], the program takes float32\[3, 4\]"),
         ((np.zeros((4, 3), np.float32),), {}, r"input 'x' is float32\[4, 3\]"),
         ((np.zeros(SMALL, complex),), {}, r"input \'x\' is complex128\[3, 4\], the program takes float32\[3, 4\]"),
-        (("text",), {}, r"input 'x' is a str; the program takes float32\[3, 4\]"),
+        (("text",), {}, r"input 'x' is of class str; the program takes float32\[3, 4\]"),
         ((), {}, "no array was given for input 'x'"),
         ((1, 2), {}, r"takes 1 input \(x: float32\[3, 4\]\), 2 were given"),
         ((), {"z": np.zeros(SMALL, np.float32)}, "has no input 'z'; it takes x: "),

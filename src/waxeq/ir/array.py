@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.errors import TypeMismatch
+from waxeq.ir.types import DTYPES
 
 _NO_NUMBERS = "OUSMm"
 """Kinds of dtypes of objects, texts, bytes, dates and spans of time."""
@@ -23,7 +24,7 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
     elif value is None:
         reason = "is None"
     elif isinstance(value, (str, bytes, set, frozenset, dict)) or (callable(value) and not hasattr(value, "__array__")):
-        reason = f"is a {type(value).__name__}"
+        reason = f"is of class {type(value).__name__}"
     if reason is not None:
         raise TypeMismatch(_sentence(what, reason, takes))
     try:
@@ -33,8 +34,8 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
         reason = "has rows of different lengths" if uneven else f"cannot be made an array ({type(e).__name__}: {e})"
         raise TypeMismatch(_sentence(what, reason, takes)) from e
     if a.dtype.kind in _NO_NUMBERS:
-        given = f"an array of dtype {a.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-        raise TypeMismatch(_sentence(what, f"is {given}, not of numbers", takes))
+        given = f"an array of dtype {a.dtype}" if isinstance(value, np.ndarray) else f"of class {type(value).__name__}"
+        raise TypeMismatch(_sentence(what, f"is {given}", takes or f"waxeq knows {', '.join(DTYPES)}"))
     return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
 

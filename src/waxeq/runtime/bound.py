@@ -33,7 +33,6 @@ class Bound:
         self._leaves = {x.name for x in plan.graph.leaves}
         self._flat: dict[str, np.ndarray] = {}
         self._bind_tensors(tensors)
-        self._results = Results(plan)
         self._copied: list[tuple[int, np.ndarray]] = []
         self._lent: list[tuple[int, str]] = []
         for i, x in enumerate(x for x in plan.graph.leaves if x.kind == "input"):
@@ -42,6 +41,7 @@ class Bound:
                 self._copied.append((i, self._flat[x.name].reshape(x.type.shape)))
             else:
                 self._lent.append((i, x.name))
+        self._results = Results(plan, self._flat)
         self._seen: dict[str, np.ndarray | None] = {n: None for _, n in self._lent}
         self._address: dict[str, int] = {}
         moving = [n for _, n in self._lent] + sorted(self._results.direct)

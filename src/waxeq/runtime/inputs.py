@@ -11,6 +11,8 @@ from waxeq.errors import TypeMismatch
 from waxeq.ir.array import as_array
 from waxeq.ir.graph import Leaf
 
+_Array = np.ndarray
+
 
 class Inputs:
     """The inputs of a program. A call that fits costs a few comparisons; one that does not is explained."""
@@ -25,8 +27,8 @@ class Inputs:
         shape."""
         if named or len(args) != len(self._names):
             args = self._ordered(args, named)
-        for a, (shape, dtype) in zip(args, self._types, strict=True):
-            if type(a) is not np.ndarray or a.dtype is not dtype or a.shape != shape:
+        for a, (shape, dtype) in zip(args, self._types):  # noqa: B905  # of one length, and this is every call
+            if type(a) is not _Array or a.dtype is not dtype or a.shape != shape:
                 return [fitted(x, a) for x, a in zip(self.leaves, args, strict=True)]
         return args
 

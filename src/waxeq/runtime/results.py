@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 
 import numpy as np
 
 from waxeq.ir.types import TensorType
-from waxeq.plan.plan import Plan
+from waxeq.plan.plan import Output, Plan
 
 
 class Results:
@@ -15,11 +16,13 @@ class Results:
     used again only when nobody holds it any more; a small one is copied out of the arena.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._outputs = plan.outputs
+    def __init__(self, plan: Plan, flat: Mapping[str, np.ndarray]) -> None:
+        """`flat`: the buffers that stay where they are from call to call."""
         self.direct = {o.buffer: o.type for o in plan.outputs if is_direct(plan, o.buffer)}
         self._slots: dict[str, list[_Slot]] = {b: [] for b in self.direct}
         self._current: dict[str, _Slot] = {}
+        fixed = (flat[o.buffer].reshape(o.type.shape) if o.buffer in flat else None for o in plan.outputs)
+        self._rows = list(zip(plan.outputs, fixed, strict=True))
 
     def fresh(self) -> list[tuple[str, np.ndarray]]:
         """For each direct result a flat array that nobody else can see: one whose last result is gone, or a new one."""
@@ -33,14 +36,14 @@ class Results:
             self._current[b] = free
         return [(b, s.flat) for b, s in self._current.items()]
 
-    def collect(self, flat: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """The results of a call, in order; `flat` is the content of every other buffer."""
-        return [
-            self._current[o.buffer].lend(o.type)
-            if o.buffer in self._current
-            else flat[o.buffer].reshape(o.type.shape).copy()
-            for o in self._outputs
-        ]
+    def collect(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The results of a call, in order; `flat` is where buffers lie in this call."""
+        return [self._moved(o, flat) if view is None else view.copy() for o, view in self._rows]
+
+    def _moved(self, o: Output, flat: Mapping[str, np.ndarray]) -> np.ndarray:
+        if o.buffer in self._current:
+            return self._current[o.buffer].lend(o.type)
+        return flat[o.buffer].reshape(o.type.shape).copy()
 
 
 _SLOTS = 4

@@ -5,9 +5,8 @@ beats it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +19,10 @@ from waxeq.ops.elementwise import Map, Zip
 from waxeq.ops.reduction import Reduce
 from waxeq.runtime.quiet import quiet_context
 
+_Array = np.ndarray
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+
+class _Step(NamedTuple):
     """One op: what runs on which values, and which values nobody reads after it. `over`: dead operands of the result's
     type that a ufunc may write it over."""
 
@@ -58,6 +58,8 @@ class Written:
                 self._start[v] = settle(n.op.reference(), n.type.numpy)
         results = graph.results
         self._own = frozenset(v for v in results if v in alone and results.count(v) == 1)
+        ends = tuple(v for _, v in graph.outputs)
+        self._plain = ends if self._own.issuperset(ends) and not graph.states else ()
         self._context = quiet_context()
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -71,18 +73,20 @@ class Written:
 
     def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         values = self._start.copy()
-        for i, a in zip(self._inputs, args, strict=True):
+        for i, a in zip(self._inputs, args):  # noqa: B905  # of one length, and this is every call
             values[i] = a
-        for s in self._steps:
-            for i in s.over:
+        for run, reads, dtype, v, dead, over in self._steps:
+            for i in over:
                 if values[i].flags.owndata:
-                    values[s.value] = s.run(*s.reads(values), out=values[i])
+                    values[v] = run(*reads(values), out=values[i])
                     break
             else:
-                y = s.run(*s.reads(values))
-                values[s.value] = y if type(y) is np.ndarray and y.dtype is s.dtype else settle(y, s.dtype)
-            for i in s.dead:
+                y = run(*reads(values))
+                values[v] = y if type(y) is _Array and y.dtype is dtype else settle(y, dtype)
+            for i in dead:
                 values[i] = None
+        if self._plain:
+            return [values[v] for v in self._plain]
         return self._results(values, args)
 
     def _results(self, values: list, args: Sequence[np.ndarray]) -> list[np.ndarray]:
