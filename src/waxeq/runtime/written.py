@@ -114,6 +114,8 @@ def _step(graph: Graph, v: int, n: Node, dead: Sequence[int], alone: set[int]) -
     run, over = n.op.reference, ()
     if isinstance(n.op, (Map, Zip)) and isinstance(f := load(n.op.scalar.ufunc), np.ufunc):
         run, over = f, tuple(i for i in dead if i in alone and graph.type(i) == n.type)
+    elif isinstance(n.op, Matmul):
+        run = np.matmul
     return _Step(run, _reader(n.inputs), n.type.numpy, v, tuple(dead), over)
 
 
