@@ -46,11 +46,10 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Resu
     right, notes = _proved(session, results, errors)
     if not right:
         return _reported(session, replace(results[0], plan=as_written(results[0].plan)), notes, errors[0], None)
-    stopped = session.events.stop_requested
-    if stopped:
-        notes.append("stopped early: the plan is right, but it was not timed against the model as written")
-    contest = session.options.trial and not stopped
+    contest = session.options.trial and not session.events.stop_requested
     winner, trial = _trial(session, traced, [r for r, _ in right]) if contest else (0, None)
+    if trial is None and session.events.stop_requested:
+        notes.append("stopped early: the plan is right, but it was not timed against the model as written")
     result, rows = right[winner]
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
     if trial is not None and trial.verdict != "faster":
@@ -136,8 +135,9 @@ def as_written(plan: Plan) -> Plan:
     return replace(plan, buffers=leaves, folds=(), steps=(), arena_bytes=0, in_place=(), written=True)
 
 
-def _trial(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial]:
-    """Which result is fastest in a contest of whole plans, and how it does against the model as written."""
+def _trial(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial | None]:
+    """Which result is fastest in a contest of whole plans, and how it does against the model as written; the first and
+    None when the user does not wait for the outcome."""
     texts = [r.text for r in results]
     key = _contest_key(session, texts)
     known = None if session.options.fresh else session.table.memo_get("contest", key)
@@ -150,7 +150,12 @@ def _trial(session: Session, traced: Traced, results: Sequence[Result]) -> tuple
         budget = min(10.0, max(0.5, session.deadline.share(0.4)))
         origin = None if session.deadline.expired else traced.origin
         job = (str(path), texts[1:], origin, budget)
-        winner, found = in_fresh_process(contest, job, threads=session.options.threads)
+        answer = in_fresh_process(
+            contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested
+        )
+    if answer is None:
+        return 0, None
+    winner, found = answer
     trial = Trial(**found)
     if trial.high < _SETTLED * trial.low:
         session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
