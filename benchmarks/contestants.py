@@ -221,6 +221,8 @@ def settle(threads: int, folder: str) -> None:
     os.environ |= {
         "NUMEXPR_MAX_THREADS": str(threads),
         "NUMBA_NUM_THREADS": str(threads),
+        # its OpenMP layer loads a second libgomp beside torch's; torch's small kernels then take a second, not 1 ms
+        "NUMBA_THREADING_LAYER": "workqueue",
         "TORCHINDUCTOR_CACHE_DIR": folder,
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         "JAX_PLATFORMS": "cpu",
