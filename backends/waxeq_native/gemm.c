@@ -37,18 +37,32 @@ static inline int64_t wx_even(int64_t left, int64_t parts) { return (left + part
 
 static inline char *wx_align(char *at) { return (char *)(((uintptr_t)at + WX_ALIGN - 1) & ~(uintptr_t)(WX_ALIGN - 1)); }
 
+#define WX_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+
 #define WX_JOIN_(a, b) a##_##b
 #define WX_JOIN(a, b) WX_JOIN_(a, b)
 #define N(name) WX_JOIN(wx_##name, S)
 
 #define T float
 #define S f32
+#define wx_flip_f32(a)                                                                                                 \
+  do {                                                                                                                 \
+    const N(quad) p = WX_SHUFFLE(a[0], a[2], 0, 4, 1, 5), q = WX_SHUFFLE(a[1], a[3], 0, 4, 1, 5);                      \
+    const N(quad) r = WX_SHUFFLE(a[0], a[2], 2, 6, 3, 7), s = WX_SHUFFLE(a[1], a[3], 2, 6, 3, 7);                      \
+    a[0] = WX_SHUFFLE(p, q, 0, 4, 1, 5), a[1] = WX_SHUFFLE(p, q, 2, 6, 3, 7);                                          \
+    a[2] = WX_SHUFFLE(r, s, 0, 4, 1, 5), a[3] = WX_SHUFFLE(r, s, 2, 6, 3, 7);                                          \
+  } while (0)
 #include "gemm.h"
 #undef T
 #undef S
 
 #define T double
 #define S f64
+#define wx_flip_f64(a)                                                                                                 \
+  do {                                                                                                                 \
+    const N(quad) p = WX_SHUFFLE(a[0], a[1], 0, 2), q = WX_SHUFFLE(a[0], a[1], 1, 3);                                  \
+    a[0] = p, a[1] = q;                                                                                                \
+  } while (0)
 #include "gemm.h"
 #undef T
 #undef S

@@ -7,6 +7,8 @@
 /* A vector in registers, and one anywhere in memory. */
 typedef T N(vec) __attribute__((vector_size(WX_VECTOR), may_alias));
 typedef T N(mem) __attribute__((vector_size(WX_VECTOR), aligned(__alignof__(T)), may_alias));
+/* As many as can be transposed with shuffles of pairs everywhere. */
+typedef T N(quad) __attribute__((vector_size(16), aligned(__alignof__(T)), may_alias));
 
 enum {
   N(lanes) = WX_VECTOR / sizeof(T),
@@ -34,6 +36,10 @@ static void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t l
  * sb apart. Only the first `valid` columns of C are written. `rows` and `by_rows` are constants where this is inlined. */
 static inline __attribute__((always_inline)) void N(tile)(const int rows, const int by_rows, WX_TILE_PARAMETERS) {
   N(vec) sum[WX_ROWS][2] = {{{0}}};
+#ifndef NOPC
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc, 1), __builtin_prefetch(C + i * ldc + N(columns) - 1, 1);
+#endif
   for (int64_t k = 0; k < depth; k++) {
     const N(vec) b0 = *(const N(mem) *)(B + k * sb), b1 = *(const N(mem) *)(B + k * sb + N(lanes));
 #pragma GCC unroll 16
@@ -79,14 +85,43 @@ static const N(tile_of) N(tiles)[WX_ROWS + 1][2] = {WX_EACH_ROWS(WX_ENTRY)};
 
 static int64_t N(packed_size)(int64_t K, int64_t n) { return wx_parts(n, N(columns)) * N(columns) * K; }
 
+/* to[k * st + c] = from[c * sf + k] for k < K and c < columns, squares of four or two elements at a time. */
+static void N(transpose)(int64_t K, int64_t columns, const T *from, int64_t sf, T *to, int64_t st) {
+  enum { SIDE = sizeof(N(quad)) / sizeof(T) };
+  int64_t k = 0;
+  for (; k + SIDE <= K && columns >= SIDE; k += SIDE)
+    for (int64_t c = 0; c < columns; c += SIDE) {
+      const int64_t first = wx_min(c, columns - SIDE); /* the last square may overlap the one before */
+      const T *f = from + first * sf + k;
+      T *t = to + k * st + first;
+      N(quad) a[SIDE];
+      for (int i = 0; i < SIDE; i++) a[i] = *(const N(quad) *)(f + i * sf);
+      WX_JOIN(wx_flip, S)(a);
+      for (int i = 0; i < SIDE; i++) *(N(quad) *)(t + i * st) = a[i];
+    }
+  for (; k < K; k++)
+    for (int64_t c = 0; c < columns; c++) to[k * st + c] = from[c * sf + k];
+}
+
 static void N(pack_b)(int64_t K, int64_t n, const T *B, int64_t rbs, int64_t cbs, T *packed) {
   for (int64_t j = 0; j < n; j += N(columns), packed += K * N(columns)) {
+    const T *from = B + j * cbs;
     const int64_t valid = wx_min(N(columns), n - j);
-    for (int64_t k = 0; k < K; k++) {
-      T *to = packed + k * N(columns);
-      const T *from = B + k * rbs + j * cbs;
-      for (int64_t c = 0; c < N(columns); c++) to[c] = c < valid ? from[c * cbs] : 0;
-    }
+    if (valid < N(columns))
+      for (int64_t k = 0; k < K; k++)
+        for (int64_t c = 0; c < N(columns); c++) packed[k * N(columns) + c] = c < valid ? from[k * rbs + c * cbs] : 0;
+    else if (cbs == 1)
+      for (int64_t k = 0; k < K; k++) {
+        const N(mem) *row = (const N(mem) *)(from + k * rbs);
+        N(mem) *to = (N(mem) *)(packed + k * N(columns));
+        const N(vec) left = row[0], right = row[1];
+        to[0] = left, to[1] = right;
+      }
+    else if (rbs == 1)
+      N(transpose)(K, N(columns), from, cbs, packed, N(columns));
+    else
+      for (int64_t k = 0; k < K; k++)
+        for (int64_t c = 0; c < N(columns); c++) packed[k * N(columns) + c] = from[k * rbs + c * cbs];
   }
 }
 
@@ -95,8 +130,12 @@ static void N(pack_a)(int64_t rows, int64_t depth, const T *A, int64_t ras, int6
   int64_t parts = wx_parts(rows, WX_ROWS);
   for (int64_t i = 0; i < rows; parts--) {
     const int64_t height = wx_even(rows - i, parts);
-    for (int64_t k = 0; k < depth; k++)
-      for (int64_t r = 0; r < height; r++) *packed++ = A[(i + r) * ras + k * cas];
+    if (cas == 1)
+      N(transpose)(depth, height, A + i * ras, ras, packed, height);
+    else
+      for (int64_t k = 0; k < depth; k++)
+        for (int64_t r = 0; r < height; r++) packed[k * height + r] = A[(i + r) * ras + k * cas];
+    packed += height * depth;
     i += height;
   }
 }
@@ -106,13 +145,31 @@ static void N(pack_a)(int64_t rows, int64_t depth, const T *A, int64_t ras, int6
 /* C (+)= A * B with B packed in panels `panel` elements apart; the block of A fits the cache, or is packed into scratch. */
 static void N(block)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, const T *B,
                      int64_t panel, T *C, int64_t ldc, int accumulate, T *scratch) {
-  N(pack_a)(rows, depth, A, ras, cas, scratch);
+  const int by_rows = cas == 1;
+  
+#ifdef PACKA
+  const int direct = 0;
+#else
+  const int direct = by_rows || ras == 1;
+#endif
+
+  const int64_t sa = by_rows ? ras : cas;
+  if (!direct) N(pack_a)(rows, depth, A, ras, cas, scratch);
   for (int64_t j = 0; j < n; j += N(columns), B += panel) {
     const int64_t valid = wx_min(N(columns), n - j);
     int64_t parts = wx_parts(rows, WX_ROWS);
+    const char *next = (const char *)(j + N(columns) < n ? B + panel : B);
+    const int64_t slice = wx_parts(depth * N(columns) * sizeof(T), 64 * parts)*64;
     for (int64_t i = 0; i < rows; parts--) {
       const int64_t height = wx_even(rows - i, parts);
-      N(tiles)[height][0](depth, scratch + i * depth, height, B, N(columns), C + i * ldc + j, ldc, valid, accumulate);
+#ifndef NOPB
+      for (int64_t l = 0; l < slice; l += 64) __builtin_prefetch(next + l, 0, 2);
+      next += slice;
+#endif
+      if (direct)
+        N(tiles)[height][by_rows](depth, A + i * ras, sa, B, N(columns), C + i * ldc + j, ldc, valid, accumulate);
+      else
+        N(tiles)[height][0](depth, scratch + i * depth, height, B, N(columns), C + i * ldc + j, ldc, valid, accumulate);
       i += height;
     }
   }
