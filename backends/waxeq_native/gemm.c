@@ -27,6 +27,17 @@ enum { WX_VECTOR = 16, WX_ROWS = 4 };
 #define WX_BLOCK_BYTES (192 * 1024)
 #endif
 
+#ifndef WX_PACK_A
+#define WX_PACK_A 512
+#endif
+#ifndef WX_NARROW
+#define WX_NARROW 256
+#endif
+#ifndef WX_DIRECT_M
+#define WX_DIRECT_M 64
+#define WX_DIRECT_B 32768
+#endif
+
 enum { WX_ALIGN = 64 };
 
 static inline int64_t wx_min(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -15,7 +15,7 @@ enum {
   N(columns) = 2 * N(lanes),
   N(depth) = WX_PANEL_BYTES / sizeof(T) / N(columns),                                       /* of a panel of B */
   N(height) = WX_BLOCK_BYTES / sizeof(T) / N(depth) / WX_ROWS * WX_ROWS,                    /* of a block of A */
-  N(width) = 1024,                                                                          /* of B packed for one use */
+  N(narrow) = WX_NARROW, N(wide) = 1024,                                                          /* of B packed for one use */
 };
 
 /* ---- the tile: `rows` x columns sums in registers over `depth` products ------------------------------------------- */
@@ -30,36 +30,60 @@ static void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t l
 }
 
 #define WX_TILE_PARAMETERS                                                                                             \
-  int64_t depth, const T *A, int64_t sa, const T *B, int64_t sb, T *C, int64_t ldc, int64_t valid, int accumulate
+  int64_t depth, const T *A, int64_t sa, const T *B, int64_t sb, T *C, int64_t ldc, int64_t valid, int accumulate,     \
+      const char *ahead, int64_t pace
 
 /* A is either by rows (element (i, k) at i * sa + k) or by columns (at i + k * sa); B has its columns side by side, rows
- * sb apart. Only the first `valid` columns of C are written. `rows` and `by_rows` are constants where this is inlined. */
+ * sb apart. Only the first `valid` columns of C are written. `ahead` is fetched into the second-level cache on the way,
+ * `pace` bytes for each k. `rows` and `by_rows` are constants where this is inlined. */
 static inline __attribute__((always_inline)) void N(tile)(const int rows, const int by_rows, WX_TILE_PARAMETERS) {
-  N(vec) sum[WX_ROWS][2] = {{{0}}};
-#ifndef NOPC
+  /* Eight sums at least must be under way to fill two multipliers of four cycles each; with few rows, every other k has
+   * sums of its own. */
+  enum { WAYS = 4 };
+  const int ways = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+  N(vec) sum[WAYS][WX_ROWS][2] = {{{{0}}}};
 #pragma GCC unroll 16
-  for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc, 1), __builtin_prefetch(C + i * ldc + N(columns) - 1, 1);
+  for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + N(columns) - 1, 1);
+  int64_t k = 0;
+  for (; k + ways <= depth; k += ways)
+#pragma GCC unroll 4
+    for (int w = 0; w < ways; w++) {
+      const T *row = B + (k + w) * sb;
+      const N(vec) b0 = *(const N(mem) *)row, b1 = *(const N(mem) *)(row + N(lanes));
+#ifndef NOPB
+      __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
 #endif
-  for (int64_t k = 0; k < depth; k++) {
+#pragma GCC unroll 16
+      for (int i = 0; i < rows; i++) {
+        const T a = by_rows ? A[i * sa + k + w] : A[i + (k + w) * sa];
+        sum[w][i][0] += a * b0;
+        sum[w][i][1] += a * b1;
+      }
+    }
+  for (; ways > 1 && k < depth; k++) {
     const N(vec) b0 = *(const N(mem) *)(B + k * sb), b1 = *(const N(mem) *)(B + k * sb + N(lanes));
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       const T a = by_rows ? A[i * sa + k] : A[i + k * sa];
-      sum[i][0] += a * b0;
-      sum[i][1] += a * b1;
+      sum[0][i][0] += a * b0;
+      sum[0][i][1] += a * b1;
     }
   }
+#pragma GCC unroll 4
+  for (int w = 1; w < ways; w++)
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) sum[0][i][0] += sum[w][i][0], sum[0][i][1] += sum[w][i][1];
   if (valid == N(columns)) {
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       N(mem) *c0 = (N(mem) *)(C + i * ldc), *c1 = (N(mem) *)(C + i * ldc + N(lanes));
-      if (accumulate) sum[i][0] += *c0, sum[i][1] += *c1;
-      *c0 = sum[i][0], *c1 = sum[i][1];
+      if (accumulate) sum[0][i][0] += *c0, sum[0][i][1] += *c1;
+      *c0 = sum[0][i][0], *c1 = sum[0][i][1];
     }
   } else {
     N(vec) whole[WX_ROWS][2];
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) whole[i][0] = sum[i][0], whole[i][1] = sum[i][1];
+    for (int i = 0; i < rows; i++) whole[i][0] = sum[0][i][0], whole[i][1] = sum[0][i][1];
     N(store)(rows, valid, (const T *)whole, C, ldc, accumulate);
   }
 }
@@ -68,10 +92,10 @@ typedef void (*N(tile_of))(WX_TILE_PARAMETERS);
 
 #define WX_TILE(rows)                                                                                                  \
   static void N(tile_by_rows_##rows)(WX_TILE_PARAMETERS) {                                                             \
-    N(tile)(rows, 1, depth, A, sa, B, sb, C, ldc, valid, accumulate);                                                  \
+    N(tile)(rows, 1, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                                     \
   }                                                                                                                    \
   static void N(tile_by_columns_##rows)(WX_TILE_PARAMETERS) {                                                          \
-    N(tile)(rows, 0, depth, A, sa, B, sb, C, ldc, valid, accumulate);                                                  \
+    N(tile)(rows, 0, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                                     \
   }
 WX_EACH_ROWS(WX_TILE)
 #undef WX_TILE
@@ -104,25 +128,29 @@ static void N(transpose)(int64_t K, int64_t columns, const T *from, int64_t sf, 
 }
 
 static void N(pack_b)(int64_t K, int64_t n, const T *B, int64_t rbs, int64_t cbs, T *packed) {
-  for (int64_t j = 0; j < n; j += N(columns), packed += K * N(columns)) {
-    const T *from = B + j * cbs;
-    const int64_t valid = wx_min(N(columns), n - j);
-    if (valid < N(columns))
-      for (int64_t k = 0; k < K; k++)
-        for (int64_t c = 0; c < N(columns); c++) packed[k * N(columns) + c] = c < valid ? from[k * rbs + c * cbs] : 0;
-    else if (cbs == 1)
-      for (int64_t k = 0; k < K; k++) {
-        const N(mem) *row = (const N(mem) *)(from + k * rbs);
-        N(mem) *to = (N(mem) *)(packed + k * N(columns));
-        const N(vec) left = row[0], right = row[1];
-        to[0] = left, to[1] = right;
-      }
-    else if (rbs == 1)
-      N(transpose)(K, N(columns), from, cbs, packed, N(columns));
-    else
-      for (int64_t k = 0; k < K; k++)
-        for (int64_t c = 0; c < N(columns); c++) packed[k * N(columns) + c] = from[k * rbs + c * cbs];
-  }
+  const int64_t whole = n - n % N(columns);
+  if (cbs == 1) /* a few rows over all columns: both sides of the copy are read and written in runs */
+    for (int64_t first = 0, end; first < K; first = end) {
+      end = wx_min(K, first + 8);
+      for (int64_t j = 0; j < whole; j += N(columns))
+        for (int64_t k = first; k < end; k++) {
+          const N(mem) *from = (const N(mem) *)(B + k * rbs + j);
+          N(mem) *to = (N(mem) *)(packed + j * K + k * N(columns));
+          const N(vec) left = from[0], right = from[1];
+          to[0] = left, to[1] = right;
+        }
+    }
+  else
+    for (int64_t j = 0; j < whole; j += N(columns))
+      if (rbs == 1)
+        N(transpose)(K, N(columns), B + j * cbs, cbs, packed + j * K, N(columns));
+      else
+        for (int64_t k = 0; k < K; k++)
+          for (int64_t c = 0; c < N(columns); c++) packed[j * K + k * N(columns) + c] = B[k * rbs + (j + c) * cbs];
+  if (whole < n)
+    for (int64_t k = 0; k < K; k++)
+      for (int64_t c = 0; c < N(columns); c++)
+        packed[whole * K + k * N(columns) + c] = whole + c < n ? B[k * rbs + (whole + c) * cbs] : 0;
 }
 
 /* Rows of A in even panels of at most WX_ROWS, each [k][rows]: the panel that begins at row i lies at packed + i * depth. */
@@ -140,97 +168,178 @@ static void N(pack_a)(int64_t rows, int64_t depth, const T *A, int64_t ras, int6
   }
 }
 
+/* Elements of a packed block of A. */
+static int64_t N(left_size)(int64_t M, int64_t K) { return wx_min(M, N(height)) * wx_min(K, N(depth)); }
+
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* C (+)= A * B with B packed in panels `panel` elements apart; the block of A fits the cache, or is packed into scratch. */
-static void N(block)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, const T *B,
-                     int64_t panel, T *C, int64_t ldc, int accumulate, T *scratch) {
-  const int by_rows = cas == 1;
-  
-#ifdef PACKA
-  const int direct = 0;
-#else
-  const int direct = by_rows || ras == 1;
-#endif
+/* A block of A as tiles read it: packed, by rows or by columns. Tiles of `height` rows begin at at + i * row. */
+typedef struct {
+  const T *at;
+  int64_t row, step; /* step between rows (by rows) or columns; 0 where it is the height of the tile: packed */
+  int by_rows;
+} N(left);
 
-  const int64_t sa = by_rows ? ras : cas;
-  if (!direct) N(pack_a)(rows, depth, A, ras, cas, scratch);
+/* Packing pays where the block is passed over often: where it lies its rows compete for the same lines of the cache. */
+static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, T *scratch) {
+  if ((cas == 1 || ras == 1) && n < WX_PACK_A) return (N(left)){A, ras, cas == 1 ? ras : cas, cas == 1};
+  N(pack_a)(rows, depth, A, ras, cas, scratch);
+  return (N(left)){scratch, depth, 0, 0};
+}
+
+/* B has its columns in panels, `panel` elements from one to the next; rows of a panel are sb apart. */
+static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, const T *B, int64_t panel, int64_t sb, T *C,
+                     int64_t ldc, int accumulate) {
+  const int64_t tiles = wx_parts(rows, WX_ROWS);
+  const int64_t line = N(columns) * sizeof(T); /* of a panel; each tile fetches its share of the next one */
   for (int64_t j = 0; j < n; j += N(columns), B += panel) {
-    const int64_t valid = wx_min(N(columns), n - j);
-    int64_t parts = wx_parts(rows, WX_ROWS);
-    const char *next = (const char *)(j + N(columns) < n ? B + panel : B);
-    const int64_t slice = wx_parts(depth * N(columns) * sizeof(T), 64 * parts)*64;
-    for (int64_t i = 0; i < rows; parts--) {
-      const int64_t height = wx_even(rows - i, parts);
-#ifndef NOPB
-      for (int64_t l = 0; l < slice; l += 64) __builtin_prefetch(next + l, 0, 2);
-      next += slice;
-#endif
-      if (direct)
-        N(tiles)[height][by_rows](depth, A + i * ras, sa, B, N(columns), C + i * ldc + j, ldc, valid, accumulate);
-      else
-        N(tiles)[height][0](depth, scratch + i * depth, height, B, N(columns), C + i * ldc + j, ldc, valid, accumulate);
+    const char *ahead = (const char *)B;
+    int64_t pace = 0;
+    if (j + N(columns) < n) ahead += panel * sizeof(T), pace = line / tiles;
+    for (int64_t i = 0, part = 0; part < tiles; part++) {
+      const int64_t height = wx_even(rows - i, tiles - part);
+      N(tiles)[height][A.by_rows](depth, A.at + i * A.row, A.step ? A.step : height, B, sb, C + i * ldc + j, ldc,
+                                  wx_min(N(columns), n - j), accumulate, ahead + part * pace * depth, pace);
       i += height;
     }
   }
 }
 
-static void N(zero)(int64_t M, int64_t n, T *C, int64_t ldc) {
-  for (int64_t i = 0; i < M; i++)
-    for (int64_t j = 0; j < n; j++) C[i * ldc + j] = 0;
+/* The loops around a block. B is packed whole, or `packed` is null and B is packed in parts of `width` columns. */
+static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed,
+                        const T *B, int64_t rbs, int64_t cbs, int64_t width, T *C, int64_t ldc, int accumulate,
+                        char *scratch) {
+  T *const left_part = (T *)wx_align(scratch), *const right_part = left_part + N(left_size)(M, K);
+  const int64_t blocks = wx_parts(M, N(height));
+  int64_t layers = wx_parts(K, N(depth));
+  if (K <= 0 && !accumulate)
+    for (int64_t i = 0; i < M; i++)
+      for (int64_t j = 0; j < n; j++) C[i * ldc + j] = 0;
+  for (int64_t k = 0, depth; k < K; k += depth, layers--, accumulate = 1) {
+    depth = wx_even(K - k, layers);
+    N(left) left = {0};
+    for (int64_t j = 0; j < n; j += width) {
+      const int64_t here = wx_min(width, n - j);
+      if (!packed) N(pack_b)(depth, here, B + k * rbs + j * cbs, rbs, cbs, right_part);
+      for (int64_t i = 0, part = 0, rows; i < M; i += rows, part++) {
+        rows = wx_even(M - i, blocks - part);
+        if (j == 0 || blocks > 1) left = N(prepare)(rows, n, depth, A + i * ras + k * cas, ras, cas, left_part);
+        N(block)(rows, here, depth, left, packed ? packed + k * N(columns) : right_part,
+                 (packed ? K : depth) * N(columns), N(columns), C + i * ldc + j, ldc, accumulate);
+      }
+    }
+  }
 }
 
 static int64_t N(gemm_scratch)(int64_t M, int64_t n, int64_t K) {
   (void)n;
-  return wx_min(M, N(height)) * wx_min(K, N(depth)) * (int64_t)sizeof(T) + WX_ALIGN;
+  return N(left_size)(M, K) * (int64_t)sizeof(T) + WX_ALIGN;
 }
 
 static void N(gemm)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed, T *C,
                     int64_t ldc, int accumulate, char *scratch) {
-  if (K <= 0 && !accumulate) N(zero)(M, n, C, ldc);
-  int64_t layers = wx_parts(K, N(depth));
-  for (int64_t k = 0, depth; k < K; k += depth, layers--, accumulate = 1) {
-    depth = wx_even(K - k, layers);
-    int64_t blocks = wx_parts(M, N(height));
-    for (int64_t i = 0, rows; i < M; i += rows, blocks--) {
-      rows = wx_even(M - i, blocks);
-      N(block)(rows, n, depth, A + i * ras + k * cas, ras, cas, packed + k * N(columns), K * N(columns), C + i * ldc,
-               ldc, accumulate, (T *)wx_align(scratch));
+  N(multiply)(M, n, K, A, ras, cas, packed, 0, 0, 0, n, C, ldc, accumulate, scratch);
+}
+
+/* ---- a matrix and a vector --------------------------------------------------------------------------------------- */
+
+/* y[i] (+)= A[i] . x for `rows` rows that each lie in one run. */
+static inline __attribute__((always_inline)) void N(dots)(const int rows, int64_t K, const T *A, int64_t ras, const T *x,
+                                                          T *y, int64_t incy, int accumulate) {
+  N(vec) sum[4][2] = {{{0}}};
+  int64_t k = 0;
+  for (; k + 2 * N(lanes) <= K; k += 2 * N(lanes)) {
+    const N(vec) x0 = *(const N(mem) *)(x + k), x1 = *(const N(mem) *)(x + k + N(lanes));
+#pragma GCC unroll 4
+    for (int i = 0; i < rows; i++) {
+      sum[i][0] += *(const N(mem) *)(A + i * ras + k) * x0;
+      sum[i][1] += *(const N(mem) *)(A + i * ras + k + N(lanes)) * x1;
     }
+  }
+  for (int i = 0; i < rows; i++) {
+    const N(vec) both = sum[i][0] + sum[i][1];
+    T rest = 0;
+    for (int l = 0; l < N(lanes); l++) rest += both[l];
+    for (int64_t j = k; j < K; j++) rest += A[i * ras + j] * x[j];
+    y[i * incy] = accumulate ? y[i * incy] + rest : rest;
   }
 }
 
-/* ---- B as it lies ------------------------------------------------------------------------------------------------- */
-
-static int64_t N(gemm_any_scratch)(int64_t M, int64_t n, int64_t K) {
-  const int64_t width = wx_min(wx_parts(n, N(columns)) * N(columns), N(width));
-  return width * wx_min(K, N(depth)) * (int64_t)sizeof(T) + WX_ALIGN + N(gemm_scratch)(M, n, K);
+/* y += sum of eight columns of A, each in one run, times eight elements of x: y is read and written once for all. */
+static void N(sums)(int64_t M, const T *A, int64_t cas, const T *x, int64_t incx, T *restrict y) {
+  const T x0 = x[0], x1 = x[incx], x2 = x[2 * incx], x3 = x[3 * incx];
+  const T x4 = x[4 * incx], x5 = x[5 * incx], x6 = x[6 * incx], x7 = x[7 * incx];
+#pragma omp simd
+  for (int64_t i = 0; i < M; i++) {
+    const T *a = A + i;
+    y[i] += (a[0] * x0 + a[cas] * x1 + a[2 * cas] * x2 + a[3 * cas] * x3) +
+            (a[4 * cas] * x4 + a[5 * cas] * x5 + a[6 * cas] * x6 + a[7 * cas] * x7);
+  }
 }
 
-static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *B, int64_t rbs,
-                        int64_t cbs, T *C, int64_t ldc, int accumulate, char *scratch) {
-  if (K <= 0 && !accumulate) N(zero)(M, n, C, ldc);
-  T *packed = (T *)wx_align(scratch);
-  for (int64_t j = 0; j < n; j += N(width)) {
-    const int64_t width = wx_min(N(width), n - j);
-    int64_t layers = wx_parts(K, N(depth));
-    int more = accumulate;
-    for (int64_t k = 0, depth; k < K; k += depth, layers--, more = 1) {
-      depth = wx_even(K - k, layers);
-      N(pack_b)(depth, width, B + k * rbs + j * cbs, rbs, cbs, packed);
-      N(gemm)(M, width, depth, A + k * cas, ras, cas, packed, C + j, ldc, more,
-              (char *)(packed + N(packed_size)(depth, width)));
+/* Elements of a vector that are gathered, or summed, in the first-level cache at a time. */
+enum { N(piece) = 8192 / sizeof(T) };
+
+static void N(gemv_any)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,
+                        int64_t incy, int accumulate) {
+  T piece[N(piece)];
+  if (ras == 1 && cas != 1) {
+    for (int64_t i = 0, rows; i < M; i += rows) {
+      rows = wx_min(M - i, N(piece));
+      for (int64_t r = 0; r < rows; r++) piece[r] = accumulate ? y[(i + r) * incy] : 0;
+      int64_t k = 0;
+      for (; k + 8 <= K; k += 8) N(sums)(rows, A + i + k * cas, cas, x + k * incx, incx, piece);
+      for (; k < K; k++)
+        for (int64_t r = 0; r < rows; r++) piece[r] += A[i + r + k * cas] * x[k * incx];
+      for (int64_t r = 0; r < rows; r++) y[(i + r) * incy] = piece[r];
     }
-  }
+  } else if (cas == 1) {
+    for (int64_t k = 0, depth = K; k < K || k == 0; k += depth, accumulate = 1) {
+      const T *part = x + k;
+      if (incx != 1) {
+        depth = wx_min(K - k, N(piece));
+        for (int64_t j = 0; j < depth; j++) piece[j] = x[(k + j) * incx];
+        part = piece;
+      }
+      int64_t i = 0;
+      for (; i + 4 <= M; i += 4) N(dots)(4, depth, A + i * ras + k, ras, part, y + i * incy, incy, accumulate);
+      for (; i < M; i++) N(dots)(1, depth, A + i * ras + k, ras, part, y + i * incy, incy, accumulate);
+      if (K <= 0) break;
+    }
+  } else
+    for (int64_t i = 0; i < M; i++) {
+      T sum = accumulate ? y[i * incy] : 0;
+      for (int64_t k = 0; k < K; k++) sum += A[i * ras + k * cas] * x[k * incx];
+      y[i * incy] = sum;
+    }
 }
 
 static void N(gemv)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,
                     int64_t incy) {
-  for (int64_t i = 0; i < M; i++) {
-    T sum = 0;
-    for (int64_t k = 0; k < K; k++) sum += A[i * ras + k * cas] * x[k * incx];
-    y[i * incy] = sum;
-  }
+  N(gemv_any)(M, K, A, ras, cas, x, incx, y, incy, 0);
+}
+
+/* ---- B as it lies ------------------------------------------------------------------------------------------------- */
+
+/* Columns of B that are packed at a time: with one block of A they stay beside it in the second-level cache, with more
+ * each block must meet many columns, because it is packed anew for every part. */
+static int64_t N(part)(int64_t M, int64_t n) { return wx_min(n, M <= N(height) ? N(narrow) : N(wide)); }
+
+static int64_t N(gemm_any_scratch)(int64_t M, int64_t n, int64_t K) {
+  return N(gemm_scratch)(M, n, K) + N(packed_size)(wx_min(K, N(depth)), N(part)(M, n)) * (int64_t)sizeof(T);
+}
+
+static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *B, int64_t rbs,
+                        int64_t cbs, T *C, int64_t ldc, int accumulate, char *scratch) {
+  if (n == 1)
+    N(gemv_any)(M, K, A, ras, cas, B, rbs, C, ldc, accumulate);
+  else if (M == 1)
+    N(gemv_any)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate);
+  else if (cbs == 1 && n % N(columns) == 0 && K <= N(depth) && M <= WX_DIRECT_M && K * n * sizeof(T) <= WX_DIRECT_B) {
+    if (K <= 0) {N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(part)(M, n), C, ldc, accumulate, scratch);return;}
+    N(block)(M, n, K, N(prepare)(M, n, K, A, ras, cas, (T *)wx_align(scratch)), B, N(columns), rbs, C, ldc, accumulate);
+  } else
+    N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(part)(M, n), C, ldc, accumulate, scratch);
 }
 
 /* ---- BLAS --------------------------------------------------------------------------------------------------------- */
