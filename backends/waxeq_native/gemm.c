@@ -33,11 +33,6 @@ enum { WX_VECTOR = 16, WX_ROWS = 4 };
 #ifndef WX_NARROW
 #define WX_NARROW 256
 #endif
-#ifndef WX_DIRECT_M
-#define WX_DIRECT_M 64
-#define WX_DIRECT_B 32768
-#endif
-
 enum { WX_ALIGN = 64 };
 
 static inline int64_t wx_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -45,6 +40,21 @@ static inline int64_t wx_parts(int64_t size, int64_t part) { return (size + part
 
 /* The first of `parts` even parts of what is left: parts differ by at most one, so that none is a sliver. */
 static inline int64_t wx_even(int64_t left, int64_t parts) { return (left + parts - 1) / parts; }
+
+/* How rows are cut into tiles: evenly, so that none is a sliver, unless that leaves tiles of four rows or less, whose
+ * sums are too few to keep the multipliers busy; then full tiles and what remains. */
+typedef struct {
+  int64_t tiles, height, taller; /* the first `taller` tiles have a row more than `height` */
+} wx_tiling;
+
+static inline wx_tiling wx_tiling_of(int64_t rows) {
+  const int64_t tiles = wx_parts(rows, WX_ROWS), height = rows / (tiles ? tiles : 1);
+  return height > 4 ? (wx_tiling){tiles, height, rows - tiles * height} : (wx_tiling){tiles, WX_ROWS, 0};
+}
+
+static inline int64_t wx_height(wx_tiling t, int64_t left, int64_t tile) {
+  return wx_min(left, t.height + (tile < t.taller));
+}
 
 static inline char *wx_align(char *at) { return (char *)(((uintptr_t)at + WX_ALIGN - 1) & ~(uintptr_t)(WX_ALIGN - 1)); }
 

@@ -21,10 +21,10 @@ enum {
 /* ---- the tile: `rows` x columns sums in registers over `depth` products ------------------------------------------- */
 
 /* The first columns of a tile that reaches over the right edge of C. */
-static void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t ldc, int accumulate) {
+static void N(store)(int64_t rows, int64_t valid, const T *tile, int64_t step, T *C, int64_t ldc, int accumulate) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < valid; j++) {
-      const T t = tile[i * N(columns) + j];
+      const T t = tile[i * step + j];
       C[i * ldc + j] = accumulate ? C[i * ldc + j] + t : t;
     }
 }
@@ -33,75 +33,72 @@ static void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t l
   int64_t depth, const T *A, int64_t sa, const T *B, int64_t sb, T *C, int64_t ldc, int64_t valid, int accumulate,     \
       const char *ahead, int64_t pace
 
+/* One k of a tile. rows, vectors (in each row of the tile) and by_rows are constants where this is inlined. */
+static inline __attribute__((always_inline)) void N(step)(const int rows, const int vectors, const int by_rows,
+                                                          const T *A, int64_t sa, const T *B, N(vec) (*sum)[2]) {
+  N(vec) b[2];
+#pragma GCC unroll 2
+  for (int v = 0; v < vectors; v++) b[v] = *(const N(mem) *)(B + v * N(lanes));
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++) sum[i][v] += A[by_rows ? i * sa : i] * b[v];
+}
+
 /* A is either by rows (element (i, k) at i * sa + k) or by columns (at i + k * sa); B has its columns side by side, rows
  * sb apart. Only the first `valid` columns of C are written. `ahead` is fetched into the second-level cache on the way,
- * `pace` bytes for each k. `rows` and `by_rows` are constants where this is inlined. */
-static inline __attribute__((always_inline)) void N(tile)(const int rows, const int by_rows, WX_TILE_PARAMETERS) {
-  /* Eight sums at least must be under way to fill two multipliers of four cycles each; with few rows, every other k has
-   * sums of its own. */
-  enum { WAYS = 4 };
-  const int ways = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
-  N(vec) sum[WAYS][WX_ROWS][2] = {{{{0}}}};
+ * `pace` bytes for each k; not for one row, which asks for memory faster than it comes. */
+static inline __attribute__((always_inline)) void N(tile)(const int rows, const int vectors, const int by_rows,
+                                                          WX_TILE_PARAMETERS) {
+  /* Two multipliers of four cycles each ask for eight sums under way: with few, every other k has sums of its own. */
+  const int ways = rows * vectors <= 2 ? 4 : rows * vectors <= 6 ? 2 : 1;
+  const int64_t next = by_rows ? 1 : sa;
+  N(vec) sum[4][WX_ROWS][2] = {{{{0}}}};
 #pragma GCC unroll 16
-  for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + N(columns) - 1, 1);
+  for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
   int64_t k = 0;
   for (; k + ways <= depth; k += ways)
 #pragma GCC unroll 4
     for (int w = 0; w < ways; w++) {
-      const T *row = B + (k + w) * sb;
-      const N(vec) b0 = *(const N(mem) *)row, b1 = *(const N(mem) *)(row + N(lanes));
-#ifndef NOPB
-      __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
-#endif
-#pragma GCC unroll 16
-      for (int i = 0; i < rows; i++) {
-        const T a = by_rows ? A[i * sa + k + w] : A[i + (k + w) * sa];
-        sum[w][i][0] += a * b0;
-        sum[w][i][1] += a * b1;
-      }
+      if (rows > 1) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
+      N(step)(rows, vectors, by_rows, A + (k + w) * next, sa, B + (k + w) * sb, sum[w]);
     }
-  for (; ways > 1 && k < depth; k++) {
-    const N(vec) b0 = *(const N(mem) *)(B + k * sb), b1 = *(const N(mem) *)(B + k * sb + N(lanes));
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      const T a = by_rows ? A[i * sa + k] : A[i + k * sa];
-      sum[0][i][0] += a * b0;
-      sum[0][i][1] += a * b1;
-    }
-  }
+  for (; ways > 1 && k < depth; k++) N(step)(rows, vectors, by_rows, A + k * next, sa, B + k * sb, sum[0]);
 #pragma GCC unroll 4
   for (int w = 1; w < ways; w++)
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) sum[0][i][0] += sum[w][i][0], sum[0][i][1] += sum[w][i][1];
-  if (valid == N(columns)) {
+  if (valid == vectors * N(lanes)) {
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      N(mem) *c0 = (N(mem) *)(C + i * ldc), *c1 = (N(mem) *)(C + i * ldc + N(lanes));
-      if (accumulate) sum[0][i][0] += *c0, sum[0][i][1] += *c1;
-      *c0 = sum[0][i][0], *c1 = sum[0][i][1];
-    }
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; v++) {
+        N(mem) *c = (N(mem) *)(C + i * ldc + v * N(lanes));
+        if (accumulate) sum[0][i][v] += *c;
+        *c = sum[0][i][v];
+      }
   } else {
     N(vec) whole[WX_ROWS][2];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) whole[i][0] = sum[0][i][0], whole[i][1] = sum[0][i][1];
-    N(store)(rows, valid, (const T *)whole, C, ldc, accumulate);
+    N(store)(rows, valid, (const T *)whole, N(columns), C, ldc, accumulate);
   }
 }
 
 typedef void (*N(tile_of))(WX_TILE_PARAMETERS);
 
-#define WX_TILE(rows)                                                                                                  \
-  static void N(tile_by_rows_##rows)(WX_TILE_PARAMETERS) {                                                             \
-    N(tile)(rows, 1, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                                     \
-  }                                                                                                                    \
-  static void N(tile_by_columns_##rows)(WX_TILE_PARAMETERS) {                                                          \
-    N(tile)(rows, 0, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                                     \
+#define WX_TILE(rows, vectors, by_rows)                                                                                \
+  static void N(tile_##rows##_##vectors##_##by_rows)(WX_TILE_PARAMETERS) {                                             \
+    N(tile)(rows, vectors, by_rows, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                      \
   }
-WX_EACH_ROWS(WX_TILE)
+#define WX_TILES(rows) WX_TILE(rows, 1, 0) WX_TILE(rows, 1, 1) WX_TILE(rows, 2, 0) WX_TILE(rows, 2, 1)
+WX_EACH_ROWS(WX_TILES)
+#undef WX_TILES
 #undef WX_TILE
 
-#define WX_ENTRY(rows) [rows] = {N(tile_by_columns_##rows), N(tile_by_rows_##rows)},
-static const N(tile_of) N(tiles)[WX_ROWS + 1][2] = {WX_EACH_ROWS(WX_ENTRY)};
+#define WX_ENTRY(rows)                                                                                                 \
+  [rows] = {{N(tile_##rows##_1_0), N(tile_##rows##_1_1)}, {N(tile_##rows##_2_0), N(tile_##rows##_2_1)}},
+static const N(tile_of) N(tiles)[WX_ROWS + 1][2][2] = {WX_EACH_ROWS(WX_ENTRY)};
 #undef WX_ENTRY
 #undef WX_TILE_PARAMETERS
 
@@ -155,16 +152,14 @@ static void N(pack_b)(int64_t K, int64_t n, const T *B, int64_t rbs, int64_t cbs
 
 /* Rows of A in even panels of at most WX_ROWS, each [k][rows]: the panel that begins at row i lies at packed + i * depth. */
 static void N(pack_a)(int64_t rows, int64_t depth, const T *A, int64_t ras, int64_t cas, T *packed) {
-  int64_t parts = wx_parts(rows, WX_ROWS);
-  for (int64_t i = 0; i < rows; parts--) {
-    const int64_t height = wx_even(rows - i, parts);
+  const wx_tiling tiling = wx_tiling_of(rows);
+  for (int64_t i = 0, part = 0, height; i < rows; i += height, packed += height * depth, part++) {
+    height = wx_height(tiling, rows - i, part);
     if (cas == 1)
       N(transpose)(depth, height, A + i * ras, ras, packed, height);
     else
       for (int64_t k = 0; k < depth; k++)
         for (int64_t r = 0; r < height; r++) packed[k * height + r] = A[(i + r) * ras + k * cas];
-    packed += height * depth;
-    i += height;
   }
 }
 
@@ -187,29 +182,42 @@ static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, in
   return (N(left)){scratch, depth, 0, 0};
 }
 
-/* B has its columns in panels, `panel` elements from one to the next; rows of a panel are sb apart. */
-static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, const T *B, int64_t panel, int64_t sb, T *C,
-                     int64_t ldc, int accumulate) {
-  const int64_t tiles = wx_parts(rows, WX_ROWS);
-  const int64_t line = N(columns) * sizeof(T); /* of a panel; each tile fetches its share of the next one */
-  for (int64_t j = 0; j < n; j += N(columns), B += panel) {
-    const char *ahead = (const char *)B;
-    int64_t pace = 0;
-    if (j + N(columns) < n) ahead += panel * sizeof(T), pace = line / tiles;
-    for (int64_t i = 0, part = 0; part < tiles; part++) {
-      const int64_t height = wx_even(rows - i, tiles - part);
-      N(tiles)[height][A.by_rows](depth, A.at + i * A.row, A.step ? A.step : height, B, sb, C + i * ldc + j, ldc,
-                                  wx_min(N(columns), n - j), accumulate, ahead + part * pace * depth, pace);
-      i += height;
+/* Columns of B in panels, `panel` elements from one to the next; rows of a panel are `row` apart. */
+typedef struct {
+  const T *at;
+  int64_t panel, row;
+} N(right);
+
+/* C (+)= A * B for a block of A. */
+static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, T *C, int64_t ldc, int accumulate) {
+  const wx_tiling tiling = wx_tiling_of(rows);
+  for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
+    const int64_t valid = wx_min(N(columns), n - j);
+    /* Each tile fetches its part of the next panel, bit by bit between its products. */
+    const int last = valid == n - j;
+    const int64_t pace = last ? 0 : B.row * (int64_t)sizeof(T) / tiling.tiles;
+    const char *ahead = (const char *)(last ? B.at : B.at + B.panel);
+    for (int64_t i = 0, part = 0, height; i < rows; i += height, part++, ahead += pace * depth) {
+      height = wx_height(tiling, rows - i, part);
+      N(tiles)[height][valid > N(lanes)][A.by_rows](depth, A.at + i * A.row, A.step ? A.step : height, B.at, B.row,
+                                                    C + i * ldc + j, ldc, valid, accumulate, ahead, pace);
     }
   }
+}
+
+/* Where packing B costs more than it saves: few rows meet each element, or all of B is in the first-level cache. */
+static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cbs) {
+  const int64_t row = rbs * (int64_t)sizeof(T);
+  if (cbs != 1) return 0;
+  return M <= 2 * WX_ROWS || (M <= 4 * WX_ROWS && row <= 4096) || (M <= 64 && K * n * (int64_t)sizeof(T) <= 2 * WX_PANEL_BYTES);
 }
 
 /* The loops around a block. B is packed whole, or `packed` is null and B is packed in parts of `width` columns. */
 static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed,
                         const T *B, int64_t rbs, int64_t cbs, int64_t width, T *C, int64_t ldc, int accumulate,
                         char *scratch) {
-  T *const left_part = (T *)wx_align(scratch), *const right_part = left_part + N(left_size)(M, K);
+  T *const packed_a = (T *)wx_align(scratch), *const packed_b = packed_a + N(left_size)(M, K);
+  const int direct = !packed && N(lies_well)(M, n, K, rbs, cbs);
   const int64_t blocks = wx_parts(M, N(height));
   int64_t layers = wx_parts(K, N(depth));
   if (K <= 0 && !accumulate)
@@ -218,14 +226,19 @@ static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
   for (int64_t k = 0, depth; k < K; k += depth, layers--, accumulate = 1) {
     depth = wx_even(K - k, layers);
     N(left) left = {0};
-    for (int64_t j = 0; j < n; j += width) {
-      const int64_t here = wx_min(width, n - j);
-      if (!packed) N(pack_b)(depth, here, B + k * rbs + j * cbs, rbs, cbs, right_part);
+    for (int64_t j = 0, here; j < n; j += here) {
+      N(right) right = {packed_b, depth * N(columns), N(columns)};
+      here = wx_min(width, n - j);
+      if (packed)
+        right.at = packed + k * N(columns), right.panel = K * N(columns);
+      else if (direct && n - j >= N(lanes))
+        here = (n - j) / N(lanes) * N(lanes), right = (N(right)){B + k * rbs + j, N(columns), rbs};
+      else
+        N(pack_b)(depth, here, B + k * rbs + j * cbs, rbs, cbs, packed_b);
       for (int64_t i = 0, part = 0, rows; i < M; i += rows, part++) {
         rows = wx_even(M - i, blocks - part);
-        if (j == 0 || blocks > 1) left = N(prepare)(rows, n, depth, A + i * ras + k * cas, ras, cas, left_part);
-        N(block)(rows, here, depth, left, packed ? packed + k * N(columns) : right_part,
-                 (packed ? K : depth) * N(columns), N(columns), C + i * ldc + j, ldc, accumulate);
+        if (j == 0 || blocks > 1) left = N(prepare)(rows, n, depth, A + i * ras + k * cas, ras, cas, packed_a);
+        N(block)(rows, here, depth, left, right, C + i * ldc + j, ldc, accumulate);
       }
     }
   }
@@ -335,10 +348,7 @@ static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
     N(gemv_any)(M, K, A, ras, cas, B, rbs, C, ldc, accumulate);
   else if (M == 1)
     N(gemv_any)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate);
-  else if (cbs == 1 && n % N(columns) == 0 && K <= N(depth) && M <= WX_DIRECT_M && K * n * sizeof(T) <= WX_DIRECT_B) {
-    if (K <= 0) {N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(part)(M, n), C, ldc, accumulate, scratch);return;}
-    N(block)(M, n, K, N(prepare)(M, n, K, A, ras, cas, (T *)wx_align(scratch)), B, N(columns), rbs, C, ldc, accumulate);
-  } else
+  else
     N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(part)(M, n), C, ldc, accumulate, scratch);
 }
 
