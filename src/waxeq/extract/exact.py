@@ -101,10 +101,9 @@ class _Model:
         import highspy
 
         chosen = {id(p) for p in self.start.made.values()}
-        s = highspy.HighsSolution()
-        s.col_value = [0.0] * self.h.getNumCol()
+        values = [0.0] * self.h.getNumCol()
         for i, p in self.rows.items():
-            s.col_value[self.x[i].index] = 1.0 if id(p) in chosen else 0.0
+            values[self.x[i].index] = 1.0 if id(p) in chosen else 0.0
         place = {p.candidate.out: n for n, p in enumerate(self.start.in_order())}
         within: dict[int, list[State]] = {}
         for state in sorted(self.level, key=lambda k: place.get(k, -1)):
@@ -112,7 +111,9 @@ class _Model:
                 within.setdefault(self.component[state][0], []).append(state)
         for states in within.values():
             for rank, state in enumerate(states):
-                s.col_value[self.level[state].index] = float(rank)
+                values[self.level[state].index] = float(rank)
+        s = highspy.HighsSolution()
+        s.col_value = values  # what it gives when asked is a copy: it cannot be filled in place
         self.h.setSolution(s)
 
 

@@ -1,7 +1,7 @@
 """Greedy extraction by DAG cost: the cheapest way to every state, shared work counted once; then better makers one by
 one.
 
-Each state keeps its best maker with the *set* of calls below it, as the greedy-dag extractor of the extraction gym does,
+After the greedy-dag extractor of the extraction gym: each state keeps its best maker with the *set* of calls below it,
 so a call used twice is paid once. A set costs no less than any set it was made from, so states are settled in rising
 cost (Knuth's generalisation of Dijkstra's algorithm): every candidate is priced once, and no maker runs in a circle.
 """
