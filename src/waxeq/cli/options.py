@@ -55,7 +55,7 @@ class Search(Measuring):
     """How to search. What is not given keeps the default of `waxeq.Options`."""
 
     budget: str | None = None
-    """Time to spend, as 30s, 2m or 500ms; none has no end [default: 60s]."""
+    """Time for search, measuring, proof and trial, as 30s, 2m or 500ms; none has no end [default: 60s]."""
     max_memory: str | None = None
     """Most memory of the plan when it runs, as 4GiB or 512MB [default: 4GiB]."""
     search_memory: str | None = None
