@@ -67,12 +67,15 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    budget: Annotated[float | None, BeforeValidator(seconds), Field(ge=0)] = 60.0
+    budget: Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(seconds)] = 60.0
     tolerance: Annotated[float, BeforeValidator(parse_tolerance)] = DEFAULT_TOLERANCE
     seed: int = 0
     threads: int = Field(default_factory=cores, ge=1)
     max_nodes: int = Field(default=60_000, ge=1)
     max_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
+    """Peak bytes of the plan when it runs."""
+    search_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
+    """Bytes that the e-graph of one block may take while searching."""
     top_k: int = Field(default=3, ge=1)
     polish_seconds: float = Field(default=1.0, ge=0)
     backends: tuple[str, ...] = ()
@@ -103,7 +106,7 @@ class Options(BaseModel):
 
     def fingerprint(self) -> str:
         """Of all options that may change a plan."""
-        aside = {"rules", "table", "strict", "fresh", "trial", "budget"}
+        aside = {"rules", "table", "strict", "fresh", "trial", "budget", "max_memory"}
         return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()[:16]
 
     @staticmethod

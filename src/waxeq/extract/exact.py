@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
-from waxeq.extract.greedy import repair
+from waxeq.extract.greedy import followed
 
 
 def polish(
@@ -26,10 +26,7 @@ def polish(
     chosen, bound = model.solve()
     if chosen is not None:
         made = {p.candidate.out: p for p in chosen}
-        try:
-            found = repair(made, problem, "polished").check(problem)
-        except (KeyError, ValueError):
-            found = None
+        found = followed(problem, made, "polished")
         if found is not None and (found.cost < start.cost or model.forbid):
             return Choice(found.made, found.roots, found.cost, bound, "polished")
     return Choice(start.made, start.roots, start.cost, bound, start.method)
@@ -57,16 +54,19 @@ class _Model:
         for r in self.problem.roots:
             if r not in self.problem.given:
                 self.h.addConstr(self.h.qsum(self.x[i] for i in makers[r]) >= 1)
+        readers: dict[State, dict[State, list[int]]] = {s: {} for s in makers}
+        for j, p in self.rows.items():
+            for s in dict.fromkeys(p.candidate.inputs):
+                if s in readers:
+                    readers[s].setdefault(p.candidate.out, []).append(j)
         for s, rows in makers.items():
-            users = [j for j, p in self.rows.items() if s in p.candidate.inputs]
-            made = self.h.qsum(self.x[i] for i in rows)
-            by_out: dict[State, list[int]] = {}
-            for j in users:
-                by_out.setdefault(self.rows[j].candidate.out, []).append(j)
-            for group in by_out.values():  # of the makers of one state at most one is chosen: one row for all of them
-                self.h.addConstr(made - self.h.qsum(self.x[j] for j in group) >= 0)
+            for out, group in readers[s].items():
+                # of the makers of one state at most one is chosen: one row for all of them; and what is made from s
+                # needs s made from something else
+                other = [i for i in rows if out not in self.rows[i].candidate.inputs]
+                self.h.addConstr(self.h.qsum(self.x[i] for i in other) - self.h.qsum(self.x[j] for j in group) >= 0)
             if s not in self.problem.roots:
-                self.h.addConstr(made <= 1)
+                self.h.addConstr(self.h.qsum(self.x[i] for i in rows) <= 1)
         self._forbid_cycles(makers)
         for old in self.forbid:
             inside = [i for i in old if i in self.x]
@@ -101,10 +101,9 @@ class _Model:
         import highspy
 
         chosen = {id(p) for p in self.start.made.values()}
-        s = highspy.HighsSolution()
-        s.col_value = [0.0] * self.h.getNumCol()
+        values = [0.0] * self.h.getNumCol()
         for i, p in self.rows.items():
-            s.col_value[self.x[i].index] = 1.0 if id(p) in chosen else 0.0
+            values[self.x[i].index] = 1.0 if id(p) in chosen else 0.0
         place = {p.candidate.out: n for n, p in enumerate(self.start.in_order())}
         within: dict[int, list[State]] = {}
         for state in sorted(self.level, key=lambda k: place.get(k, -1)):
@@ -112,7 +111,9 @@ class _Model:
                 within.setdefault(self.component[state][0], []).append(state)
         for states in within.values():
             for rank, state in enumerate(states):
-                s.col_value[self.level[state].index] = float(rank)
+                values[self.level[state].index] = float(rank)
+        s = highspy.HighsSolution()
+        s.col_value = values  # what it gives when asked is a copy: it cannot be filled in place
         self.h.setSolution(s)
 
 

@@ -20,7 +20,10 @@ _PICKS = ("argmax", "argmin")
 _READ = 0.6
 """Price of reading or writing one element of memory."""
 _SLACK, _LEAST = 0.05, 50 * START
-"""An e-node is worth a look while a plan with it costs this part more than the best one, or this much."""
+"""An e-node is worth a look while a plan with it costs this part more than the best one, or this much;"""
+_FACTOR, _STARTS = 1.5, 8 * START
+"""and while what it needs and the cheapest means of its class do not costs this many times what those need and it does
+not, or this much more: a small corner of a large program may not be dearer than itself by a part of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Rough:
         self.flow: dict[int, float] = {}
         self.maker: dict[int, ENode | None] = {}
         self._base: dict[int, int] = {}
+        self._best: dict[int, Means] = {}
+        self._below: dict[int, int] = {}
         self._uses = self._count_uses()
         self.single = {i: self._fusible(i) for i, c in enumerate(snapshot.classes) if not c.weights_only}
         self.means = [*means, *(self._alone(i, n) for i, ns in self.single.items() for n in ns)]
@@ -68,12 +73,22 @@ class Rough:
                 continue
             self.flow[i] = price
             self.maker[i] = rows[made].node if made >= 0 else None
+            if made >= 0:
+                self._best[i] = rows[made]
+                self._below[i] = 1 << i | self._cone(rows[made].inputs)
             view = made >= 0 and rows[made].work == 0.0
             self._base[i] = self._base.get(rows[made].inputs[0], rows[made].inputs[0]) if view else i
             for r in users.get(i, ()):
                 waiting[r].discard(i)
                 if not waiting[r] and rows[r].number not in self.flow:
                     heapq.heappush(heap, (rows[r].work + self.flow_of(rows[r].inputs), rows[r].number, r))
+
+    def _cone(self, reads: Iterable[int]) -> int:
+        """All classes that the cheapest way to have `reads` makes, as bits."""
+        found = 0
+        for a in reads:
+            found |= self._below.get(a, 0)
+        return found
 
     def _bases(self, reads: Iterable[int]) -> dict[int, None]:
         """The tensors in memory that are read, each once: several may be read as views of one."""
@@ -125,12 +140,14 @@ class Rough:
 
         Copies and views stay wherever their class stays: that a view costs nothing holds only where strides allow it.
         """
-        regret = self._regrets(roots)
+        excess = {id(m): self._excess(m) if m.number in self.flow else math.inf for m in self.means}
+        regret = self._regrets(roots, excess)
         most = max(_LEAST, _SLACK * self._whole(roots))
         keep: dict[int, set[ENode]] = {}
         for m in self.means:
-            more = 0.0 if len(m.inputs) == 1 and m.node not in self.single[m.number] else self._excess(m)
-            if m.node is not None and regret.get(m.number, math.inf) + more <= most:
+            free = len(m.inputs) == 1 and m.node not in self.single[m.number]
+            more = 0.0 if free else excess[id(m)]
+            if m.node is not None and regret.get(m.number, math.inf) + more <= most and (free or self._near(m)):
                 keep.setdefault(m.number, set()).add(m.node)
         seen = {m.node for m in self.means}
         classes = []
@@ -144,7 +161,23 @@ class Rough:
         """How much dearer a class gets by these means."""
         return max(0.0, m.work + self.flow_of(m.inputs) - self.flow[m.number])
 
-    def _regrets(self, roots: Collection[int]) -> dict[int, float]:
+    def _near(self, m: Means) -> bool:
+        """Whether what only these means need costs about what only the cheapest need."""
+        best = self._best.get(m.number, m)
+        mine, other = self._cone(m.inputs), self._cone(best.inputs)
+        spent = m.work + self._works(mine & ~other)
+        return spent <= _FACTOR * (best.work + self._works(other & ~mine)) + _STARTS
+
+    def _works(self, classes: int) -> float:
+        """The work of making classes (bits), each by its cheapest means."""
+        total = 0.0
+        while classes:
+            low = classes & -classes
+            total += self._best[low.bit_length() - 1].work
+            classes ^= low
+        return total
+
+    def _regrets(self, roots: Collection[int], excess: Mapping[int, float]) -> dict[int, float]:
         """How much dearer the cheapest plan gets that uses a class: shortest paths from the roots along means."""
         by: dict[int, list[Means]] = {}
         for m in self.means:
@@ -157,23 +190,12 @@ class Rough:
                 continue
             regret[i] = value
             for m in by.get(i, ()):
-                excess = value + self._excess(m)
-                if excess < math.inf:
+                more = value + excess[id(m)]
+                if more < math.inf:
                     for a in m.inputs:
-                        heapq.heappush(heap, (excess, a))
+                        heapq.heappush(heap, (more, a))
         return regret
 
     def _whole(self, roots: Collection[int]) -> float:
         """What a plan costs that takes every class's cheapest means, shared work counted once."""
-        best: Mapping[int, Means] = {}
-        for m in self.means:
-            if m.number in self.flow and (m.number not in best or self._excess(m) < self._excess(best[m.number])):
-                best[m.number] = m
-        total, stack, seen = 0.0, list(roots), set()
-        while stack:
-            i = stack.pop()
-            if i not in seen and i in best:
-                seen.add(i)
-                total += best[i].work
-                stack.extend(best[i].inputs)
-        return total
+        return self._works(self._cone(roots))

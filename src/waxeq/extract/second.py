@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -17,19 +17,14 @@ def runners_up(problem: Problem, choice: Choice) -> dict[State, Priced]:
     """For each state that the choice makes, the next best maker; its seconds include those of everything it reads that
     the choice does not have anyway (work shared below it is counted as often as it is used), and its source is that of
     the least sure of them. A state that can be made in one way only has none."""
-    everything = [*problem.candidates, *(p for ps in problem.spare.values() for p in ps)]
-    readers: dict[State, list[Priced]] = {}
-    for p in everything:
-        for i in dict.fromkeys(p.candidate.inputs):
-            readers.setdefault(i, []).append(p)
+    makers: dict[State, list[Priced]] = {s: list(ps) for s, ps in problem.makers.items()}
+    for s, ps in problem.spare.items():
+        makers.setdefault(s, []).extend(ps)
     have = problem.given | set(choice.made)
-    ready = [p for p in everything if have.issuperset(p.candidate.inputs)]
     users = _users(choice)
     found: dict[State, Priced] = {}
     for s in choice.made:
-        lost = _above(s, users)
-        still = [p for p in ready if lost.isdisjoint(p.candidate.inputs)]
-        other = _second(s, choice.made[s], have - lost, still, readers)
+        other = _second(s, choice.made[s], have - _above(s, users), makers)
         if other is not None:
             found[s] = other
     return found
@@ -54,15 +49,17 @@ def _above(s: State, users: Mapping[State, list[State]]) -> set[State]:
 
 
 def _second(
-    s: State, chosen: Priced, have: AbstractSet[State], ready: Iterable[Priced], readers: Mapping[State, list[Priced]]
+    s: State, chosen: Priced, have: AbstractSet[State], makers: Mapping[State, Sequence[Priced]]
 ) -> Priced | None:
-    """The cheapest other maker of `s`, by Knuth's algorithm, stopped where nothing cheaper can come."""
+    """The cheapest other maker of `s`, by Knuth's algorithm over what could lead to it, stopped where nothing cheaper
+    can come."""
     best: tuple[float, Priced] | None = None
     cost: dict[State, float] = {}
     basis: dict[State, str] = {}
-    missing: dict[int, int] = {}
     heap: list[tuple[float, int, Priced]] = []
     order = itertools.count()
+    direct = [p.cost for p in makers.get(s, ()) if p is not chosen and have >= set(p.candidate.inputs)]
+    readers, missing = _leading_to(s, have, makers, min(direct, default=float("inf")))
 
     def rests_on(p: Priced) -> str:
         return least_sure((p.estimate.source, *(basis[i] for i in p.candidate.inputs if i in basis)))
@@ -70,14 +67,14 @@ def _second(
     def offer(p: Priced) -> None:
         nonlocal best
         total = p.cost + sum(cost.get(i, 0.0) for i in p.candidate.inputs)
-        if p.candidate.out == s:
-            if p is not chosen and (best is None or total < best[0]):
-                best = (total, p)
-        elif p.candidate.out not in have:
+        if p.candidate.out != s:
             heapq.heappush(heap, (total, next(order), p))
+        elif p is not chosen and (best is None or total < best[0]):
+            best = (total, p)
 
-    for p in ready:
-        offer(p)
+    for p, count in missing.values():
+        if count == 0:
+            offer(p)
     while heap and (best is None or heap[0][0] < best[0]):
         total, _, p = heapq.heappop(heap)
         made = p.candidate.out
@@ -85,11 +82,33 @@ def _second(
             continue
         cost[made], basis[made] = total, rests_on(p)
         for r in readers.get(made, ()):
-            left = missing.get(id(r), sum(i not in have for i in set(r.candidate.inputs)))
-            missing[id(r)] = left - 1
-            if left == 1:
+            _, count = missing[id(r)]
+            missing[id(r)] = (r, count - 1)
+            if count == 1:
                 offer(r)
     if best is None:
         return None
     total, p = best
     return Priced(p.candidate, replace(p.estimate, seconds=total, source=rests_on(p)))
+
+
+def _leading_to(
+    s: State, have: AbstractSet[State], makers: Mapping[State, Sequence[Priced]], most: float
+) -> tuple[dict[State, list[Priced]], dict[int, tuple[Priced, int]]]:
+    """Of the candidates that could be part of a way to `s` that costs at most `most`: who reads each state that is not
+    there yet, and how many such states each reads (by identity)."""
+    readers: dict[State, list[Priced]] = {}
+    missing: dict[int, tuple[Priced, int]] = {}
+    seen, stack = {s}, [s]
+    while stack:
+        for p in makers.get(stack.pop(), ()):
+            if p.cost > most:
+                continue
+            wanted = [i for i in dict.fromkeys(p.candidate.inputs) if i not in have]
+            missing[id(p)] = (p, len(wanted))
+            for i in wanted:
+                readers.setdefault(i, []).append(p)
+                if i not in seen:
+                    seen.add(i)
+                    stack.append(i)
+    return readers, missing

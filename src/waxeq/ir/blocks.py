@@ -13,14 +13,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from waxeq.ir.graph import Graph, Leaf, Node
 
-MOST = 96
-"""Nodes a block may have: what one saturation handles in seconds. A longer stretch is cut where fewest values cross."""
-_LEAST = 30
-"""Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
+MOST = 48
+"""Nodes of a piece of a longer graph: what one search handles in a second or two. A longer stretch is cut where fewest
+values cross."""
 _WHOLE = 64
 """Nodes of a graph that is one block, whatever repeats in it."""
+_LEAST = 30
+"""Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     if not word.nodes:
         return ()
     end = len(word.nodes)
-    bounds = sorted({0, end, *(_repeats_in(word, 0, end) if end > _WHOLE else ())})
+    if end <= max(most, _WHOLE):
+        return (_block(word, 0, end),)
+    bounds = sorted({0, end, *_repeats_in(word, 0, end)})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
     return tuple(_block(word, a, b) for a, b in spans)
 
@@ -82,6 +87,25 @@ class _Word:
         """How many values made before position `at` are needed at or after it."""
         return len(self.read_after(at) & set(self.nodes[:at]))
 
+    def torn(self, at: int) -> int:
+        """How many of these are next read by a node that could have been computed along with them: what a cut there
+        keeps apart. A contraction could not, as far as types tell: its operands do not broadcast to its result."""
+        waiting, found = self.read_after(at) & set(self.nodes[:at]), 0
+        for v in self.nodes[at:]:
+            met = waiting.intersection(self.node(v).inputs)
+            waiting -= met
+            found += len(met) if self._elementwise(v) else 0
+        return found
+
+    def _elementwise(self, value: int) -> bool:
+        inputs = self.node(value).inputs
+        try:
+            return len(inputs) < 2 or np.broadcast_shapes(*(self.graph.type(i).shape for i in inputs)) == (
+                self.graph.type(value).shape
+            )
+        except ValueError:
+            return False
+
 
 def _repeats_in(word: _Word, low: int, high: int) -> Iterator[int]:
     """Cut points around the longest stretch that repeats with a period of at least `_LEAST` nodes, then inside the
@@ -115,13 +139,16 @@ def _quietest(word: _Word, start: int, period: int, length: int) -> int:
 
 
 def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-    """A span in pieces of at most `most` nodes, cut in the middle half where fewest values cross."""
+    """A span in pieces of at most `most` nodes, cut in the middle half where fewest values cross; of such places, where
+    least is torn apart."""
     if high - low <= most:
         if high > low:
             yield low, high
         return
     quarter = (high - low) // 4
-    at = min(range(low + quarter, high - quarter + 1), key=lambda i: (word.crossing(i), abs(2 * i - low - high)))
+    fewest = min(word.crossing(i) for i in range(low + quarter, high - quarter + 1))
+    quiet = [i for i in range(low + quarter, high - quarter + 1) if word.crossing(i) == fewest]
+    at = min(quiet, key=lambda i: (word.torn(i), abs(2 * i - low - high)))
     yield from _short(word, low, at, most)
     yield from _short(word, at, high, most)
 
