@@ -112,7 +112,6 @@ def peers(
         names = tuple(w.name for w in select(rows))
     except ValueError as e:
         sys.exit(str(e))
-    console = Console()
 
     def done(records: list[Record]) -> None:
         _keep(out, "peers", records)
@@ -122,10 +121,7 @@ def peers(
         terms = Terms(chosen, threads or cores(), budget, search, table, caches)
         found = compare(names, terms, _known(out).get("peers", []), again=again, done=done)
     wanted = [r for r in found if r["row"] in names and r["threads"] == terms.threads]
-    if as_json:
-        print(json.dumps(wanted, indent=1))
-    else:
-        console.print(report.section(wanted, report.reasons()), markup=False)
+    print(json.dumps(wanted, indent=1) if as_json else report.section(wanted, report.reasons()))
 
 
 def _drawn(t: Table) -> Drawn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -65,8 +64,7 @@ def _numba(workload: Workload, arguments: Arguments, threads: int) -> Start:
 
     numba.set_num_threads(threads)
     fn = _form(workload, "numba")
-    # by position: dispatch by name takes several times longer
-    values = tuple(arguments[p] for p in inspect.signature(workload.fn).parameters)
+    values = workload.ordered(arguments)
     return lambda: lambda: fn(*values)
 
 
@@ -221,6 +219,8 @@ def settle(threads: int, folder: str) -> None:
     os.environ |= {
         "NUMEXPR_MAX_THREADS": str(threads),
         "NUMBA_NUM_THREADS": str(threads),
+        # its OpenMP layer loads a second libgomp beside torch's; torch's small kernels then take a second, not 1 ms
+        "NUMBA_THREADING_LAYER": "workqueue",
         "TORCHINDUCTOR_CACHE_DIR": folder,
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         "JAX_PLATFORMS": "cpu",

@@ -108,7 +108,7 @@ def optimize(name: str, plan: str, threads: int, search: float, table: str | Non
         arguments = workload.make()
         options = wx.Options.of(threads=threads, budget=search, table=Path(table or Path(folder) / "timings.duckdb"))
         start = time.perf_counter()
-        result = wx.optimize(workload.fn, **arguments, weights=workload.weights, options=options)
+        result = wx.optimize(workload.fn, *workload.ordered(arguments), weights=workload.weights, options=options)
         took = time.perf_counter() - start
         inputs = {x.name: arguments[x.name] for x in result.program.inputs}
         save_plan(plan, result.plan, result.tensors, inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,10 @@ class Workload:
     forms: Mapping[str, Form] = field(default_factory=dict)
     moved: int | None = None
     tolerance: float = 1e-4
+
+    def ordered(self, arguments: Arguments) -> tuple[Any, ...]:
+        """Arguments by position: a name may be a keyword of whoever is called (`weights`), or slow to dispatch on."""
+        return tuple(arguments[p] for p in inspect.signature(self.fn).parameters)
 
 
 def generator() -> np.random.Generator:

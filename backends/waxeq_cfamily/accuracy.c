@@ -1,24 +1,18 @@
-/* Measures one function of functions.h against libm of wider numbers; see accuracy.py, which compiles and runs this.
+/* Judges vector loops over functions of functions.h against libm of wider numbers; accuracy.py compiles and calls this.
 
-   Defined on the command line: F32 or F64, ARITY 1 or 2, WX (the function), REFERENCE(x, y) (in double for F32, in long
-   double for F64), and LIMIT (inputs beyond it in size are not judged; 0: all are).
-   WX_INCLUDE_ONLY gives the loops without main, as a library.
-   Arguments: kind of sampling ("all" every float, "stratum" every STEPth of them, "random"), begin, end, step or seed.
-   Prints: judged inputs, largest error in ULP, its inputs, the function's value, how many NaN, -0 or infinity are wrong. */
+   F32 or F64 is defined; float32 is judged in double, float64 in long double. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "functions.h"
+#include <time.h>
 
 #ifdef F32
 typedef float real;
 typedef double wide;
 typedef uint32_t bits;
 #define DIGITS 24
-#define LOWEST -149
+#define LOWEST (-149)
 #define HIGHEST 128
 #define FREXP frexp
 #define LDEXP ldexp
@@ -27,7 +21,7 @@ typedef double real;
 typedef long double wide;
 typedef uint64_t bits;
 #define DIGITS 53
-#define LOWEST -1074
+#define LOWEST (-1074)
 #define HIGHEST 1024
 #define FREXP frexpl
 #define LDEXP ldexpl
@@ -35,23 +29,14 @@ typedef uint64_t bits;
 
 #define CHUNK 4096
 
-/* the loop that generated kernels have */
-__attribute__((noinline)) void wx_apply(int64_t n, const real *restrict x, const real *restrict y, real *restrict out) {
-#if ARITY == 1
-  (void)y;
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) out[i] = WX(x[i]);
-#else
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) out[i] = WX(x[i], y[i]);
-#endif
-}
+typedef void (*loop)(int64_t n, const real *x, const real *y, real *out);
+typedef wide (*reference)(wide x, wide y);
+typedef struct {
+  double error, x, y, value; /* the largest error in ULP, infinite where a NaN, an infinity or a sign is wrong */
+} worst;
 
-#ifndef WX_INCLUDE_ONLY
-static uint64_t state;
-
-static uint64_t next(void) { /* splitmix64 */
-  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
+static uint64_t next(uint64_t *state) { /* splitmix64 */
+  uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);
@@ -63,76 +48,151 @@ static real from_bits(bits b) {
   return x;
 }
 
-/* all exponents; exponents near 1; even over intervals; near 1; near 0 and multiples of pi / 2 */
-static real sample(void) {
+/* all exponents; sizes 1 to 4096; small; near 1; multiples of pi / 2; even over intervals */
+static real sample(uint64_t *state) {
   static const double sides[] = {1, 2, 8, 32, 110, 800, 1e5, 1e9};
-  uint64_t r = next();
-  double u = (double)(next() >> 11) * 0x1p-52 - 1.0;
+  uint64_t r = next(state), s = r >> 8;
+  double u = (double)(next(state) >> 11) * 0x1p-52 - 1.0, v = u < 0 ? u - 1.0 : u + 1.0;
   switch (r % 8) {
-    case 0: return from_bits((bits)next());
-    case 1:
-    case 2: return (real)ldexp(u < 0 ? u - 1 : u + 1, (int)(r >> 8) % 12);
-    case 3: return (real)ldexp(u < 0 ? u - 1 : u + 1, -(int)(uint8_t)(r >> 8) % 40);
-    case 4: return (real)(1.0 + u * ldexp(1.0, -(int)(uint8_t)(r >> 8) % 30));
-    case 5: return (real)((double)(int64_t)((r >> 8) % 2000000 - 1000000) * 1.57079632679489661923);
-    default: return (real)(u * sides[(r >> 8) % 8]);
+    case 0: return from_bits((bits)next(state));
+    case 1: return (real)ldexp(v, (int)(s % 12));
+    case 2: return (real)ldexp(v, -(int)(s % 60));
+    case 3: return (real)(1.0 + u * ldexp(1.0, -(int)(s % 30)));
+    case 4: return (real)((double)((int64_t)(s % 2000000) - 1000000) * 1.57079632679489661923);
+    case 5: return (real)((double)((int64_t)(s % 1000) - 500) * 0.125);
+    default: return (real)(u * sides[s % 8]);
   }
 }
 
-static const double special[] = {
-    0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1.5, -1.5, INFINITY, -INFINITY, NAN, 1e-310, -1e-310,
-    5e-324, -5e-324, 1e-40, -1e-40, 1.4e-45, -1.4e-45, 2.2250738585072014e-308, 1.17549435e-38, 3.4028234e38,
-    -3.4028234e38, 1.7976931348623157e308, -1.7976931348623157e308, 4.0, 7.0, 1e15, -1e15, 8388607.5, 16777216.0,
-    9007199254740991.0, -9007199254740991.0, -8388607.0, 88.72283, 88.72284, -103.97208, -87.33655, 709.782712893384,
-    -745.1332191019412, -708.3964185322641, 128.0, -149.0, -150.0, 1024.0, -1074.0, -1075.0};
-#define SPECIALS ((int64_t)(sizeof special / sizeof *special))
+/* got - want in units of the last place of want; want and got finite, HIGHEST as the exponent of infinity */
+static double units(wide got, wide want) {
+#ifdef F32
+  uint64_t i;
+  memcpy(&i, &want, sizeof i);
+  int e = (int)(i >> 52 & 2047) - 1022 - DIGITS;
+#else
+  int e;
+  FREXP(want, &e);
+  e -= DIGITS;
+#endif
+  e = e < LOWEST || want == 0 ? LOWEST : e > HIGHEST - DIGITS ? HIGHEST - DIGITS : e;
+#ifdef F32
+  i = (uint64_t)(1023 - e) << 52; /* 2^-e, e >= LOWEST > -1023 */
+  double scale;
+  memcpy(&scale, &i, sizeof scale);
+  return fabs((got - want) * scale);
+#else
+  return fabs((double)LDEXP(got - want, -e));
+#endif
+}
 
+/* infinite for a wrong NaN, infinity or sign of zero; a NaN stands for NaN of any payload and sign */
 static double error(real got, wide want) {
+  if (got == (real)want && got != 0 && !isinf(got)) return units((wide)got, want);
   if (isnan(want) || isnan(got)) return isnan(want) && isnan(got) ? 0.0 : INFINITY;
   if (want == 0 && got == 0) return !signbit(got) == !signbit(want) ? 0.0 : INFINITY;
-  wide top = LDEXP((wide)1, HIGHEST), g = isinf(got) ? copysign(1, got) * top : (wide)got;
-  if (isinf(want) && !isinf(got)) return INFINITY;
-  wide w = want > top ? top : want < -top ? -top : want;
-  int e;
-  FREXP(w, &e);
-  e = e > HIGHEST ? HIGHEST : e;
-  int u = e - DIGITS < LOWEST ? LOWEST : e - DIGITS;
-  return (double)fabsl((long double)LDEXP(g - w, -u));
+  if (isinf(want) && got != want) return INFINITY;
+  wide top = LDEXP((wide)1, HIGHEST), g = isinf(got) ? (got > 0 ? top : -top) : (wide)got;
+  return units(g, want > top ? top : want < -top ? -top : want);
 }
 
-int main(int count, char **argument) {
-  if (count < 5) return 2;
-  int random = !strcmp(argument[1], "random");
-  int64_t begin = atoll(argument[2]), end = atoll(argument[3]), step = atoll(argument[4]);
-  static real x[CHUNK], y[CHUNK], out[CHUNK];
-  double worst = -1;
-  real at_x = 0, at_y = 0, value = 0;
-  int64_t judged = 0, wrong = 0;
-  state = (uint64_t)step;
-  int64_t total = random ? end : (end - begin) / step;
-  for (int64_t done = 0; done < total; done += CHUNK) {
-    for (int64_t i = 0; i < CHUNK; i++) {
-      int64_t k = done + i;
-      if (!random) {
-        x[i] = from_bits((bits)(begin + (k < total ? k : 0) * step));
-      } else if (k < SPECIALS * SPECIALS) {
-        x[i] = (real)special[k % SPECIALS];
-        y[i] = (real)special[k / SPECIALS];
-      } else {
-        x[i] = sample();
-        y[i] = sample();
-      }
-    }
-    wx_apply(CHUNK, x, y, out);
-    for (int64_t i = 0; i < CHUNK; i++) {
-      if (LIMIT > 0 && fabs((double)x[i]) > LIMIT) continue;
-      double e = error(out[i], REFERENCE((wide)x[i], (wide)y[i]));
-      judged++;
-      if (isinf(e)) wrong++;
-      if (e > worst) worst = e, at_x = x[i], at_y = y[i], value = out[i];
-    }
+static void look(worst *w, real x, real y, real got, wide want) {
+  double e = error(got, want);
+  if (e > w->error) *w = (worst){e, x, y, got};
+}
+
+/* Whether no error is larger than `most`; false too where a value needs a closer look. A vector loop, at which most
+   chunks end. */
+static int calm(const real *got, const wide *want, double most) {
+#ifdef F32
+  int loud = 0;
+  for (int64_t i = 0; i < CHUNK; i++) {
+    double w = want[i], g = (double)got[i], scale;
+    float rounded = (float)w;
+    uint32_t a, c;
+    memcpy(&a, &rounded, sizeof a);
+    memcpy(&c, &got[i], sizeof c);
+    uint64_t b;
+    memcpy(&b, &w, sizeof b);
+    b = (uint64_t)(2046 + DIGITS - 1) * (1ull << 52) - (b & 0x7ff0000000000000ull); /* the exponent of 1 / unit */
+    memcpy(&scale, &b, sizeof scale);
+    scale = scale < 0x1p149 ? scale : 0x1p149;
+    int fine = (fabs(w) < 0x1p127) & (fabs(w) > 0x1p-1000) & (fabs(g - w) * scale <= most);
+    loud |= !(fine | ((a == c) & (most >= 0.5)));
   }
-  printf("%lld %.6f %.17g %.17g %.17g %lld\n", (long long)judged, worst, (double)at_x, (double)at_y, (double)value, (long long)wrong);
+  return !loud;
+#else
+  (void)got, (void)want, (void)most;
   return 0;
+#endif
+}
+
+static void judge(const loop *loops, int64_t count, const real *x, const real *y, const wide *want, worst *w) {
+  static _Thread_local real got[CHUNK];
+  for (int64_t k = 0; k < count; k++) {
+    loops[k](CHUNK, x, y, got);
+    if (calm(got, want, w[k].error)) continue;
+    for (int64_t i = 0; i < CHUNK; i++) look(w + k, x[i], y[i], got[i], want[i]);
+  }
+}
+
+#ifdef F32
+typedef void (*wide_loop)(int64_t n, const wide *x, const wide *y, wide *out);
+
+/* every step-th bit pattern from begin to end, against a loop in float64: how many were judged; the worst in w */
+int64_t judge_patterns(wide_loop f, const loop *loops, int64_t count, double limit, uint64_t begin, uint64_t end,
+                       uint64_t step, worst *w) {
+  static _Thread_local real x[CHUNK];
+  static _Thread_local wide exact[CHUNK], want[CHUNK];
+  int64_t judged = 0;
+  for (uint64_t at = begin; at < end;) {
+    for (int64_t i = 0; i < CHUNK; i++, at += step) {
+      real r = from_bits((bits)(at < end ? at : begin));
+      int far = limit > 0 && fabsf(r) > limit;
+      judged += at < end && !far;
+      x[i] = far ? 1 : r;
+      exact[i] = (wide)x[i];
+    }
+    f(CHUNK, exact, exact, want);
+    judge(loops, count, x, x, want, w);
+  }
+  return judged;
 }
 #endif
+
+/* as many samples and every pair of the special numbers, against a function: how many were judged; the worst in w */
+int64_t judge_samples(reference f, const loop *loops, int64_t count, double limit, int64_t samples, uint64_t seed,
+                      const real *special, int64_t specials, worst *w) {
+  static _Thread_local real x[CHUNK], y[CHUNK];
+  static _Thread_local wide want[CHUNK];
+  int64_t judged = 0, pairs = specials * specials;
+  for (int64_t done = 0; done < samples + pairs; done += CHUNK) {
+    for (int64_t i = 0; i < CHUNK; i++) {
+      int64_t k = done + i;
+      real r = k < pairs ? special[k % specials] : sample(&seed);
+      int far = limit > 0 && fabs((double)r) > limit;
+      judged += !far;
+      x[i] = far ? 1 : r;
+      y[i] = k < pairs ? special[k / specials] : sample(&seed);
+      want[i] = f((wide)x[i], (wide)y[i]);
+    }
+    judge(loops, count, x, y, want, w);
+  }
+  return judged;
+}
+
+/* nanoseconds of one element, on numbers of ordinary size in cache: the best of many tries */
+double nanoseconds(loop f, int64_t tries) {
+  static _Thread_local real x[CHUNK], y[CHUNK], out[CHUNK];
+  double best = INFINITY;
+  for (int64_t i = 0; i < CHUNK; i++) x[i] = (real)(0.001 + (double)(i % 997) * 0.003), y[i] = (real)(0.3 + (double)(i % 13) * 0.2);
+  for (int64_t k = 0; k < tries; k++) {
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int j = 0; j < 10; j++) f(CHUNK, x, y, out);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    double t = ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / (10.0 * CHUNK);
+    best = t < best ? t : best;
+  }
+  return best;
+}

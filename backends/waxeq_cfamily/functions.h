@@ -105,7 +105,7 @@ WX_FN double wx_exp_f64(double x) {
   return (q + 1.0) * a * b;
 }
 
-/* 2^(high + low), low far below high, for -150 <= high <= 129, or NaN; p is 2^r - 1 on |r| <= 1/2 */
+/* 2^x = 2^n (1 + r p(r)), |r| <= 1/2 */
 WX_FN float wx_exp2_f32(float x) {
   x = x > 129.0f ? 129.0f : x;
   x = x < -151.0f ? -151.0f : x;
@@ -121,7 +121,7 @@ WX_FN float wx_exp2_f32(float x) {
   return (p * r + 1.0f) * wx_from_f32(h << 23) * wx_from_f32((i - h) << 23);
 }
 
-/* 2^(high + low), low far below high, for -1076 <= high <= 1025, or NaN */
+/* 2^(high + low), |low| far below 1, for -1076 <= high <= 1025, or NaN */
 WX_FN double wx_exp2_sum_f64(double high, double low) {
   double t = high + (WX_ROUND_F64 + 2046.0);
   wx_u64 i = wx_bits_f64(t), h = i >> 1;
@@ -148,7 +148,7 @@ WX_FN double wx_exp2_f64(double x) {
 
 /* ---- e^x - 1 = 2^n (e^r - 1) + (2^n - 1) ---- */
 
-/* (e^x - 1) 2^-k, for -20 <= x and n - k <= 127, or NaN; k is a constant. -0 gives +0. */
+/* (e^x - 1) 2^-k, for -20 <= x and n - k <= 127, or NaN; k is a constant; -0 gives +0 */
 WX_FN float wx_expm1_over_f32(float x, int k) {
   float bias = WX_ROUND_F32 + (float)(127 - k);
   float t = x * 0x1.715476p0f + bias;
@@ -215,16 +215,16 @@ WX_FN float wx_tanh_f32(float x) {
   return wx_signed_f32(a < 0.3f ? p : e / (e + 2.0f), x);
 }
 
-/* E / (E + 2), E = e^2a - 1; what rounding of E + 2 loses goes into E before it is rounded */
+/* E / (E + 2), E = e^2a - 1; where E is small, what rounding of E + 2 loses goes into E before it is rounded */
 WX_FN double wx_tanh_f64(double x) {
   double a = wx_abs_f64(x);
   a = a > 20.0 ? 20.0 : a;
   double s, p, r = wx_expm1_parts_f64(a + a, 0, &s, &p);
   double e = (p + r) * s + (s - 1.0), d = e + 2.0;
   double u = wx_from_f64(0x7fe0000000000000ull - wx_bits_f64(s)); /* 1 / s */
-  p = p + ((d - 2.0) - e) * (e * u) * (0.5 * u) + r;
-  double y = (p * s + (s - 1.0)) / d;
-  return wx_signed_f64(y > 1.0 ? 1.0 : y, x);
+  p = p + ((d - 2.0) - e) * (e * u) * 0.4375 + r; /* 1 / d, about */
+  double g = p * s + (s - 1.0);
+  return wx_signed_f64((d > 3.5 ? e : g) / d, x);
 }
 
 /* |x| < 1: x + x^3 p(x^2); else (e^a - 1 / e^a) / 2 */
@@ -966,13 +966,19 @@ WX_FN double wx_pow_f64(double x, double y) {
 /* ---- log(e^x + e^y) by the larger and the difference, as NumPy does ---- */
 
 WX_FN float wx_logaddexp_f32(float x, float y) {
-  float m = x > y ? x : y, r = m + wx_log1p_f32(wx_exp_f32(-wx_abs_f32(x - y)));
-  return x == y ? x + 0x1.62e43p-1f : r;
+  float a, b, m = x > y ? x : y, d = -wx_abs_f32(x - y);
+  d = d < -104.0f ? -104.0f : d;
+  float q = wx_exp_parts_f32(d, &a, &b);
+  float r = m + wx_log1p_f32((q + 1.0f) * a * b);
+  return x == y ? x + 0x1.62e43p-1f : r; /* inf - inf is NaN */
 }
 
 WX_FN double wx_logaddexp_f64(double x, double y) {
-  double m = x > y ? x : y, r = m + wx_log1p_f64(wx_exp_f64(-wx_abs_f64(x - y)));
-  return x == y ? x + 0x1.62e42fefa39efp-1 : r;
+  double a, b, m = x > y ? x : y, d = -wx_abs_f64(x - y);
+  d = d < -746.0 ? -746.0 : d;
+  double q = wx_exp_parts_f64(d, &a, &b);
+  double r = m + wx_log1p_f64((q + 1.0) * a * b);
+  return x == y ? x + 0x1.62e42fefa39efp-1 : r; /* inf - inf is NaN */
 }
 
 /* ---- libm, one element at a time: what has no form without branches, and the far ends of sin, cos and tan ---- */

@@ -17,7 +17,7 @@
  * pack_b             columns 0..n-1 of B as panels of nr columns, [panel][k][nr], zeros beyond n
  * gemm               C = A * B or C += A * B with B packed; columns from j on, j a multiple of nr, are those of
  *                    packed + j * K
- * gemm_scratch       bytes of scratch that gemm needs; 0 is possible, and then scratch may be null
+ * gemm_scratch       bytes of scratch that gemm needs
  * gemm_any           the same product with B as it lies, for uses that are not worth packing for (small, once)
  * gemm_any_scratch   bytes of scratch that gemm_any needs
  * gemv               y = A x for A[M x K]; reads A once; any strides, best where ras or cas is 1

@@ -3,59 +3,65 @@
  * The text is gemm.h, once for each element type. GNU C vectors only: no intrinsics, no assembly. */
 #include "api.h"
 
-/* Bytes of a vector register and rows of a tile that is two vectors wide. 2 * rows sums, two vectors of B and one
- * element of A must fit in the registers: 32 with AVX-512 and NEON, 16 with AVX and SSE. */
+/* Bytes of a vector register, and rows of a tile that is two vectors wide: 2 * rows sums, two vectors of B and one
+ * element of A fill the registers, of which AVX-512 and NEON have 32, AVX and SSE 16. Bytes of a panel of B that stay
+ * in the first-level cache (32 KiB or more) while rows of A pass. */
 #if defined(__AVX512F__)
-enum { WX_VECTOR = 64, WX_ROWS = 14 };
+enum { WX_VECTOR = 64, WX_ROWS = 14, WX_PANEL_BYTES = 24 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #elif defined(__AVX__)
-enum { WX_VECTOR = 32, WX_ROWS = 6 };
+enum { WX_VECTOR = 32, WX_ROWS = 6, WX_PANEL_BYTES = 16 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #elif defined(__ARM_NEON)
-enum { WX_VECTOR = 16, WX_ROWS = 8 };
+enum { WX_VECTOR = 16, WX_ROWS = 8, WX_PANEL_BYTES = 16 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #else
-enum { WX_VECTOR = 16, WX_ROWS = 4 };
+enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4)
 #endif
 
-/* Bytes of a panel of B that stay in the first-level cache while rows of A pass, and of a block of A in the second. */
-#ifndef WX_PANEL_BYTES
-#define WX_PANEL_BYTES (16 * 1024)
-#endif
-#ifndef WX_BLOCK_BYTES
-#define WX_BLOCK_BYTES (192 * 1024)
-#endif
-
-#ifndef WX_PACK_A
-#define WX_PACK_A 512
-#endif
-#ifndef WX_NARROW
-#define WX_NARROW 256
-#endif
-#ifndef WX_DIRECT_M
-#define WX_DIRECT_M 64
-#define WX_DIRECT_B 32768
-#endif
-
-enum { WX_ALIGN = 64 };
+enum {
+  WX_BLOCK_BYTES = 192 << 10, /* of A in the second-level cache (256 KiB or more) */
+  WX_PIECE_BYTES = 8 << 10,   /* of a vector in the first-level cache */
+  WX_PAGE_BYTES = 4 << 10,
+  WX_ALIGN = 64,
+};
 
 static inline int64_t wx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t wx_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
-/* The first of `parts` even parts of what is left: parts differ by at most one, so that none is a sliver. */
-static inline int64_t wx_even(int64_t left, int64_t parts) { return (left + parts - 1) / parts; }
+/* Rows are cut into tiles evenly, because a tile of few rows cannot keep the multipliers busy. */
+typedef struct {
+  int64_t tiles, height, taller; /* the first `taller` tiles have one row more than `height` */
+} wx_tiling;
 
-static inline char *wx_align(char *at) { return (char *)(((uintptr_t)at + WX_ALIGN - 1) & ~(uintptr_t)(WX_ALIGN - 1)); }
+static inline wx_tiling wx_tiling_of(int64_t rows) {
+  const int64_t tiles = wx_parts(rows, WX_ROWS), height = tiles ? rows / tiles : 0;
+  return (wx_tiling){tiles, height, rows - tiles * height};
+}
 
+static inline int64_t wx_height(wx_tiling t, int64_t tile) { return t.height + (tile < t.taller); }
+
+static inline char *wx_align(char *at) { return at + (-(uintptr_t)at & (WX_ALIGN - 1)); }
+
+/* Unrolling is asked for where a loop runs over registers: an array that is indexed by a variable lies in memory. */
+#define WX_UNROLL _Pragma("GCC unroll 16")
+#define WX_INLINE static inline __attribute__((always_inline))
+
+#if defined(__clang__) || __GNUC__ >= 12
 #define WX_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define WX_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (N(mask)){__VA_ARGS__})
+#endif
 
 #define WX_JOIN_(a, b) a##_##b
 #define WX_JOIN(a, b) WX_JOIN_(a, b)
 #define N(name) WX_JOIN(wx_##name, S)
 
+/* wx_flip transposes a square of 16-byte vectors, 4 x 4 or 2 x 2. */
 #define T float
 #define S f32
+typedef int32_t wx_mask_f32 __attribute__((vector_size(16)));
 #define wx_flip_f32(a)                                                                                                 \
   do {                                                                                                                 \
     const N(quad) p = WX_SHUFFLE(a[0], a[2], 0, 4, 1, 5), q = WX_SHUFFLE(a[1], a[3], 0, 4, 1, 5);                      \
@@ -69,6 +75,7 @@ static inline char *wx_align(char *at) { return (char *)(((uintptr_t)at + WX_ALI
 
 #define T double
 #define S f64
+typedef int64_t wx_mask_f64 __attribute__((vector_size(16)));
 #define wx_flip_f64(a)                                                                                                 \
   do {                                                                                                                 \
     const N(quad) p = WX_SHUFFLE(a[0], a[1], 0, 2), q = WX_SHUFFLE(a[0], a[1], 1, 3);                                  \

@@ -1,27 +1,28 @@
 /* The product C[M x n] (+)= A[M x K] * B[K x n] for one element type T, with names ending in S. Included by gemm.c.
  *
  * The loops are those of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34:3,
- * 2008), in the form of Van Zee and van de Geijn, "BLIS" (ACM TOMS 41:3, 2015): a block of A stays in the second-level
- * cache, a panel of B in the first, a tile of C in registers. */
+ * 2008), in the form of Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality"
+ * (ACM TOMS 41:3, 2015): a block of A stays in the second-level cache, a panel of B in the first, a tile of C in
+ * registers. */
 
-/* A vector in registers, and one anywhere in memory. */
+/* A vector in registers, one anywhere in memory, and one that every machine transposes with shuffles of pairs. */
 typedef T N(vec) __attribute__((vector_size(WX_VECTOR), may_alias));
 typedef T N(mem) __attribute__((vector_size(WX_VECTOR), aligned(__alignof__(T)), may_alias));
-/* As many as can be transposed with shuffles of pairs everywhere. */
 typedef T N(quad) __attribute__((vector_size(16), aligned(__alignof__(T)), may_alias));
 
 enum {
   N(lanes) = WX_VECTOR / sizeof(T),
   N(columns) = 2 * N(lanes),
-  N(depth) = WX_PANEL_BYTES / sizeof(T) / N(columns),                                       /* of a panel of B */
-  N(height) = WX_BLOCK_BYTES / sizeof(T) / N(depth) / WX_ROWS * WX_ROWS,                    /* of a block of A */
-  N(narrow) = WX_NARROW, N(wide) = 1024,                                                          /* of B packed for one use */
+  N(depth) = WX_PANEL_BYTES / sizeof(T) / N(columns),                    /* K of a panel of B and of a block of A */
+  N(height) = WX_BLOCK_BYTES / sizeof(T) / N(depth) / WX_ROWS * WX_ROWS, /* rows of a block of A */
+  N(piece) = WX_PIECE_BYTES / sizeof(T),
 };
 
-/* ---- the tile: `rows` x columns sums in registers over `depth` products ------------------------------------------- */
+/* ---- the tile: rows x columns sums in registers ------------------------------------------------------------------ */
 
 /* The first columns of a tile that reaches over the right edge of C. */
-static void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t ldc, int accumulate) {
+static __attribute__((noinline)) void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t ldc,
+                                               int accumulate) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < valid; j++) {
       const T t = tile[i * N(columns) + j];
@@ -29,117 +30,104 @@ static void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t l
     }
 }
 
+/* One k of a tile. rows, vectors (in each row of the tile) and by_rows are constants where this is inlined. */
+WX_INLINE void N(step)(const int rows, const int vectors, const int by_rows, const T *A, int64_t sa, const T *B,
+                       N(vec) (*sum)[2]) {
+  N(vec) b[2]; /* read once: a compiler that folds the loads into the products asks the cache for more than it gives */
+  WX_UNROLL for (int v = 0; v < vectors; v++) b[v] = *(const volatile N(mem) *)(B + v * N(lanes));
+  WX_UNROLL for (int i = 0; i < rows; i++) {
+    WX_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] += A[by_rows ? i * sa : i] * b[v];
+  }
+}
+
 #define WX_TILE_PARAMETERS                                                                                             \
   int64_t depth, const T *A, int64_t sa, const T *B, int64_t sb, T *C, int64_t ldc, int64_t valid, int accumulate,     \
       const char *ahead, int64_t pace
 
-/* A is either by rows (element (i, k) at i * sa + k) or by columns (at i + k * sa); B has its columns side by side, rows
- * sb apart. Only the first `valid` columns of C are written. `ahead` is fetched into the second-level cache on the way,
- * `pace` bytes for each k. `rows` and `by_rows` are constants where this is inlined. */
-static inline __attribute__((always_inline)) void N(tile)(const int rows, const int by_rows, WX_TILE_PARAMETERS) {
-  /* Eight sums at least must be under way to fill two multipliers of four cycles each; with few rows, every other k has
-   * sums of its own. */
-  enum { WAYS = 4 };
-  const int ways = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
-  N(vec) sum[WAYS][WX_ROWS][2] = {{{{0}}}};
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + N(columns) - 1, 1);
+/* A is either by rows (element (i, k) at i * sa + k) or by columns (at i + k * sa); B has its columns side by side,
+ * rows sb apart. Only the first `valid` columns of C are written. `ahead` is fetched into the second-level cache on the
+ * way, `pace` bytes for each k; not for one row, which asks for memory faster than it comes. */
+WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_TILE_PARAMETERS) {
+  /* Two multipliers of four cycles each ask for eight sums under way: with few, every other k has sums of its own. */
+  const int ways = rows * vectors <= 2 ? 4 : rows * vectors <= 6 ? 2 : 1;
+  const int64_t next = by_rows ? 1 : sa;
+  N(vec) sum[4][WX_ROWS][2] = {{{{0}}}};
+  WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
   int64_t k = 0;
-  for (; k + ways <= depth; k += ways)
-#pragma GCC unroll 4
-    for (int w = 0; w < ways; w++) {
-      const T *row = B + (k + w) * sb;
-      const N(vec) b0 = *(const N(mem) *)row, b1 = *(const N(mem) *)(row + N(lanes));
-#ifndef NOPB
-      __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
-#endif
-#pragma GCC unroll 16
-      for (int i = 0; i < rows; i++) {
-        const T a = by_rows ? A[i * sa + k + w] : A[i + (k + w) * sa];
-        sum[w][i][0] += a * b0;
-        sum[w][i][1] += a * b1;
-      }
-    }
-  for (; ways > 1 && k < depth; k++) {
-    const N(vec) b0 = *(const N(mem) *)(B + k * sb), b1 = *(const N(mem) *)(B + k * sb + N(lanes));
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      const T a = by_rows ? A[i * sa + k] : A[i + k * sa];
-      sum[0][i][0] += a * b0;
-      sum[0][i][1] += a * b1;
+  for (; k + ways <= depth; k += ways) {
+    WX_UNROLL for (int w = 0; w < ways; w++) {
+      if (rows > 1) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
+      N(step)(rows, vectors, by_rows, A + (k + w) * next, sa, B + (k + w) * sb, sum[w]);
     }
   }
-#pragma GCC unroll 4
-  for (int w = 1; w < ways; w++)
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) sum[0][i][0] += sum[w][i][0], sum[0][i][1] += sum[w][i][1];
-  if (valid == N(columns)) {
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      N(mem) *c0 = (N(mem) *)(C + i * ldc), *c1 = (N(mem) *)(C + i * ldc + N(lanes));
-      if (accumulate) sum[0][i][0] += *c0, sum[0][i][1] += *c1;
-      *c0 = sum[0][i][0], *c1 = sum[0][i][1];
+  for (; ways > 1 && k < depth; k++) N(step)(rows, vectors, by_rows, A + k * next, sa, B + k * sb, sum[0]);
+  WX_UNROLL for (int w = 1; w < ways; w++) {
+    WX_UNROLL for (int i = 0; i < rows; i++) sum[0][i][0] += sum[w][i][0], sum[0][i][1] += sum[w][i][1];
+  }
+  if (valid == vectors * N(lanes)) {
+    WX_UNROLL for (int i = 0; i < rows; i++) {
+      WX_UNROLL for (int v = 0; v < vectors; v++) {
+        N(mem) *c = (N(mem) *)(C + i * ldc + v * N(lanes));
+        if (accumulate) sum[0][i][v] += *c;
+        *c = sum[0][i][v];
+      }
     }
   } else {
     N(vec) whole[WX_ROWS][2];
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) whole[i][0] = sum[0][i][0], whole[i][1] = sum[0][i][1];
+    WX_UNROLL for (int i = 0; i < rows; i++) whole[i][0] = sum[0][i][0], whole[i][1] = sum[0][i][1];
     N(store)(rows, valid, (const T *)whole, C, ldc, accumulate);
   }
 }
 
 typedef void (*N(tile_of))(WX_TILE_PARAMETERS);
 
-#define WX_TILE(rows)                                                                                                  \
-  static void N(tile_by_rows_##rows)(WX_TILE_PARAMETERS) {                                                             \
-    N(tile)(rows, 1, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                                     \
-  }                                                                                                                    \
-  static void N(tile_by_columns_##rows)(WX_TILE_PARAMETERS) {                                                          \
-    N(tile)(rows, 0, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                                     \
+#define WX_TILE(rows, vectors, by_rows)                                                                                \
+  static void N(tile_##rows##_##vectors##_##by_rows)(WX_TILE_PARAMETERS) {                                             \
+    N(tile)(rows, vectors, by_rows, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                      \
   }
-WX_EACH_ROWS(WX_TILE)
-#undef WX_TILE
+#define WX_TILES(rows) WX_TILE(rows, 1, 0) WX_TILE(rows, 1, 1) WX_TILE(rows, 2, 0) WX_TILE(rows, 2, 1)
+WX_EACH_ROWS(WX_TILES)
 
-#define WX_ENTRY(rows) [rows] = {N(tile_by_columns_##rows), N(tile_by_rows_##rows)},
-static const N(tile_of) N(tiles)[WX_ROWS + 1][2] = {WX_EACH_ROWS(WX_ENTRY)};
-#undef WX_ENTRY
+#define WX_ENTRY(rows)                                                                                                 \
+  [rows] = {{N(tile_##rows##_1_0), N(tile_##rows##_1_1)}, {N(tile_##rows##_2_0), N(tile_##rows##_2_1)}},
+static const N(tile_of) N(tiles)[WX_ROWS + 1][2][2] = {WX_EACH_ROWS(WX_ENTRY)};
+
 #undef WX_TILE_PARAMETERS
+#undef WX_TILE
+#undef WX_TILES
+#undef WX_ENTRY
 
-/* ---- packing ------------------------------------------------------------------------------------------------------ */
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
 
-static int64_t N(packed_size)(int64_t K, int64_t n) { return wx_parts(n, N(columns)) * N(columns) * K; }
-
-/* to[k * st + c] = from[c * sf + k] for k < K and c < columns, squares of four or two elements at a time. */
+/* to[k * st + c] = from[c * sf + k] for k < K and c < columns, by squares that are transposed in registers. */
 static void N(transpose)(int64_t K, int64_t columns, const T *from, int64_t sf, T *to, int64_t st) {
   enum { SIDE = sizeof(N(quad)) / sizeof(T) };
   int64_t k = 0;
   for (; k + SIDE <= K && columns >= SIDE; k += SIDE)
     for (int64_t c = 0; c < columns; c += SIDE) {
       const int64_t first = wx_min(c, columns - SIDE); /* the last square may overlap the one before */
-      const T *f = from + first * sf + k;
-      T *t = to + k * st + first;
       N(quad) a[SIDE];
-      for (int i = 0; i < SIDE; i++) a[i] = *(const N(quad) *)(f + i * sf);
-      WX_JOIN(wx_flip, S)(a);
-      for (int i = 0; i < SIDE; i++) *(N(quad) *)(t + i * st) = a[i];
+      WX_UNROLL for (int i = 0; i < SIDE; i++) a[i] = *(const N(quad) *)(from + (first + i) * sf + k);
+      N(flip)(a);
+      WX_UNROLL for (int i = 0; i < SIDE; i++) *(N(quad) *)(to + (k + i) * st + first) = a[i];
     }
   for (; k < K; k++)
     for (int64_t c = 0; c < columns; c++) to[k * st + c] = from[c * sf + k];
 }
 
+static int64_t N(packed_size)(int64_t K, int64_t n) { return wx_parts(n, N(columns)) * N(columns) * K; }
+
 static void N(pack_b)(int64_t K, int64_t n, const T *B, int64_t rbs, int64_t cbs, T *packed) {
   const int64_t whole = n - n % N(columns);
-  if (cbs == 1) /* a few rows over all columns: both sides of the copy are read and written in runs */
-    for (int64_t first = 0, end; first < K; first = end) {
-      end = wx_min(K, first + 8);
+  if (cbs == 1) /* a few rows over all columns at a time: both sides of the copy are read and written in runs */
+    for (int64_t first = 0; first < K; first += 8)
       for (int64_t j = 0; j < whole; j += N(columns))
-        for (int64_t k = first; k < end; k++) {
+        for (int64_t k = first; k < wx_min(K, first + 8); k++) {
           const N(mem) *from = (const N(mem) *)(B + k * rbs + j);
           N(mem) *to = (N(mem) *)(packed + j * K + k * N(columns));
           const N(vec) left = from[0], right = from[1];
           to[0] = left, to[1] = right;
         }
-    }
   else
     for (int64_t j = 0; j < whole; j += N(columns))
       if (rbs == 1)
@@ -153,83 +141,171 @@ static void N(pack_b)(int64_t K, int64_t n, const T *B, int64_t rbs, int64_t cbs
         packed[whole * K + k * N(columns) + c] = whole + c < n ? B[k * rbs + (whole + c) * cbs] : 0;
 }
 
-/* Rows of A in even panels of at most WX_ROWS, each [k][rows]: the panel that begins at row i lies at packed + i * depth. */
+/* Rows of A in panels as high as the tiles are, each [k][row]: the panel that begins at row i lies at i * depth. */
 static void N(pack_a)(int64_t rows, int64_t depth, const T *A, int64_t ras, int64_t cas, T *packed) {
-  int64_t parts = wx_parts(rows, WX_ROWS);
-  for (int64_t i = 0; i < rows; parts--) {
-    const int64_t height = wx_even(rows - i, parts);
+  const wx_tiling tiling = wx_tiling_of(rows);
+  for (int64_t i = 0, tile = 0, height; i < rows; i += height, packed += height * depth, tile++) {
+    height = wx_height(tiling, tile);
     if (cas == 1)
       N(transpose)(depth, height, A + i * ras, ras, packed, height);
     else
       for (int64_t k = 0; k < depth; k++)
         for (int64_t r = 0; r < height; r++) packed[k * height + r] = A[(i + r) * ras + k * cas];
-    packed += height * depth;
-    i += height;
   }
 }
 
 /* Elements of a packed block of A. */
 static int64_t N(left_size)(int64_t M, int64_t K) { return wx_min(M, N(height)) * wx_min(K, N(depth)); }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* A block of A as tiles read it: packed, by rows or by columns. Tiles of `height` rows begin at at + i * row. */
+/* A block of A as tiles read it: the tile that begins at row i lies at at + i * row, its rows (by rows) or columns are
+ * `step` apart; packed columns, with step 0, as far apart as the tile has rows. */
 typedef struct {
   const T *at;
-  int64_t row, step; /* step between rows (by rows) or columns; 0 where it is the height of the tile: packed */
+  int64_t row, step;
   int by_rows;
 } N(left);
 
-/* Packing pays where the block is passed over often: where it lies its rows compete for the same lines of the cache. */
+/* Columns of B in panels, `panel` elements from one to the next; rows of a panel are `row` apart. */
+typedef struct {
+  const T *at;
+  int64_t panel, row;
+} N(right);
+
+/* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache. */
 static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, T *scratch) {
-  if ((cas == 1 || ras == 1) && n < WX_PACK_A) return (N(left)){A, ras, cas == 1 ? ras : cas, cas == 1};
+  if ((cas == 1 || ras == 1) && n < 512) return (N(left)){A, ras, cas == 1 ? ras : cas, cas == 1};
   N(pack_a)(rows, depth, A, ras, cas, scratch);
   return (N(left)){scratch, depth, 0, 0};
 }
 
-/* B has its columns in panels, `panel` elements from one to the next; rows of a panel are sb apart. */
-static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, const T *B, int64_t panel, int64_t sb, T *C,
-                     int64_t ldc, int accumulate) {
-  const int64_t tiles = wx_parts(rows, WX_ROWS);
-  const int64_t line = N(columns) * sizeof(T); /* of a panel; each tile fetches its share of the next one */
-  for (int64_t j = 0; j < n; j += N(columns), B += panel) {
-    const char *ahead = (const char *)B;
-    int64_t pace = 0;
-    if (j + N(columns) < n) ahead += panel * sizeof(T), pace = line / tiles;
-    for (int64_t i = 0, part = 0; part < tiles; part++) {
-      const int64_t height = wx_even(rows - i, tiles - part);
-      N(tiles)[height][A.by_rows](depth, A.at + i * A.row, A.step ? A.step : height, B, sb, C + i * ldc + j, ldc,
-                                  wx_min(N(columns), n - j), accumulate, ahead + part * pace * depth, pace);
-      i += height;
+/* Where packing B costs more than it saves: few rows meet each element, or B lies in the first-level cache. */
+static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cbs) {
+  const int64_t size = sizeof(T);
+  const int64_t few = rbs * size <= WX_PAGE_BYTES ? 4 * WX_ROWS : 2 * WX_ROWS;
+  return cbs == 1 && (M <= few || (M <= 64 && K * n * size <= 2 * WX_PANEL_BYTES));
+}
+
+/* C (+)= A * B for one block of A. */
+static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, T *C, int64_t ldc,
+                     int accumulate) {
+  const wx_tiling tiling = wx_tiling_of(rows);
+  for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
+    const int64_t valid = wx_min(N(columns), n - j);
+    /* Each tile fetches its part of the next panel, bit by bit between its products. */
+    const int last = valid == n - j;
+    const int64_t pace = last ? 0 : B.row * (int64_t)sizeof(T) / tiling.tiles;
+    const char *ahead = (const char *)(last ? B.at : B.at + B.panel);
+    for (int64_t i = 0, tile = 0, height; i < rows; i += height, tile++, ahead += pace * depth) {
+      height = wx_height(tiling, tile);
+      N(tiles)[height][valid > N(lanes)][A.by_rows](depth, A.at + i * A.row, A.step ? A.step : height, B.at, B.row,
+                                                    C + i * ldc + j, ldc, valid, accumulate, ahead, pace);
     }
   }
 }
 
-/* The loops around a block. B is packed whole, or `packed` is null and B is packed in parts of `width` columns. */
+/* The loops around a block. All of B is `packed`, or packed is null and B is packed `width` columns at a time. */
 static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed,
                         const T *B, int64_t rbs, int64_t cbs, int64_t width, T *C, int64_t ldc, int accumulate,
                         char *scratch) {
-  T *const left_part = (T *)wx_align(scratch), *const right_part = left_part + N(left_size)(M, K);
-  const int64_t blocks = wx_parts(M, N(height));
-  int64_t layers = wx_parts(K, N(depth));
+  T *const packed_a = (T *)wx_align(scratch), *const packed_b = packed_a + N(left_size)(M, K);
+  const int direct = !packed && N(lies_well)(M, n, K, rbs, cbs);
+  const int64_t layers = wx_parts(K, N(depth)), blocks = wx_parts(M, N(height));
   if (K <= 0 && !accumulate)
     for (int64_t i = 0; i < M; i++)
       for (int64_t j = 0; j < n; j++) C[i * ldc + j] = 0;
-  for (int64_t k = 0, depth; k < K; k += depth, layers--, accumulate = 1) {
-    depth = wx_even(K - k, layers);
+  for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++, accumulate = 1) {
+    depth = wx_parts(K - k, layers - layer); /* even parts of K and M: none is a sliver */
     N(left) left = {0};
-    for (int64_t j = 0; j < n; j += width) {
-      const int64_t here = wx_min(width, n - j);
-      if (!packed) N(pack_b)(depth, here, B + k * rbs + j * cbs, rbs, cbs, right_part);
-      for (int64_t i = 0, part = 0, rows; i < M; i += rows, part++) {
-        rows = wx_even(M - i, blocks - part);
-        if (j == 0 || blocks > 1) left = N(prepare)(rows, n, depth, A + i * ras + k * cas, ras, cas, left_part);
-        N(block)(rows, here, depth, left, packed ? packed + k * N(columns) : right_part,
-                 (packed ? K : depth) * N(columns), N(columns), C + i * ldc + j, ldc, accumulate);
+    for (int64_t j = 0, here; j < n; j += here) {
+      N(right) right = {packed_b, depth * N(columns), N(columns)};
+      here = wx_min(width, n - j);
+      if (packed)
+        right.at = packed + k * N(columns), right.panel = K * N(columns);
+      else if (direct && n - j >= N(lanes))
+        here = (n - j) / N(lanes) * N(lanes), right = (N(right)){B + k * rbs + j, N(columns), rbs};
+      else
+        N(pack_b)(depth, here, B + k * rbs + j * cbs, rbs, cbs, packed_b);
+      for (int64_t i = 0, block = 0, rows; i < M; i += rows, block++) {
+        rows = wx_parts(M - i, blocks - block);
+        if (j == 0 || blocks > 1) left = N(prepare)(rows, n, depth, A + i * ras + k * cas, ras, cas, packed_a);
+        N(block)(rows, here, depth, left, right, C + i * ldc + j, ldc, accumulate);
       }
     }
   }
 }
+
+/* ---- a matrix and a vector --------------------------------------------------------------------------------------- */
+
+/* y[i] (+)= A[i] . x for `rows` rows that each lie in one run. */
+WX_INLINE void N(dots)(const int rows, int64_t K, const T *A, int64_t ras, const T *x, T *y, int64_t incy,
+                       int accumulate) {
+  N(vec) sum[4][2] = {{{0}}};
+  int64_t k = 0;
+  for (; k + N(columns) <= K; k += N(columns)) {
+    const N(vec) x0 = *(const N(mem) *)(x + k), x1 = *(const N(mem) *)(x + k + N(lanes));
+    WX_UNROLL for (int i = 0; i < rows; i++) {
+      sum[i][0] += *(const N(mem) *)(A + i * ras + k) * x0;
+      sum[i][1] += *(const N(mem) *)(A + i * ras + k + N(lanes)) * x1;
+    }
+  }
+  WX_UNROLL for (int i = 0; i < rows; i++) {
+    const N(vec) both = sum[i][0] + sum[i][1];
+    T total = 0;
+    for (int l = 0; l < N(lanes); l++) total += both[l];
+    for (int64_t j = k; j < K; j++) total += A[i * ras + j] * x[j];
+    y[i * incy] = accumulate ? y[i * incy] + total : total;
+  }
+}
+
+/* y += eight columns of A, each in one run, times eight elements of x: y is read and written once for all. Inlined, it
+ * would lose its `restrict`, and half its speed. */
+static __attribute__((noinline)) void N(sums)(int64_t M, const T *A, int64_t cas, const T *x, int64_t incx, T *restrict y) {
+  const T x0 = x[0], x1 = x[incx], x2 = x[2 * incx], x3 = x[3 * incx];
+  const T x4 = x[4 * incx], x5 = x[5 * incx], x6 = x[6 * incx], x7 = x[7 * incx];
+#pragma omp simd
+  for (int64_t i = 0; i < M; i++) {
+    const T *a = A + i;
+    y[i] += (a[0] * x0 + a[cas] * x1 + a[2 * cas] * x2 + a[3 * cas] * x3) +
+            (a[4 * cas] * x4 + a[5 * cas] * x5 + a[6 * cas] * x6 + a[7 * cas] * x7);
+  }
+}
+
+/* y (+)= A x; A is read once, in runs where a stride is 1. */
+static void N(apply)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,
+                     int64_t incy, int accumulate) {
+  T piece[N(piece)]; /* of y, summed here, or of x, gathered here */
+  if (cas != 1 && ras == 1) {
+    for (int64_t i = 0, rows; i < M; i += rows) {
+      rows = wx_min(M - i, N(piece));
+      for (int64_t r = 0; r < rows; r++) piece[r] = accumulate ? y[(i + r) * incy] : 0;
+      int64_t k = 0;
+      for (; k + 8 <= K; k += 8) N(sums)(rows, A + i + k * cas, cas, x + k * incx, incx, piece);
+      for (; k < K; k++)
+        for (int64_t r = 0; r < rows; r++) piece[r] += A[i + r + k * cas] * x[k * incx];
+      for (int64_t r = 0; r < rows; r++) y[(i + r) * incy] = piece[r];
+    }
+    return;
+  }
+  const int runs = cas == 1 && K > 0;
+  for (int64_t k = 0, depth = K; runs && k < K; k += depth, accumulate = 1) {
+    if (incx != 1) depth = wx_min(K - k, N(piece));
+    if (incx != 1)
+      for (int64_t j = 0; j < depth; j++) piece[j] = x[(k + j) * incx];
+    const T *part = incx == 1 ? x : piece;
+    int64_t i = 0;
+    for (; i + 4 <= M; i += 4) N(dots)(4, depth, A + i * ras + k, ras, part, y + i * incy, incy, accumulate);
+    for (; i < M; i++) N(dots)(1, depth, A + i * ras + k, ras, part, y + i * incy, incy, accumulate);
+  }
+  for (int64_t i = 0; !runs && i < M; i++) {
+    T total = accumulate ? y[i * incy] : 0;
+    for (int64_t k = 0; k < K; k++) total += A[i * ras + k * cas] * x[k * incx];
+    y[i * incy] = total;
+  }
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static int64_t N(gemm_scratch)(int64_t M, int64_t n, int64_t K) {
   (void)n;
@@ -241,110 +317,30 @@ static void N(gemm)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, in
   N(multiply)(M, n, K, A, ras, cas, packed, 0, 0, 0, n, C, ldc, accumulate, scratch);
 }
 
-/* ---- a matrix and a vector --------------------------------------------------------------------------------------- */
-
-/* y[i] (+)= A[i] . x for `rows` rows that each lie in one run. */
-static inline __attribute__((always_inline)) void N(dots)(const int rows, int64_t K, const T *A, int64_t ras, const T *x,
-                                                          T *y, int64_t incy, int accumulate) {
-  N(vec) sum[4][2] = {{{0}}};
-  int64_t k = 0;
-  for (; k + 2 * N(lanes) <= K; k += 2 * N(lanes)) {
-    const N(vec) x0 = *(const N(mem) *)(x + k), x1 = *(const N(mem) *)(x + k + N(lanes));
-#pragma GCC unroll 4
-    for (int i = 0; i < rows; i++) {
-      sum[i][0] += *(const N(mem) *)(A + i * ras + k) * x0;
-      sum[i][1] += *(const N(mem) *)(A + i * ras + k + N(lanes)) * x1;
-    }
-  }
-  for (int i = 0; i < rows; i++) {
-    const N(vec) both = sum[i][0] + sum[i][1];
-    T rest = 0;
-    for (int l = 0; l < N(lanes); l++) rest += both[l];
-    for (int64_t j = k; j < K; j++) rest += A[i * ras + j] * x[j];
-    y[i * incy] = accumulate ? y[i * incy] + rest : rest;
-  }
-}
-
-/* y += sum of eight columns of A, each in one run, times eight elements of x: y is read and written once for all. */
-static void N(sums)(int64_t M, const T *A, int64_t cas, const T *x, int64_t incx, T *restrict y) {
-  const T x0 = x[0], x1 = x[incx], x2 = x[2 * incx], x3 = x[3 * incx];
-  const T x4 = x[4 * incx], x5 = x[5 * incx], x6 = x[6 * incx], x7 = x[7 * incx];
-#pragma omp simd
-  for (int64_t i = 0; i < M; i++) {
-    const T *a = A + i;
-    y[i] += (a[0] * x0 + a[cas] * x1 + a[2 * cas] * x2 + a[3 * cas] * x3) +
-            (a[4 * cas] * x4 + a[5 * cas] * x5 + a[6 * cas] * x6 + a[7 * cas] * x7);
-  }
-}
-
-/* Elements of a vector that are gathered, or summed, in the first-level cache at a time. */
-enum { N(piece) = 8192 / sizeof(T) };
-
-static void N(gemv_any)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,
-                        int64_t incy, int accumulate) {
-  T piece[N(piece)];
-  if (ras == 1 && cas != 1) {
-    for (int64_t i = 0, rows; i < M; i += rows) {
-      rows = wx_min(M - i, N(piece));
-      for (int64_t r = 0; r < rows; r++) piece[r] = accumulate ? y[(i + r) * incy] : 0;
-      int64_t k = 0;
-      for (; k + 8 <= K; k += 8) N(sums)(rows, A + i + k * cas, cas, x + k * incx, incx, piece);
-      for (; k < K; k++)
-        for (int64_t r = 0; r < rows; r++) piece[r] += A[i + r + k * cas] * x[k * incx];
-      for (int64_t r = 0; r < rows; r++) y[(i + r) * incy] = piece[r];
-    }
-  } else if (cas == 1) {
-    for (int64_t k = 0, depth = K; k < K || k == 0; k += depth, accumulate = 1) {
-      const T *part = x + k;
-      if (incx != 1) {
-        depth = wx_min(K - k, N(piece));
-        for (int64_t j = 0; j < depth; j++) piece[j] = x[(k + j) * incx];
-        part = piece;
-      }
-      int64_t i = 0;
-      for (; i + 4 <= M; i += 4) N(dots)(4, depth, A + i * ras + k, ras, part, y + i * incy, incy, accumulate);
-      for (; i < M; i++) N(dots)(1, depth, A + i * ras + k, ras, part, y + i * incy, incy, accumulate);
-      if (K <= 0) break;
-    }
-  } else
-    for (int64_t i = 0; i < M; i++) {
-      T sum = accumulate ? y[i * incy] : 0;
-      for (int64_t k = 0; k < K; k++) sum += A[i * ras + k * cas] * x[k * incx];
-      y[i * incy] = sum;
-    }
-}
-
-static void N(gemv)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,
-                    int64_t incy) {
-  N(gemv_any)(M, K, A, ras, cas, x, incx, y, incy, 0);
-}
-
-/* ---- B as it lies ------------------------------------------------------------------------------------------------- */
-
-/* Columns of B that are packed at a time: with one block of A they stay beside it in the second-level cache, with more
- * each block must meet many columns, because it is packed anew for every part. */
-static int64_t N(part)(int64_t M, int64_t n) { return wx_min(n, M <= N(height) ? N(narrow) : N(wide)); }
+/* Columns of B that are packed at a time: with one block of A they stay beside it in the second-level cache; with more,
+ * which are packed anew for every part of B, a part has many. */
+static int64_t N(width)(int64_t M, int64_t n) { return wx_min(n, M <= N(height) ? 256 : 1024); }
 
 static int64_t N(gemm_any_scratch)(int64_t M, int64_t n, int64_t K) {
-  return N(gemm_scratch)(M, n, K) + N(packed_size)(wx_min(K, N(depth)), N(part)(M, n)) * (int64_t)sizeof(T);
+  return N(gemm_scratch)(M, n, K) + N(packed_size)(wx_min(K, N(depth)), N(width)(M, n)) * (int64_t)sizeof(T);
 }
 
 static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *B, int64_t rbs,
                         int64_t cbs, T *C, int64_t ldc, int accumulate, char *scratch) {
   if (n == 1)
-    N(gemv_any)(M, K, A, ras, cas, B, rbs, C, ldc, accumulate);
+    N(apply)(M, K, A, ras, cas, B, rbs, C, ldc, accumulate);
   else if (M == 1)
-    N(gemv_any)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate);
-  else if (cbs == 1 && n % N(columns) == 0 && K <= N(depth) && M <= WX_DIRECT_M && K * n * sizeof(T) <= WX_DIRECT_B) {
-    if (K <= 0) {N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(part)(M, n), C, ldc, accumulate, scratch);return;}
-    N(block)(M, n, K, N(prepare)(M, n, K, A, ras, cas, (T *)wx_align(scratch)), B, N(columns), rbs, C, ldc, accumulate);
-  } else
-    N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(part)(M, n), C, ldc, accumulate, scratch);
+    N(apply)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate);
+  else
+    N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(width)(M, n), C, ldc, accumulate, scratch);
 }
 
-/* ---- BLAS --------------------------------------------------------------------------------------------------------- */
+static void N(gemv)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,
+                    int64_t incy) {
+  N(apply)(M, K, A, ras, cas, x, incx, y, incy, 0);
+}
 
-/* Row-major storage of an operand as BLAS says it: 0 as it is, 1 transposed, -1 not at all; its leading dimension. */
+/* A matrix in rows as BLAS says it: 0 as it is, 1 transposed, -1 not at all; and its leading dimension. */
 static int N(storage)(int64_t rows, int64_t columns, int64_t rs, int64_t cs, int64_t *leading) {
   if ((cs == 1 || columns == 1) && (rs >= columns || rows == 1)) return *leading = rows == 1 ? columns : rs, 0;
   if ((rs == 1 || rows == 1) && (cs >= rows || columns == 1)) return *leading = columns == 1 ? rows : cs, 1;
@@ -354,18 +350,17 @@ static int N(storage)(int64_t rows, int64_t columns, int64_t rs, int64_t cs, int
 static int N(blas)(void *function, int64_t bits, int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas,
                    const T *B, int64_t rbs, int64_t cbs, T *C, int64_t ldc, int accumulate) {
   enum { ROW_MAJOR = 101, PLAIN = 111 }; /* of cblas.h; a transposed operand is PLAIN + 1 */
+#define WX_CBLAS(I) void (*)(int, int, int, I, I, I, T, const T *, I, const T *, I, T, T *, I)
   int64_t lda = 0, ldb = 0;
   if (M <= 0 || n <= 0 || K <= 0) return 1;
   const int ta = N(storage)(M, K, ras, cas, &lda), tb = N(storage)(K, n, rbs, cbs, &ldb);
   if (M == 1) ldc = n;
-  if (ta < 0 || tb < 0 || ldc < n) return 1;
-  if (bits == 64) {
-    typedef void gemm64(int, int, int, int64_t, int64_t, int64_t, T, const T *, int64_t, const T *, int64_t, T, T *, int64_t);
-    ((gemm64 *)function)(ROW_MAJOR, PLAIN + ta, PLAIN + tb, M, n, K, 1, A, lda, B, ldb, accumulate ? 1 : 0, C, ldc);
-    return 0;
-  }
-  if (((M | n | K | lda | ldb | ldc) >> 31) != 0) return 1;
-  typedef void gemm32(int, int, int, int, int, int, T, const T *, int, const T *, int, T, T *, int);
-  ((gemm32 *)function)(ROW_MAJOR, PLAIN + ta, PLAIN + tb, M, n, K, 1, A, lda, B, ldb, accumulate ? 1 : 0, C, ldc);
+  if (ta < 0 || tb < 0 || ldc < n || (bits == 32 && (M | n | K | lda | ldb | ldc) > INT32_MAX)) return 1;
+  const T beta = accumulate ? 1 : 0;
+  if (bits == 64)
+    ((WX_CBLAS(int64_t))function)(ROW_MAJOR, PLAIN + ta, PLAIN + tb, M, n, K, 1, A, lda, B, ldb, beta, C, ldc);
+  else
+    ((WX_CBLAS(int32_t))function)(ROW_MAJOR, PLAIN + ta, PLAIN + tb, M, n, K, 1, A, lda, B, ldb, beta, C, ldc);
+#undef WX_CBLAS
   return 0;
 }

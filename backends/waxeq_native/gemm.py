@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import re
+from functools import cache
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent
-_INCLUDE = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
+from waxeq_native import library
+
+HERE = Path(__file__).parent
+FILES = tuple(HERE / name for name in ("gemm.c", "gemm.h", "api.h"))
+"""What `library.unit` builds; its `wx_get_api` answers the table."""
 
 _SIZE = ctypes.c_int64
 _POINTER = ctypes.c_void_p
@@ -19,16 +22,7 @@ _C = (_POINTER, _SIZE, _FLAG)  # the result, the stride of its rows, accumulate
 
 def header() -> str:
     """The text of api.h: what a generated kernel sees."""
-    return (_FOLDER / "api.h").read_text(encoding="utf-8")
-
-
-def source() -> str:
-    """The C text that defines `wx_get_api`, with nothing left to include but standard headers."""
-
-    def included(match: re.Match[str]) -> str:
-        return (_FOLDER / match[1]).read_text(encoding="utf-8")
-
-    return _INCLUDE.sub(included, (_FOLDER / "gemm.c").read_text(encoding="utf-8"))
+    return (HERE / "api.h").read_text(encoding="utf-8")
 
 
 def _members(kind: str) -> list[tuple[str, type]]:
@@ -58,3 +52,11 @@ class Api(ctypes.Structure):
     def at(get_api: int) -> Api:
         """The table that the function `wx_get_api` at this address answers; it lives as long as its library."""
         return ctypes.CFUNCTYPE(ctypes.POINTER(Api))(get_api)().contents
+
+
+@cache
+def api() -> Api:
+    """The table of this process. Raises MissingCompiler, CompileFailed."""
+    address = ctypes.cast(library.unit(FILES).wx_get_api, ctypes.c_void_p).value
+    assert address is not None
+    return Api.at(address)

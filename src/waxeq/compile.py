@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from waxeq.errors import UsageError
 from waxeq.events import Events
 from waxeq.frontend.annotations import example_arguments
+from waxeq.frontend.function import by_name, parameters
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
@@ -36,29 +35,14 @@ def optimize(
 
     `weights` names parameters that stay the same between calls: they are bound to the examples, and everything that
     depends on them alone is computed once. Parameters annotated `wx.Input`, `wx.Weight` or `wx.State` need no example.
-    Raises UnsupportedError for what cannot be traced, TargetError when the function itself raises, BudgetError when no
-    plan was found, AccuracyError (with `strict`) when no plan is right.
+    Raises UsageError when the examples do not fit the parameters, UnsupportedError for what cannot be traced,
+    TargetError when the function itself raises, BudgetError when no plan was found, AccuracyError (with `strict`) when
+    no plan is right.
     """
-    given = example_arguments(fn, _by_name(fn, examples, named))
-    with Session.open(options or Options(), events or Events()) as session:
+    given = example_arguments(fn, by_name(fn, examples, named))
+    weights = parameters(fn, given, weights)
+    with Session.open(Options.given(options), events or Events()) as session:
         return optimize_traced(session, trace(fn, given, weights=weights))
-
-
-def _by_name(fn: Callable[..., Any], examples: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The example of every parameter. Raises UsageError when examples and parameters do not match."""
-    kinds = inspect.Parameter
-    parameters = inspect.signature(fn).parameters.values()
-    unnamed = [p.name for p in parameters if p.kind in (kinds.VAR_POSITIONAL, kinds.POSITIONAL_ONLY)]
-    if unnamed:
-        raise UsageError(f"parameter {unnamed[0]!r} of {fn.__name__} has no name a caller could use; give it one")
-    try:
-        given = dict(inspect.signature(fn).bind_partial(*examples, **named).arguments)
-    except TypeError as e:
-        raise UsageError(f"the examples do not fit {fn.__name__}: {e}") from e
-    for p in parameters:
-        if p.kind is kinds.VAR_KEYWORD:
-            given |= given.pop(p.name, {})
-    return given
 
 
 def optimize_traced(session: Session, traced: Traced) -> Result:

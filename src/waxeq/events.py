@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 import time
@@ -47,6 +48,9 @@ class Note:
 Event = StageStarted | StageFinished | Progress | Note
 
 
+_STOPPING = "interrupted: finishing and checking the best plan so far; press Ctrl-C again to stop at once"
+
+
 class Events:
     """Where events go. Nobody listens unless a callback is given; nothing is ever printed here."""
 
@@ -70,8 +74,8 @@ class Events:
 
     @contextmanager
     def on_interrupt(self) -> Iterator[None]:
-        """Inside, the first Ctrl-C asks to stop and a second one raises KeyboardInterrupt. Main thread only;
-        elsewhere nothing changes."""
+        """Inside, the first Ctrl-C asks to stop, which is noted, and a second one raises KeyboardInterrupt. Main thread
+        only; elsewhere nothing changes."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -80,6 +84,8 @@ class Events:
             if self.stop_requested:
                 raise KeyboardInterrupt
             self.request_stop()
+            # in a thread of its own: the listener may be in the midst of an event, and this handler is on top of it
+            _thread.start_new_thread(self.emit, (Note(_STOPPING),))
 
         before = signal.signal(signal.SIGINT, handle)
         try:

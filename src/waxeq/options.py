@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -60,16 +60,22 @@ def cores() -> int:
 
 
 class Options(BaseModel):
-    """How to optimize. Times are seconds, memory bytes, tolerance relative RMS error against float64."""
+    """How to optimize. Times are seconds, memory bytes, tolerance relative RMS error against float64.
+
+    Raises UsageError, one sentence, for a value that makes no sense or an option that does not exist.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    budget: Annotated[float | None, BeforeValidator(seconds), Field(ge=0)] = 60.0
+    budget: Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(seconds)] = 60.0
     tolerance: Annotated[float, BeforeValidator(parse_tolerance)] = DEFAULT_TOLERANCE
     seed: int = 0
     threads: int = Field(default_factory=cores, ge=1)
     max_nodes: int = Field(default=60_000, ge=1)
     max_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
+    """Peak bytes of the plan when it runs."""
+    search_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
+    """Bytes that the e-graph of one block may take while searching."""
     top_k: int = Field(default=3, ge=1)
     polish_seconds: float = Field(default=1.0, ge=0)
     backends: tuple[str, ...] = ()
@@ -83,6 +89,14 @@ class Options(BaseModel):
     polish: bool = True
     cost: Literal["measured", "roofline"] = "measured"
 
+    if not TYPE_CHECKING:  # a type checker reads the fields
+
+        def __init__(self, **given: object) -> None:
+            try:
+                super().__init__(**given)
+            except ValidationError as e:
+                raise UsageError(_sentence(e)) from None
+
     @property
     def rule_class(self) -> Literal["exact", "reassociating", "approximate"]:
         """The loosest class of rules the tolerance admits."""
@@ -92,15 +106,28 @@ class Options(BaseModel):
 
     def fingerprint(self) -> str:
         """Of all options that may change a plan."""
-        aside = {"rules", "table", "strict", "fresh", "trial", "budget"}
+        aside = {"rules", "table", "strict", "fresh", "trial", "budget", "max_memory"}
         return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()[:16]
 
     @staticmethod
     def of(**given: object) -> Options:
         """Options from loosely typed values. Raises UsageError with one sentence."""
-        try:
-            return Options(**given)  # pyright: ignore[reportArgumentType]
-        except ValidationError as e:
-            first = e.errors()[0]
-            text = str(first["msg"]).removeprefix("Value error, ")
-            raise UsageError(f"option {'.'.join(map(str, first['loc']))}: {text}") from e
+        return Options(**given)  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def given(options: Options | None) -> Options:
+        """What a caller gave, or the defaults. Raises UsageError for what are no options."""
+        if options is None or isinstance(options, Options):
+            return options or Options()
+        raise UsageError(f"options is a {type(options).__name__}; pass wx.Options(budget='10s', ...)")
+
+
+def _sentence(e: ValidationError) -> str:
+    """What is wrong with the first option that is."""
+    first = e.errors()[0]
+    name, text = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"there is no option {name!r}; there are {', '.join(Options.model_fields)}"
+    if text.startswith("Input should"):
+        return f"option {name} is {first['input']!r}; it {text.removeprefix('Input ')}"
+    return f"option {name}: {text}"

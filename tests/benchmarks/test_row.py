@@ -14,6 +14,7 @@ from benchmarks.roofline import copying
 from benchmarks.row import COPY, WAXEQ, admit, contest, measure_row, optimize, reference
 from benchmarks.workload import Workload
 
+import waxeq as wx
 from waxeq.errors import WaxeqError
 from waxeq.runtime.measure import in_fresh_process
 
@@ -122,6 +123,20 @@ def test_without_a_plan_the_peers_are_timed_all_the_same(monkeypatch: pytest.Mon
     monkeypatch.setattr(row, "in_fresh_process", process)
     found = measured(("one",))["contestants"]
     assert found[WAXEQ] == {"failed": "no plan"} and "seconds" in found["one"] and "ratio" not in found["one"]
+
+
+def test_a_parameter_may_be_called_weights(tmp_path: Path) -> None:
+    """As in MiniLM: `optimize` has a keyword of that name."""
+
+    def scaled(x: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:
+        return x * weights["gain"]
+
+    arguments = {"weights": {"gain": np.full(4, 3, np.float32)}, "x": np.ones((2, 4), np.float32)}
+    workload = Workload("scaled", scaled, lambda: arguments, weights=frozenset({"weights"}))
+    options = wx.Options(measure=False, trial=False, table=tmp_path / "timings.duckdb")
+    result = wx.optimize(workload.fn, *workload.ordered(arguments), weights=workload.weights, options=options)
+    assert [x.name for x in result.program.inputs] == ["x"]
+    assert np.array_equal(result.program(arguments["x"]), np.full((2, 4), 3))
 
 
 @pytest.mark.slow

@@ -72,3 +72,4 @@ def test_twice_ends_at_once_and_writes_nothing(tmp_path: Path) -> None:
     _, err = child.communicate(timeout=120)
     assert child.returncode == 130 and not plan.exists()
     assert err.decode().strip().splitlines()[-1].startswith("waxeq: interrupted")
+    assert b"press Ctrl-C again to stop at once" in err

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from waxeq.cost.estimate import Estimate
 from waxeq.extract.candidates import Candidate, State
 from waxeq.extract.choice import Choice, Priced, Problem
-from waxeq.extract.exact import polish
-from waxeq.extract.greedy import greedy
+from waxeq.extract.exact import _Model, polish
+from waxeq.extract.greedy import followed, greedy
 from waxeq.extract.paths import paths
 from waxeq.extract.price import _undominated
 
@@ -132,3 +132,36 @@ def test_shared_work_is_counted_once() -> None:
 
 def test_what_cannot_be_made_is_none() -> None:
     assert greedy(problem([(1, (2,), 1.0), (2, (1,), 1.0)], (1,), (0,))) is None
+
+
+@given(problems())
+@settings(max_examples=150, deadline=None)
+def test_no_other_maker_of_one_state_makes_a_greedy_choice_cheaper(p: Problem) -> None:
+    """Bounds on what a change can save keep greedy extraction from trying most of them: none that gains is left out."""
+    found = greedy(p)
+    if found is None:
+        return
+    for s, now in found.made.items():
+        for other in p.makers[s]:
+            change = followed(p, {**found.made, s: other}, "greedy")
+            assert other is now or change is None or change.cost >= found.cost * (1 - 1e-8)
+
+
+@given(problems())
+@settings(max_examples=40, deadline=None)
+def test_highs_starts_from_the_choice_it_is_given(p: Problem) -> None:
+    """With no time to search, the warm start is what it answers."""
+    start = greedy(p)
+    if start is None or not start.made:
+        return
+    chosen, _ = _Model(p, start, 0, 0.0, ()).solve()
+    assert chosen is not None and sum(q.cost for q in chosen) <= start.cost + 1e-6
+
+
+def test_what_lacks_a_maker_or_needs_itself_is_not_followed() -> None:
+    p = problem([(1, (2,), 1.0), (2, (1,), 1.0), (2, (0,), 5.0)], (1,), (0,))
+    (one,), (circle, direct) = p.makers[state(1)], p.makers[state(2)]
+    assert followed(p, {state(1): one}, "any") is None
+    assert followed(p, {state(1): one, state(2): circle}, "any") is None
+    whole = followed(p, {state(1): one, state(2): direct}, "any")
+    assert whole is not None and whole.cost == 6.0 and list(whole.in_order()) == [direct, one]

@@ -1,7 +1,7 @@
 """wx.model, wx.trace, annotations, states, and finding the model in a file."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def test_arguments_of_many_kinds() -> None:
                "nothing": None}  # fmt: skip
     traced = trace(model, example, weights=("params",))
     assert {x.name: x.kind for x in traced.graph.leaves} == {"params.w": "weight", "xs.0": "input", "xs.1": "input"}
-    assert traced.structure == {"sum": "sum", "parts": ["parts0", "parts1"]}
+    assert traced.structure == {"sum": "sum", "parts": ("parts0", "parts1")}
     np.testing.assert_array_equal(interpret(traced.graph, {**traced.inputs, **traced.tensors})["sum"], [4, 4, 4])
 
 
@@ -123,6 +123,37 @@ def test_arguments_of_many_kinds() -> None:
 def test_results_that_are_no_arrays_are_told(give: Any, said: str) -> None:
     with pytest.raises(UnsupportedError, match=rf"test_annotations\.py:\d+: output .*{said}"):
         trace(give, {"a": np.ones(3)})
+
+
+class Scores(NamedTuple):
+    best: Any
+    every: Any
+
+
+def test_results_keep_the_containers_of_the_model() -> None:
+    def model(x: Any) -> Any:
+        return Scores(x.max(), [x, {1: (x + 1,), "a": Scores(x - 1, x - 2), np.int64(3): x * 3}])
+
+    traced = wx.trace(model, np.ones(3))
+    names = [n for n, _ in traced.graph.outputs]
+    assert traced.structure == Scores("best", ["every0", {1: ("10",), "a": Scores("best_1", "every"), 3: "3"}])
+    assert names == ["best", "every0", "10", "best_1", "every", "3"]
+    assert type(traced.structure) is Scores and type(traced.structure.every[1]["a"]) is Scores
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda a: {1, 2}, "output 'out' of the model is of class set; return arrays"),
+        (lambda a: [a, (b for b in [a])], "output 'out1' of the model is of class generator"),
+        (lambda a: object(), "of class object"),
+        (lambda a: {(1, 2): a}, r"a dict with the key \(1, 2\); use texts or numbers"),
+    ],
+    ids=["set", "generator", "object", "key"],
+)
+def test_results_that_no_plan_can_hold_are_refused(give: Any, said: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"test_annotations\.py:\d+: .*{said}"):
+        wx.trace(give, np.ones(3))
 
 
 def test_python_numbers_as_arguments_are_noted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import waxeq as wx
 from waxeq.backend.kernel import Kernel
-from waxeq.errors import PlanError
+from waxeq.errors import PlanError, WaxeqError
 from waxeq.ir.term import Term
 from waxeq.ir.types import DTYPES, numpy_dtype
 from waxeq.plan.encode import encode
 from waxeq.plan.plan import Plan
+from waxeq.runtime.files import write_together
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import load_plan, save_plan, tensors_path
 
@@ -103,6 +106,91 @@ def test_a_file_that_is_no_plan(saved: Path, content: str) -> None:
     saved.write_text(content)
     with pytest.raises(PlanError):
         load_plan(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (".", "is a folder; give a plan file in it"),
+        ("", "is not the path of a plan file"),
+        (None, "None is not the path of a plan file"),
+        (3, "3 is not the path of a plan file"),
+        ("none.plan.json", "no such file; `waxeq optimize`"),
+        ("a\0b", "cannot be read"),
+        ("text.json", "is not a plan; give the .json file"),
+        ("empty.json", "is empty; make the plan anew"),
+        ("other.json", "is not a plan that waxeq wrote"),
+        ("deep.json", "is not a plan; give the .json file"),
+        ("a.plan.safetensors", "is not a plan; give the .json file"),
+        ("cut.plan.json", r"cut\.plan\.json is damaged or cut off; make the plan anew"),
+        ("alone.plan.json", r"alone\.plan\.safetensors: no such file; it holds the weights of alone\.plan\.json"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told_in_a_sentence(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, name: Any, said: str
+) -> None:
+    monkeypatch.chdir(saved.parent)
+    texts = {"text": "hello", "empty": " ", "other": "{}", "deep": "[" * 100_000}
+    for stem, text in texts.items():
+        Path(f"{stem}.json").write_text(text)
+    Path("cut.plan.json").write_bytes(saved.read_bytes()[:300])
+    Path("alone.plan.json").write_bytes(saved.read_bytes())
+    with pytest.raises(WaxeqError, match=said) as e:
+        wx.load(name)
+    assert "\n" not in str(e.value) and e.value.exit_code in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [(".", "is a folder; name a file in it"), ("a.safetensors", "call the plan a.json"), ("", "path")]
+)
+def test_where_a_plan_cannot_go(
+    affine: Affine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WaxeqError, match=said):
+        save_plan(name, affine(5, 7), {"w": ones(7)})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before it moves", "after it moved"])
+def test_an_interruption_between_two_files_finishes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    place, seen = os.replace, []
+
+    def interrupted(old: str, new: Path) -> None:
+        seen.append(new)
+        if len(seen) > 1 or late:
+            place(old, new)
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"})
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"a": b"1", "b": b"2"}
+
+
+def test_an_interruption_while_writing_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    calls: list[int] = []
+
+    def interrupted(number: int) -> None:
+        calls.append(number)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"})
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"a": b"old"}
+
+
+def test_others_may_read_a_plan_as_any_new_file(saved: Path) -> None:
+    plain = saved.parent / "plain"
+    plain.touch()
+    for path in (saved, tensors_path(saved)):
+        assert path.stat().st_mode == plain.stat().st_mode
 
 
 def test_tensors_of_something_else(saved: Path) -> None:

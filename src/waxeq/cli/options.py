@@ -55,9 +55,11 @@ class Search(Measuring):
     """How to search. What is not given keeps the default of `waxeq.Options`."""
 
     budget: str | None = None
-    """Time to spend, as 30s, 2m or 500ms; none has no end [default: 60s]."""
+    """Time for search, measuring, proof and trial, as 30s, 2m or 500ms; none has no end [default: 60s]."""
     max_memory: str | None = None
-    """Most memory for the e-graph, and for the plan, as 4GiB or 512MB [default: 4GiB]."""
+    """Most memory of the plan when it runs, as 4GiB or 512MB [default: 4GiB]."""
+    search_memory: str | None = None
+    """Most memory of the e-graph of one block while searching [default: 4GiB]."""
     max_nodes: int | None = None
     """Most e-nodes in the e-graph of one block of the model [default: 60000]."""
     rules: Annotated[tuple[Path, ...], Parameter(negative=())] = ()

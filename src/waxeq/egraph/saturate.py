@@ -167,5 +167,7 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
 
 def _cut_off(last, stop: Stop) -> Saturation:
     if last is None:
-        raise BudgetError(f"saturation ended before the model was loaded: {stop.value}; raise --max-memory or --budget")
+        raise BudgetError(
+            f"saturation ended before the model was loaded: {stop.value}; raise --search-memory or --budget"
+        )
     return Saturation(last.snapshot, stop, last.phases)

@@ -48,6 +48,11 @@ class Space:
     leaves: Mapping[int, State]
     threads: int = 1
 
+    @property
+    def index_maps(self) -> frozenset[str]:
+        """Heads besides element-wise ones and folds that some kernel takes into its loops."""
+        return frozenset[str]().union(*(k.heads for k in self.kernels.values() if k.form == "loops"))
+
     def fixed(self, reads: Sequence[State]) -> tuple[int, ...]:
         """Which of these are the same in every run."""
         return tuple(i for i, s in enumerate(reads) if self.free(s.number))

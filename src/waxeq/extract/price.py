@@ -5,13 +5,14 @@ not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.basis.heads import VIEWS
 from waxeq.cost.estimate import CostModel, Estimate
-from waxeq.cost.key import METHOD, Timing, TimingKey
+from waxeq.cost.key import METHOD, Family, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Priced, Problem
@@ -40,8 +41,10 @@ class Prices:
     ) -> None:
         self.model, self.kernels, self.device, self.threads, self.table = model, kernels, device, threads, table
         self.excluded: set[str] = set()
-        self._asked: set[TimingKey] = set()
-        self._known: dict[TimingKey, Estimate] = {}
+        self._number: dict[TimingKey, int] = {}
+        self._known: list[Estimate | None] = []
+        self._families: dict[Family, list[int]] = {}
+        self._grouped: tuple[Sequence[Candidate], list[_Makers]] = ((), [])
 
     def key(self, call: Call) -> TimingKey:
         """What a call is filed under on this device."""
@@ -49,49 +52,96 @@ class Prices:
 
     def of(self, calls: Sequence[Call]) -> list[Estimate]:
         """An Estimate for each call."""
+        return self._estimates(calls, self._numbers(calls))
+
+    def _numbers(self, calls: Sequence[Call]) -> list[int]:
+        """A number for each distinct key; the table is asked for those that are new."""
         keys = [self.key(c) for c in calls]
-        new = dict.fromkeys(k for k in keys if k not in self._asked)
+        new = dict.fromkeys(k for k in keys if k not in self._number)
+        for k in new:
+            self._number[k] = len(self._known)
+            self._families.setdefault(k.family, []).append(len(self._known))
+            self._known.append(None)
         if self.table is not None and new:
             self.learn(self.table.lookup(new))
-            self._asked.update(new)
-        for k, c in zip(keys, calls, strict=True):
-            if k not in self._known:
+        return [self._number[k] for k in keys]
+
+    def _estimates(self, calls: Sequence[Call], numbers: Sequence[int]) -> list[Estimate]:
+        rows = []
+        for n, c in zip(numbers, calls, strict=True):
+            e = self._known[n]
+            if e is None:
                 features = c.remember("features", lambda c=c: self.kernels[c.kernel].features(c))
-                self._known[k] = self.model.estimate(k, features)
-        return [self._known[k] for k in keys]
+                e = self._known[n] = self.model.estimate(self.key(c), features)
+            rows.append(e)
+        return rows
 
     def learn(self, rows: Mapping[TimingKey, Timing]) -> None:
         """Take in timings that were measured or found."""
-        changed = self.model.learn(rows.values())
-        self._known = {k: e for k, e in self._known.items() if k.family not in changed}
+        for family in self.model.learn(rows.values()):
+            for n in self._families.get(family, ()):
+                self._known[n] = None
+
+    def exclude(self, kernels: Collection[str]) -> None:
+        """Pose no more problems with these kernels: they turned out not to run here."""
+        self.excluded |= set(kernels)
+        self._grouped = ((), [])
 
     def problem(
         self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], *, cautious: bool = False
     ) -> Problem:
         """The extraction problem over priced candidates; those that another one makes needless are set aside."""
-        rows = [r for r in rows if r.call.kernel not in self.excluded]
-        by_out: dict[State, list[Priced]] = {}
-        for c, e in zip(rows, self.of([r.call for r in rows]), strict=True):
-            by_out.setdefault(c.out, []).append(Priced(c, e, cautious))
         makers, spare = {}, {}
-        for s, ps in by_out.items():
-            makers[s], spare[s] = _undominated(ps)
+        for group in self._groups(rows):
+            estimates = self._estimates([c.call for c in group.candidates], group.numbers)
+            makers[group.out], spare[group.out] = group.priced(estimates, cautious)
         given = set(space.leaves.values())
         given |= {s for ps in makers.values() for p in ps for s in p.candidate.inputs if space.free(s.number)}
         given |= {r for r in roots if space.free(r.number)}
         return Problem(makers, roots, frozenset(given), spare)
+
+    def _groups(self, rows: Sequence[Candidate]) -> list[_Makers]:
+        """Candidates by what they make; those of the last problem are kept, as it is posed anew with other prices."""
+        if self._grouped[0] is not rows:
+            by_out: dict[State, tuple[list[Candidate], list[int]]] = {}
+            kept = [r for r in rows if r.call.kernel not in self.excluded]
+            for c, n in zip(kept, self._numbers([r.call for r in kept]), strict=True):
+                candidates, numbers = by_out.setdefault(c.out, ([], []))
+                candidates.append(c)
+                numbers.append(n)
+            self._grouped = (rows, [_Makers(s, c, n) for s, (c, n) in by_out.items()])
+        return self._grouped[1]
+
+
+@dataclass
+class _Makers:
+    """Candidates that make one state, with the numbers of their keys; they are sorted anew only when prices changed."""
+
+    out: State
+    candidates: Sequence[Candidate]
+    numbers: Sequence[int]
+    last: tuple[list[Estimate], bool] | None = None
+    split: tuple[tuple[Priced, ...], tuple[Priced, ...]] = ((), ())
+
+    def priced(self, estimates: list[Estimate], cautious: bool) -> tuple[tuple[Priced, ...], tuple[Priced, ...]]:
+        """Those worth a look, and the spare ones."""
+        if self.last != (estimates, cautious):
+            self.last = (estimates, cautious)
+            pairs = zip(self.candidates, estimates, strict=True)
+            self.split = _undominated([Priced(c, e, cautious) for c, e in pairs])
+        return self.split
 
 
 def _undominated(rows: Sequence[Priced]) -> tuple[tuple[Priced, ...], tuple[Priced, ...]]:
     """Makers of one state, and apart those that cost no less than another one that reads no more."""
     kept: list[Priced] = []
     rest: list[Priced] = []
-    seen: set[tuple[State, ...]] = set()
+    seen: set[frozenset[State]] = set()
     for p in sorted(rows, key=lambda p: (p.cost, len(p.candidate.inputs))):
-        reads = set(p.candidate.inputs)
-        needless = p.candidate.inputs in seen or any(reads.issuperset(q.candidate.inputs) for q in kept)
+        reads = frozenset(p.candidate.inputs)
+        needless = reads in seen or any(fewer < reads for fewer in seen)
         (rest if needless else kept).append(p)
-        seen.add(p.candidate.inputs)
+        seen.add(reads)
     return tuple(kept), tuple(rest)
 
 

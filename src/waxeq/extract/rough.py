@@ -23,7 +23,7 @@ _SUMS = 3
 _PICKS = ("argmax", "argmin")
 READ = 0.6
 """Price of reading or writing one element of memory."""
-_SLACK, _LEAST = 0.02, 50 * START
+_SLACK, _LEAST = 0.05, 50 * START
 """An e-node is worth a look while a plan with it costs this part more than the best one, or this much;"""
 _FACTOR, _STARTS = 1.5, 8 * START
 """and while what it needs and the cheapest means of its class do not costs this many times what those need and it does

@@ -66,7 +66,7 @@ class Tracer:
             return x.value
         if isinstance(x, (list, tuple)) and any(isinstance(e, TracedArray) for e in x):
             return self.array(np.stack(x)).value
-        a = np.asarray(x)
+        a = self._plain(x)
         if a.ndim == 0:
             return self.explicit.const(a.item(), TensorType.of(a).dtype)
         if id(x) in self._copies:
@@ -77,6 +77,16 @@ class Tracer:
         number = self.builder.leaf(f"constant{len(self.builder.constants)}", TensorType.of(a), "constant", copy)
         self._copies[id(x)] = (x, copy, number)
         return Value(number)
+
+    def _plain(self, x: Any) -> np.ndarray:
+        """What NumPy makes of a constant. Masks, and the other meaning that np.matrix gives to *, would be lost."""
+        if isinstance(x, np.ma.MaskedArray):
+            raise self.refuse(
+                "a masked array loses its mask", "use x.filled(value), or the data and the mask as two arrays"
+            )
+        if isinstance(x, np.matrix):
+            raise self.refuse("np.matrix gives * and ** another meaning", "use np.asarray(x), and @ for products")
+        return np.asarray(x)
 
     def array(self, x: Any) -> Any:
         """A TracedArray for anything NumPy makes an array of; typed Any, as NumPy's functions do not know the class."""
@@ -89,7 +99,7 @@ class Tracer:
     def known(self, x: Any) -> np.ndarray | None:
         """The content of what depends on no input and no weight; None for anything else."""
         if not isinstance(x, TracedArray):
-            return np.asarray(x)
+            return self._plain(x)
         graph = self.builder.finish([("y", x.value)])
         return interpret(graph, {})["y"] if all(leaf.kind == "constant" for leaf in graph.leaves) else None
 

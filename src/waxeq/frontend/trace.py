@@ -13,14 +13,16 @@ from waxeq.errors import TargetError, TypeMismatch, UnsupportedError, WaxeqError
 from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.standin import swapped
+from waxeq.ir.array import as_array
 from waxeq.ir.graph import Graph, GraphBuilder, Kind
+from waxeq.ir.structure import is_named_tuple
 from waxeq.ir.types import TensorType
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced model: its graph, the structure its results come in (names, tuples, dicts), the arrays of its weights
-    and states, and the inputs it was traced with. `origin` is (file, name) where it can be loaded again. `notes` are
+    """A traced model: its graph, the structure its results come in (see `ir.structure`), the arrays of its weights and
+    states, and the inputs it was traced with. `origin` is (file, name) where it can be loaded again. `notes` are
     sentences that its user should read."""
 
     name: str
@@ -44,7 +46,7 @@ def trace(
     """Run `fn(**example)` on stand-ins. `example` values are arrays, scalars or nested dicts, lists and tuples of them;
     parameters named in `weights` or annotated `wx.Weight` are bound once, those in `states` or annotated `wx.State` are
     kept between calls (what the model writes to them in place is their next content), the rest are inputs. Results are
-    arrays, or dicts, lists and tuples of them; a named tuple comes back as a plain tuple.
+    arrays, or dicts, lists, tuples and named tuples of them; a class of mappings comes back as dict.
 
     Raises UnsupportedError (file:line and the way out) for what cannot be traced, TargetError when the function raises.
     """
@@ -99,7 +101,7 @@ class _Arguments:
             return value
         if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
             return value
-        a = np.asarray(value)
+        a = _example(value, f"{kind} {path!r}")
         try:
             t = TensorType.of(a)
         except TypeMismatch as e:
@@ -108,6 +110,14 @@ class _Arguments:
         self.numbers.append(self.tracer.builder.leaf(path, t, kind))
         self.stand[path] = self.tracer.wrap(self.numbers[-1])
         return self.stand[path]
+
+
+def _example(value: Any, what: str) -> np.ndarray:
+    if isinstance(value, np.matrix):
+        raise TypeMismatch(
+            f"{what} is an np.matrix, for which * and ** mean matrix products; pass np.asarray(x) and use @"
+        )
+    return as_array(value, what)
 
 
 def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> Any:
@@ -125,15 +135,34 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
 
 
 def _outputs(value: Any, tracer: Tracer, found: list[tuple[str, int]], name: str, where: str) -> Any:
+    """The structure of what the model returns: its containers, with names of outputs in place of arrays."""
     if isinstance(value, Mapping):
-        return {k: _outputs(v, tracer, found, str(k), where) for k, v in value.items()}
+        return {_key(k, where): _outputs(v, tracer, found, str(k), where) for k, v in value.items()}
+    if is_named_tuple(value):
+        fields: Any = type(value)
+        return fields._make(_outputs(v, tracer, found, k, where) for k, v in zip(fields._fields, value, strict=True))
     if isinstance(value, (list, tuple)):
-        return [_outputs(v, tracer, found, f"{name}{i}", where) for i, v in enumerate(value)]
-    if value is None or isinstance(value, (str, bytes)):
-        given = "None" if value is None else repr(value)
-        raise UnsupportedError(f"{where}: output {name!r} of the model is {given}; return arrays, or leave it out")
+        parts = [_outputs(v, tracer, found, f"{name}{i}", where) for i, v in enumerate(value)]
+        return parts if isinstance(value, list) else tuple(parts)
+    if not isinstance(value, (TracedArray, np.ndarray, np.generic, bool, int, float)):
+        given = "None" if value is None else repr(value) if isinstance(value, (str, bytes)) else _kind(value)
+        raise UnsupportedError(
+            f"{where}: output {name!r} of the model is {given}; return arrays, or tuples, lists and dicts of them"
+        )
     unique, n = name, 1
     while any(unique == other for other, _ in found):
         n, unique = n + 1, f"{name}_{n}"
     found.append((unique, tracer.value(value)))
     return unique
+
+
+def _kind(value: Any) -> str:
+    return f"of class {type(value).__name__}"
+
+
+def _key(key: Any, where: str) -> str | float | bool | None:
+    """The key of a dict of results, as a plan file can hold it."""
+    plain = key.item() if isinstance(key, np.generic) else key
+    if plain is None or isinstance(plain, (str, int, float)):
+        return plain
+    raise UnsupportedError(f"{where}: the model returns a dict with the key {key!r}; use texts or numbers as keys")

@@ -17,9 +17,11 @@ import numpy as np
 
 from waxeq.ir.graph import Graph, Leaf, Node
 
-MOST = 64
-"""Nodes a block may have: what one search handles in a second or two. A graph that is no longer is one block, whatever
-repeats in it; a longer stretch is cut where fewest values cross."""
+MOST = 48
+"""Nodes of a piece of a longer graph: what one search handles in a second or two. A longer stretch is cut where fewest
+values cross."""
+_WHOLE = 64
+"""Nodes of a graph that is one block, whatever repeats in it."""
 _LEAST = 30
 """Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
 
@@ -46,7 +48,9 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     if not word.nodes:
         return ()
     end = len(word.nodes)
-    bounds = sorted({0, end, *(_repeats_in(word, 0, end) if end > MOST else ())})
+    if end <= max(most, _WHOLE):
+        return (_block(word, 0, end),)
+    bounds = sorted({0, end, *_repeats_in(word, 0, end)})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
     return tuple(_block(word, a, b) for a, b in spans)
 

@@ -10,6 +10,7 @@ from typing import Any
 from waxeq.backend.call import Call, View, axes_in, sharing
 from waxeq.egraph.rules import RuleFile, parse_rules
 from waxeq.errors import PlanError
+from waxeq.ir.structure import decode_structure, encode_structure
 from waxeq.ir.term import dump, parse
 from waxeq.ir.text import parse_graph, print_graph
 from waxeq.ir.types import TensorType
@@ -130,7 +131,7 @@ def encode(p: Plan) -> dict[str, Any]:
         "states": [list(s) for s in p.states],
         "arena_bytes": p.arena_bytes,
         "in_place": [list(r) for r in p.in_place],
-        "structure": p.structure,
+        "structure": encode_structure(p.structure),
         "written": p.written,
     }
 
@@ -150,7 +151,7 @@ def decode(d: Mapping[str, Any], constants: Mapping[str, Any]) -> Plan:
             tuple((a, b) for a, b in d["states"]),
             d["arena_bytes"],
             tuple((a, b) for a, b in d["in_place"]),
-            d["structure"],
+            decode_structure(d["structure"]),
             d["written"],
             d["about"],
         )

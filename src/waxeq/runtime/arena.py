@@ -23,7 +23,9 @@ class Arena:
                 f"the plan needs {size:,} bytes of working memory and {available:,} are available; use a smaller batch"
             )
         self.bytes = size
-        self._map = mmap.mmap(-1, max(size, 1))
+        # private: a process that forks has memory of its own from then on
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+        self._map = mmap.mmap(-1, max(size, 1), **private)
         if hasattr(mmap, "MADV_HUGEPAGE") and size >= 1 << 21:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._flat = np.frombuffer(self._map, np.uint8)

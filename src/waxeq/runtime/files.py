@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from waxeq.errors import PlanError
@@ -12,29 +14,52 @@ from waxeq.errors import PlanError
 
 def write_atomically(path: str | Path, data: bytes) -> None:
     """Write a file so that it is seen either whole or not at all. Raises PlanError when it cannot be written."""
-    path = Path(path)
-    temporary = None
+    write_together({Path(path): data})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: an interruption leaves all as they were, or all new. Raises PlanError when one
+    cannot be written."""
+    waiting: list[tuple[str, Path]] = []
+    path = Path()
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as f:
-            temporary = f.name
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
+        for path, data in files.items():
+            name = str(path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+            waiting.append((name, path))
+            with open(name, "xb") as f:  # a temporary file of the library would be for its owner alone
+                f.write(data)
+                f.flush()
+                os.fsync(f.fileno())
+        try:
+            _put(waiting)
+        except KeyboardInterrupt:  # what has begun is finished first
+            _put(waiting)
+            raise
     except OSError as e:
         raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with --output") from e
     finally:
-        if temporary is not None:
+        for name, _ in waiting:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(name)
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a file. Raises PlanError when it cannot be read."""
+def _put(waiting: list[tuple[str, Path]]) -> None:
+    """Move files that are whole to their places."""
+    while waiting:
+        name, path = waiting[0]
+        if os.path.exists(name):  # an interruption may come between the two lines below
+            os.replace(name, path)
+        del waiting[0]
+
+
+def read_bytes(path: str | Path, missing: str = "") -> bytes:
+    """The content of a file. Raises PlanError when it cannot be read, `missing` says more when it is not there."""
     try:
         return Path(path).read_bytes()
-    except OSError as e:
-        raise PlanError(f"{path} cannot be read: {e.strerror or e}") from e
+    except FileNotFoundError as e:
+        raise PlanError(f"{path}: no such file{missing and '; '}{missing}") from e
+    except (OSError, ValueError) as e:
+        raise PlanError(f"{path} cannot be read: {getattr(e, 'strerror', None) or e}") from e
 
 
 def require_writable(path: str | Path) -> None:

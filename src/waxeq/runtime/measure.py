@@ -136,8 +136,16 @@ out.flush()
 """
 
 
-def in_fresh_process(fn: Callable[..., Any], args: Sequence[Any], *, threads: int, timeout: float = 600.0) -> Any:
-    """Call a module-level function in a new Python process with `threads` threads for BLAS and OpenMP; its result.
+def in_fresh_process(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    threads: int,
+    timeout: float = 600.0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Any:
+    """Call a module-level function in a new Python process with `threads` threads for BLAS and OpenMP; its result, or
+    None once `stopped` says that nobody waits for it any more.
 
     Raises WaxeqError when it fails or does not end in time.
     """
@@ -149,17 +157,38 @@ def in_fresh_process(fn: Callable[..., Any], args: Sequence[Any], *, threads: in
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **limits},
+        start_new_session=True,  # Ctrl-C goes to the parent alone, which decides
     )
     try:
-        out, err = child.communicate(job, timeout=timeout)
+        said = _until(child, job, time.monotonic() + timeout, stopped)
     except subprocess.TimeoutExpired as e:
         raise WaxeqError(f"the timing process did not end in {timeout:.0f} s") from e
     finally:
         child.kill()
         child.wait()
+    if said is None:
+        return None
+    out, err = said
     if not out:
         raise WaxeqError(f"the timing process died: {err.decode(errors='replace').strip()[-300:]}")
     fine, value = pickle.loads(out)
     if not fine:
         raise WaxeqError(f"the timing process failed: {value}")
     return value
+
+
+_NOTICE = 0.1
+"""Seconds after which a wish to stop is noticed."""
+
+
+def _until(child: subprocess.Popen, job: bytes, end: float, stopped: Callable[[], bool]) -> tuple[bytes, bytes] | None:
+    """What a process that is given a job writes; None when `stopped` comes first. Raises TimeoutExpired."""
+    rest: bytes | None = job
+    while not stopped():
+        try:
+            return child.communicate(rest, timeout=_NOTICE)
+        except subprocess.TimeoutExpired:
+            rest = None  # what has not been sent yet is sent on
+            if time.monotonic() > end:
+                raise
+    return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.errors import PlanError
+from waxeq.errors import PlanError, UsageError
 from waxeq.ir.types import DTYPES, numpy_dtype
 from waxeq.plan.encode import VERSION, decode, encode
 from waxeq.plan.plan import Plan
-from waxeq.runtime.files import read_bytes, write_atomically
+from waxeq.runtime.files import read_bytes, write_together
 
 
 @dataclass(frozen=True)
@@ -38,47 +39,67 @@ def tensors_path(path: Path) -> Path:
 def save_plan(
     path: str | Path, plan: Plan, tensors: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray] | None = None
 ) -> None:
-    """Write both files; the tensors first, so that a plan file that exists is whole. Raises PlanError."""
+    """Write both files, or neither. Raises PlanError."""
     from safetensors.numpy import save
 
-    path = Path(path)
+    path = _place(path)
+    if os.path.isdir(path):
+        raise PlanError(f"{path} is a folder; name a file in it, as {path / 'model.plan.json'}")
+    if path.suffix == tensors_path(path).suffix:
+        raise PlanError(f"{path}: the weights go into the file of this name; call the plan {path.stem}.json")
     rows = {f"weight:{n}": a for n, a in tensors.items()}
     rows |= {f"constant:{n}": a for n, a in plan.graph.constants.items()}
     rows |= {f"input:{n}": a for n, a in (inputs or {}).items()}
     packed = save({n: np.asarray(a, order="C") for n, a in rows.items()})  # ascontiguousarray gives scalars an axis
     data = {**encode(plan), "tensors": hashlib.sha256(packed).hexdigest()}
-    write_atomically(tensors_path(path), packed)
     text = json.dumps(_sorted({**data, "sha256": _digest(data)}), indent=1) + "\n"
-    write_atomically(path, text.encode())
+    write_together({tensors_path(path): packed, path: text.encode()})
 
 
 def load_plan(path: str | Path) -> Saved:
     """Read both files. Raises PlanError on missing, damaged or foreign files."""
-    path = Path(path)
-    if not path.exists():
-        raise PlanError(f"{path}: no such file")
-    text = read_bytes(path)
-    packed = read_bytes(tensors_path(path))
-    try:
-        data = json.loads(text)
-    except ValueError as e:
-        if text.lstrip().startswith(b"{"):
-            raise PlanError(f"{path} is damaged or cut off; make the plan anew with `waxeq optimize`") from e
-        raise PlanError(f"{path} is not a plan: {e}") from e
-    if not isinstance(data, dict) or "waxeq" not in data:
-        raise PlanError(f"{path} is not a plan that waxeq wrote")
-    if isinstance(data, dict) and data.get("waxeq") == VERSION:
-        if data.pop("sha256", None) != _digest(data):
-            raise PlanError(f"{path} is damaged; make the plan anew with `waxeq optimize`")
-        if data["tensors"] != hashlib.sha256(packed).hexdigest():
-            raise PlanError(
-                f"{tensors_path(path)} is damaged or belongs to another plan; make the plan anew with `waxeq optimize`"
-            )
+    path = _place(path)
+    data = _read(path)
+    beside = tensors_path(path)
+    packed = read_bytes(beside, f"it holds the weights of {path.name} and belongs beside it")
+    if data["tensors"] != hashlib.sha256(packed).hexdigest():
+        raise PlanError(f"{beside} is damaged or belongs to another plan; {_ANEW}")
     groups: dict[str, dict[str, np.ndarray]] = {"weight": {}, "constant": {}, "input": {}}
-    for key, a in _unpacked(packed).items() if isinstance(data, dict) and "tensors" in data else ():
+    for key, a in _unpacked(packed).items():
         kind, _, name = key.partition(":")
         groups[kind][name] = a
     return Saved(decode(data, groups["constant"]), groups["weight"], groups["input"])
+
+
+_ANEW = "make the plan anew with `waxeq optimize`"
+
+
+def _place(path: str | Path) -> Path:
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise UsageError(f"{path!r} is not the path of a plan file; give one, as 'model.plan.json'")
+    return Path(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a plan file that is whole and of this version. Raises PlanError."""
+    if os.path.isdir(path):
+        raise PlanError(f"{path} is a folder; give a plan file in it, as {path / 'model.plan.json'}")
+    text = read_bytes(path, "`waxeq optimize` and Result.save write plans")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        if not text.strip():
+            raise PlanError(f"{path} is empty; {_ANEW}") from e
+        if text.lstrip().startswith(b"{"):
+            raise PlanError(f"{path} is damaged or cut off; {_ANEW}") from e
+        raise PlanError(f"{path} is not a plan; give the .json file that `waxeq optimize` wrote") from e
+    if not isinstance(data, dict) or "waxeq" not in data:
+        raise PlanError(f"{path} is not a plan that waxeq wrote")
+    if data["waxeq"] != VERSION:
+        raise PlanError(f"{path} is not a waxeq plan of version {VERSION}; {_ANEW}")
+    if data.pop("sha256", None) != _digest(data) or "tensors" not in data:
+        raise PlanError(f"{path} is damaged; {_ANEW}")
+    return data
 
 
 def _sorted(value: Any) -> Any:

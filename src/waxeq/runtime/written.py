@@ -4,67 +4,136 @@ beats it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from waxeq.basis.scalar import load
-from waxeq.ir.graph import Graph
+from waxeq.ir.graph import Graph, Node
 from waxeq.ir.interpret import settle
 from waxeq.ir.op import Op
 from waxeq.ops.contraction import Einsum, Matmul
 from waxeq.ops.elementwise import Map, Zip
 from waxeq.ops.reduction import Reduce
+from waxeq.runtime.quiet import quiet_context
+
+_Array = np.ndarray
+
+
+class _Step(NamedTuple):
+    """One op: what runs on which values, and which values nobody reads after it. `over`: dead operands of the result's
+    type that a ufunc may write it over."""
+
+    run: Callable[..., Any]
+    reads: Callable[[list], tuple]
+    dtype: np.dtype
+    value: int
+    dead: tuple[int, ...]
+    over: tuple[int, ...]
 
 
 class Written:
-    """Runs a graph; leaves are bound by name, results come by name. Allocates as NumPy does, which writes a result
-    over an operand that nobody else holds.
+    """Runs a graph; leaves are bound by name. Allocates as NumPy does, which writes a result over an operand that
+    nobody else holds.
 
-    `bound`: constants, weights and states as they are now. Results may share memory with what was given.
+    `tensors`: weights and states; states are replaced by a call.
     """
 
     def __init__(self, graph: Graph, tensors: Mapping[str, np.ndarray]) -> None:
         self.graph = graph
-        self.bound = {**graph.constants, **tensors}
-        self._steps: list[tuple[Callable, tuple[int, ...], np.dtype, int]] = []
-        self._over: dict[int, tuple[np.ufunc, tuple[int, ...]]] = {}
-        last = {i: v for v, n in graph.values() for i in n.inputs}
-        keep = set(graph.results)
-        self._dead: dict[int, list[int]] = {}
-        for i, v in last.items():
-            if i not in keep:
-                self._dead.setdefault(v, []).append(i)
-        alone = _alone(graph)
+        self.names = tuple(n for n, _ in graph.outputs)
+        self._inputs = tuple(i for i, x in enumerate(graph.leaves) if x.kind == "input")
+        self._takes = tuple(graph.leaves[i].name for i in self._inputs)
+        bound = {**graph.constants, **tensors}
+        self._start: list[Any] = [bound.get(x.name) for x in graph.leaves] + [None] * len(graph.nodes)
+        self._place = {x.name: i for i, x in enumerate(graph.leaves)}
+        alone, dead = _alone(graph), _dead(graph)
+        self._steps: list[_Step] = []
         for v, n in graph.values():
-            self._steps.append((n.op.reference, n.inputs, n.type.numpy, v))
-            if isinstance(n.op, (Map, Zip)) and isinstance(f := load(n.op.scalar.ufunc), np.ufunc):
-                free = (i for i in self._dead.get(v, ()) if i in alone and graph.type(i) == n.type)
-                self._over[v] = f, tuple(free)
+            if n.inputs or n.type.elements != 1:
+                self._steps.append(_step(graph, v, n, dead.get(v, ()), alone))
+            else:  # a number is the same in every call
+                self._start[v] = settle(n.op.reference(), n.type.numpy)
+        results = graph.results
+        self._own = frozenset(v for v in results if v in alone and results.count(v) == 1)
+        ends = tuple(v for _, v in graph.outputs)
+        self._plain = ends if self._own.issuperset(ends) and not graph.states else ()
+        self._context = quiet_context()
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        values: list = [inputs.get(x.name, self.bound.get(x.name)) for x in self.graph.leaves]
-        values += [None] * len(self._steps)
-        with np.errstate(all="ignore"):
-            for run, reads, dtype, v in self._steps:
-                over = self._own(v, values)
-                if over is None:
-                    values[v] = settle(run(*[values[i] for i in reads]), dtype)
-                else:
-                    values[v] = self._over[v][0](*[values[i] for i in reads], out=over)
-                for i in self._dead.get(v, ()):
-                    values[i] = None
-        results = {name: values[v] for name, v in self.graph.outputs}
-        for name, v in self.graph.states:
-            self.bound[name] = values[v]
-        return results
+        """Run once on arrays by name; results by name."""
+        return dict(zip(self.names, self.run([inputs[n] for n in self._takes]), strict=True))
 
-    def _own(self, v: int, values: list) -> np.ndarray | None:
-        """An operand that the value may be written over."""
-        for i in self._over[v][1] if v in self._over else ():
-            if values[i].flags.owndata:
-                return values[i]
-        return None
+    def run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once on arrays of the right types, in the order of the input leaves; results in order. They share no
+        memory with anything else."""
+        return self._context.copy().run(self._run, args)
+
+    def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        values = self._start.copy()
+        for i, a in zip(self._inputs, args):  # noqa: B905  # of one length, and this is every call
+            values[i] = a
+        for run, reads, dtype, v, dead, over in self._steps:
+            for i in over:
+                if values[i].flags.owndata:
+                    values[v] = run(*reads(values), out=values[i])
+                    break
+            else:
+                y = run(*reads(values))
+                values[v] = y if type(y) is _Array and y.dtype is dtype else settle(y, dtype)
+            for i in dead:
+                values[i] = None
+        if self._plain:
+            return [values[v] for v in self._plain]
+        return self._results(values, args)
+
+    def _results(self, values: list, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Outputs, and states put in their place; what may share memory with anything that lives on is copied."""
+        rows: list[np.ndarray] = []
+        for _, v in self.graph.outputs:
+            a = values[v]
+            if v not in self._own:
+                held = (*args, *(x for x in self._start if x is not None), *rows)
+                a = a.copy() if any(np.may_share_memory(a, h) for h in held) else a
+            rows.append(a)
+        if self.graph.states:
+            new = [(n, values[v] if v in self._own else values[v].copy()) for n, v in self.graph.states]
+            for name, a in new:
+                self._start[self._place[name]] = a
+        return rows
+
+    @property
+    def tensors(self) -> dict[str, np.ndarray]:
+        """What it is bound to: constants, weights, and states as they are now."""
+        return {x.name: self._start[i] for i, x in enumerate(self.graph.leaves) if x.kind != "input"}
+
+
+def _step(graph: Graph, v: int, n: Node, dead: Sequence[int], alone: set[int]) -> _Step:
+    run, over = n.op.reference, ()
+    if isinstance(n.op, (Map, Zip)) and isinstance(f := load(n.op.scalar.ufunc), np.ufunc):
+        run, over = f, tuple(i for i in dead if i in alone and graph.type(i) == n.type)
+    elif isinstance(n.op, Matmul):
+        run = np.matmul
+    return _Step(run, _reader(n.inputs), n.type.numpy, v, tuple(dead), over)
+
+
+def _reader(inputs: tuple[int, ...]) -> Callable[[list], tuple]:
+    """What picks operands."""
+    if len(inputs) > 1:
+        return itemgetter(*inputs)
+    return lambda values: tuple(values[i] for i in inputs)
+
+
+def _dead(graph: Graph) -> dict[int, list[int]]:
+    """For each value, the ones that nobody reads after it is computed."""
+    last = {i: v for v, n in graph.values() for i in n.inputs}
+    keep, rows = set(graph.results), {}
+    for i, v in last.items():
+        if i not in keep:
+            rows.setdefault(v, []).append(i)
+    return rows
 
 
 def _alone(graph: Graph) -> set[int]:

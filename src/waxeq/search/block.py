@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
+from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.saturate import Limits, Saturation, saturate
 from waxeq.egraph.snapshot import Snapshot
-from waxeq.errors import BudgetError
+from waxeq.errors import BudgetError, FallbackError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
 from waxeq.extract.choice import Choice, Problem
@@ -31,11 +32,16 @@ from waxeq.search.session import Session
 _ROUNDS = 12
 _RIVAL_ROUNDS = 5
 _PER_ROUND = 16
+_POLISHES = 2
+"""Times that HiGHS is asked at most: once more when its choice used what was not measured."""
 
 
 @dataclass(frozen=True)
 class Optimized:
-    """The plan of a block and how it was found. A remembered block has no saturation, problem or choice."""
+    """The plan of a block and how it was found. A remembered block has no saturation, problem or choice.
+
+    `unpolished`: the greedy choice, where polishing found another. `note`: a sentence on what it fell back on.
+    """
 
     block: Block
     plan: BlockPlan
@@ -45,6 +51,8 @@ class Optimized:
     problem: Problem | None = None
     choice: Choice | None = None
     lowered: Lowered | None = None
+    unpolished: Choice | None = None
+    note: str = ""
 
 
 def optimize_block(session: Session, block: Block) -> Optimized:
@@ -55,7 +63,7 @@ def optimize_block(session: Session, block: Block) -> Optimized:
         data = json.loads(known)
         return Optimized(block, decode_block(data["plan"]), True, data["facts"])
     found = search_block(session, block)
-    if not session.hurried:  # a search that was cut short is not the last word on a block
+    if not session.hurried and not found.note:  # what was cut short or fell back is not the last word on a block
         remember(session, found)
     return found
 
@@ -67,20 +75,51 @@ def remember(session: Session, found: Optimized) -> None:
 
 
 def search_block(session: Session, block: Block) -> Optimized:
-    """Search without looking into the memory of optimized blocks."""
-    lowered = lower(block.graph)
+    """Search without looking into the memory of optimized blocks.
+
+    Where the candidates that were grown make no whole plan, the block is planned as it is written. Raises FallbackError
+    (with `strict`) in that case, BudgetError when no kernel can compute some value even so.
+    """
     rules = session.rules.bare() if session.hurried else session.rules
+    found = _searched(session, block, rules, grow)
+    if found is None:
+        note = f"no choice of kernels makes every result of the block at {_place(block)} once it is rewritten"
+        if session.options.strict:
+            raise FallbackError(note)
+        found = _searched(session, block, session.rules.bare(), grow_all)
+        if found is None:
+            raise BudgetError(
+                "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
+            )
+        found = replace(found, note=f"{note}: it is planned as written")
+    return found
+
+
+def _searched(
+    session: Session, block: Block, rules: RuleProgram, grown: Callable[[Space, tuple[State, ...]], list[Candidate]]
+) -> Optimized | None:
+    lowered = lower(block.graph)
     saturation = _stage(
         session,
         "saturate",
         lambda: saturate(lowered, rules, _limits(session), session.worker, lambda: session.events.stop_requested),
     )
     space, roots = make_space(session.kernels, lowered, saturation.snapshot, session.options.threads)
-    rows = _stage(session, "candidates", lambda: grow(space, roots))
-    problem, choice, measured = _stage(session, "extract", lambda: choose(session, space, rows, roots))
-    facts = _facts(saturation, rows, choice, measured)
-    found = Optimized(block, BlockPlan({}, (), (), {}), False, facts, space, problem, choice, lowered)
+    rows = _stage(session, "candidates", lambda: grown(space, roots))
+    chosen = _stage(session, "extract", lambda: choose(session, space, rows, roots))
+    if chosen is None:
+        return None
+    facts = _facts(saturation, rows, chosen)
+    choice = with_runners_up(chosen.problem, chosen.choice)
+    found = Optimized(
+        block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished
+    )
     return replace(found, plan=planned(found, choice))
+
+
+def _place(block: Block) -> str:
+    """Where in the model the block begins."""
+    return next((str(n.source) for n in block.graph.nodes if n.source is not None), "an unknown line")
 
 
 def planned(found: Optimized, choice: Choice) -> BlockPlan:
@@ -99,7 +138,7 @@ def _stage(session: Session, name, run):
 
 def _limits(session: Session) -> Limits:
     o = session.options
-    return Limits(nodes=o.max_nodes, seconds=max(0.5, session.deadline.share(0.3)), memory_bytes=o.max_memory)
+    return Limits(nodes=o.max_nodes, seconds=max(0.5, session.deadline.share(0.3)), memory_bytes=o.search_memory)
 
 
 def make_space(
@@ -126,38 +165,61 @@ def make_space(
 
 def grow(space: Space, roots: Iterable[State]) -> list[Candidate]:
     """Candidates of a space, without those that rough prices rule out."""
-    maps = frozenset[str]().union(*(k.heads for k in space.kernels.values() if k.form == "loops"))
-    rough = Rough(space.snapshot, other_means(space), space.leaves, maps)
+    rough = Rough(space.snapshot, other_means(space), space.leaves, space.index_maps)
     near = replace(space, snapshot=rough.pruned({r.number for r in roots}))
-    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves, maps)))
+    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves, near.index_maps)))
 
 
-def choose(
-    session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...]
-) -> tuple[Problem, Choice, int]:
+def grow_all(space: Space, roots: Iterable[State]) -> list[Candidate]:
+    """All candidates of a space that cuts are grown for."""
+    return candidates(space, Cuts(Rough(space.snapshot, other_means(space), space.leaves, space.index_maps)))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A choice with the problem it solves, at the prices known when it was made; `unpolished` is the greedy choice,
+    where polishing found another. `measured` counts the timings taken on the way."""
+
+    problem: Problem
+    choice: Choice
+    unpolished: Choice | None
+    measured: int
+
+
+def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...]) -> Chosen | None:
     """Choose, measure what the choice hangs on, choose again, until nothing that matters is unmeasured; then polish,
     and measure what only the polished choice uses. After some rounds a guess must promise a gain even at its worst:
-    there is always one more that looks a little better than what was measured."""
+    there is always one more that looks a little better than what was measured. None when some root cannot be made.
+
+    Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
+    """
     measuring = session.options.measure and session.options.cost != "roofline"
-    polishing = session.options.polish
-    measured = 0
-    for n in range(_ROUNDS):
-        problem = session.prices.problem(space, rows, roots, cautious=measuring and n >= _RIVAL_ROUNDS)
-        choice = greedy(problem)
-        if choice is None:
-            raise BudgetError(
-                "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
-            )
-        new = session.measure(_worth_measuring(problem, choice, n < _RIVAL_ROUNDS)) if measuring else 0
-        if new == 0 and polishing and not session.hurried:
-            choice = polish(problem, choice, session.options.polish_seconds, seed=session.options.seed)
-            polishing = False
-            new = session.measure(_worth_measuring(problem, choice, False)) if measuring else 0
-            polishing = new > 0 and n < _ROUNDS - 2
+    measured, polished = 0, 0
+
+    def timed(problem: Problem, choice: Choice, with_rivals: bool) -> int:
+        last = n == _ROUNDS or polished == _POLISHES
+        return session.measure(_worth_measuring(problem, choice, with_rivals)) if measuring and not last else 0
+
+    for n in range(_ROUNDS + 1):
+        problem = session.prices.problem(
+            space, rows, roots, cautious=measuring and (n >= _RIVAL_ROUNDS or polished > 0)
+        )
+        choice = start = greedy(problem)
+        if start is None or choice is None:
+            return None
+        new = timed(problem, start, n < _RIVAL_ROUNDS and not polished)
+        if new == 0 and session.options.polish and not session.hurried:
+            polished += 1
+            choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
+            new = timed(problem, choice, False)
         measured += new
         if new == 0 and not any(p.candidate.call.kernel in session.prices.excluded for p in choice.in_order()):
             break
-    return problem, with_runners_up(problem, choice), measured
+    return Chosen(problem, choice, start if choice.method == "polished" else None, measured)
+
+
+def _polish_seconds(session: Session) -> float:
+    return min(session.options.polish_seconds, session.deadline.share(0.2))
 
 
 def _worth_measuring(problem: Problem, choice: Choice, with_rivals: bool) -> list[Call]:
@@ -190,14 +252,14 @@ def _sources(snapshot: Snapshot) -> dict[int, tuple[str, ...]]:
     return rows
 
 
-def _facts(saturation: Saturation, rows: Iterable[Candidate], choice: Choice, measured: int) -> dict[str, object]:
+def _facts(saturation: Saturation, rows: Sequence[Candidate], chosen: Chosen) -> dict[str, object]:
     snapshot = saturation.snapshot
     return {
         "e_classes": len(snapshot.classes),
         "e_nodes": sum(len(c.nodes) for c in snapshot.classes),
         "stop": saturation.stop.name,
-        "candidates": len(list(rows)),
-        "method": choice.method,
-        "gap": choice.gap,
-        "measured": measured,
+        "candidates": len(rows),
+        "method": chosen.choice.method,
+        "gap": chosen.choice.gap,
+        "measured": chosen.measured,
     }

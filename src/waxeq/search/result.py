@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.backend.kernel import Kernel
+from waxeq.errors import UsageError
 from waxeq.extract.choice import Choice
 from waxeq.plan.encode import encode
 from waxeq.plan.plan import Plan
@@ -84,6 +85,12 @@ class Result:
         speed = "" if trial is None else f", {trial.verdict} {trial.ratio:.2f}x [{trial.low:.2f}, {trial.high:.2f}]"
         error = f", error {max(errors):.1e}" if errors else ""
         return f"<Result {self.plan.name}: {kept}{speed}{error}; .program runs it, .explain() says why>"
+
+    def __reduce__(self) -> Any:
+        raise UsageError(
+            "a Result holds the whole search and is not pickled or copied; pickle result.program, or save the "
+            "result and waxeq.load it"
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the plan, and its weights beside it; `waxeq run PATH` and `waxeq.load(PATH)` take it."""

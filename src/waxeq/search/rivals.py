@@ -34,15 +34,17 @@ def rivals(session: Session, blocks: Sequence[Block], best: Mapping[str, Optimiz
 
 
 def _others(session: Session, found: Optimized) -> Iterator[Choice]:
-    """Choices that differ from the best: the best for whom kernels take as long as they ever took, or as little; then
-    the next in predicted cost."""
+    """Choices that differ from the best: the one that polishing started from; the best for whom kernels take as long as
+    they ever took, or as little; then the next in predicted cost."""
     problem, first = found.problem, found.choice
     assert problem is not None and first is not None
     seen = {_calls(first)}
-    guesses = (_reconsidered(problem, lambda p: p.estimate.high), _reconsidered(problem, lambda p: p.estimate.low))
+    slow, fast = (_reconsidered(problem, price) for price in (lambda p: p.estimate.high, lambda p: p.estimate.low))
     following = islice(paths(problem, first, seconds=session.options.polish_seconds, seed=session.options.seed), 1, 3)
-    for choices in (guesses, following):
+    for choices in ((found.unpolished, slow, fast), following):
         for c in choices:
+            if session.hurried:
+                return
             if c is not None and _calls(c) not in seen and c.cost <= _WORTH * first.cost:
                 seen.add(_calls(c))
                 yield with_runners_up(problem, c)

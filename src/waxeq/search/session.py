@@ -162,5 +162,5 @@ class Session:
                 prepare([(self.kernels[c.kernel], c)])
             except WaxeqError:
                 way = self.kernels[c.kernel].prepare
-                self.prices.excluded |= {n for n, k in self.kernels.items() if k.prepare is way}
+                self.prices.exclude([n for n, k in self.kernels.items() if k.prepare is way])
         return self.prices.excluded

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import cached_property, partial
-from pathlib import Path
+from functools import cached_property
 
 import numpy as np
 
-from waxeq.backend.discover import backends, kernels
 from waxeq.errors import AccuracyError, FallbackError
 from waxeq.events import StageFinished, StageStarted
-from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.ir.graph import Graph
-from waxeq.plan.encode import decode
 from waxeq.plan.plan import Plan
-from waxeq.runtime.measure import Samples, compare, in_fresh_process, interleaved
-from waxeq.runtime.program import Program
-from waxeq.runtime.save import load_plan, save_plan
 from waxeq.runtime.verify import Accuracy, Truth, require
-from waxeq.runtime.written import Written
 from waxeq.search.block import remember
+from waxeq.search.contest import hold
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
-
-_SETTLED = 1.5
-"""An interval that is wider than this factor is not remembered: the next time is another chance."""
-_PROMISING = 1.02
-"""A median ratio that is worth another look when its interval does not settle who is faster."""
 
 
 def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Result:
@@ -46,22 +33,23 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Resu
     right, notes = _proved(session, results, errors)
     if not right:
         return _reported(session, replace(results[0], plan=as_written(results[0].plan)), notes, errors[0], None)
-    stopped = session.events.stop_requested
-    if stopped:
+    contest = session.options.trial and not session.events.stop_requested
+    winner, trial, brief = hold(session, traced, [r for r, _ in right]) if contest else (0, None, None)
+    notes += [brief] if brief else []
+    if trial is None and session.events.stop_requested:
         notes.append("stopped early: the plan is right, but it was not timed against the model as written")
-    contest = session.options.trial and not stopped
-    winner, trial = _trial(session, traced, [r for r, _ in right]) if contest else (0, None)
     result, rows = right[winner]
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
     if trial is not None and trial.verdict != "faster":
         if session.options.strict:
             raise FallbackError(f"no plan is faster than the model as written (ratio {trial.ratio:.2f})")
-        span = f"{trial.ratio:.2f}x, 95 % between {trial.low:.2f} and {trial.high:.2f}"
+        sure = "in a single run" if brief else f"95 % between {trial.low:.2f} and {trial.high:.2f}"
+        span = f"{trial.ratio:.2f}x, {sure}"
         kept = f"the model as written is kept: the plan's speed against it is {span}"
         result = replace(result, plan=as_written(result.plan), report=replace(result.report, kept=kept))
     elif winner > 0:
         for b in result.blocks:
-            if b.choice is not None:
+            if b.choice is not None and not b.note:
                 remember(session, b)
     return _reported(session, result, notes, rows, trial)
 
@@ -70,7 +58,7 @@ def _proved(
     session: Session, results: Sequence[Result], errors: Sequence[tuple[Accuracy, ...]]
 ) -> tuple[list[tuple[Result, tuple[Accuracy, ...]]], list[str]]:
     """The results that agree with the float64 reference, with their errors; and a sentence for each that does not."""
-    right, notes = [], list(results[0].report.notes)
+    right, notes = [], [*results[0].report.notes, *(b.note for b in results[0].blocks if b.note)]
     for r, rows in zip(results, errors, strict=True):
         try:
             require(rows, session.options.tolerance)
@@ -135,64 +123,3 @@ def as_written(plan: Plan) -> Plan:
     """The plan that runs the model op by op."""
     leaves = {n: b for n, b in plan.buffers.items() if b.role in ("input", "weight", "state", "constant")}
     return replace(plan, buffers=leaves, folds=(), steps=(), arena_bytes=0, in_place=(), written=True)
-
-
-def _trial(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial]:
-    """Which result is fastest in a contest of whole plans, and how it does against the model as written."""
-    texts = [r.text for r in results]
-    key = _contest_key(session, texts)
-    known = None if session.options.fresh else session.table.memo_get("contest", key)
-    if known is not None:
-        winner, trial = json.loads(known)
-        return winner, replace(Trial(**trial), remembered=True)
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d) / "trial.plan.json"
-        save_plan(path, results[0].plan, results[0].tensors, traced.inputs)
-        budget = min(10.0, max(0.5, session.deadline.share(0.4)))
-        origin = None if session.deadline.expired else traced.origin
-        job = (str(path), texts[1:], origin, budget)
-        winner, found = in_fresh_process(contest, job, threads=session.options.threads)
-    trial = Trial(**found)
-    if trial.high < _SETTLED * trial.low:
-        session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
-        alone = _contest_key(session, texts[winner : winner + 1])  # the next time, the winner is all there is
-        session.table.memo_put("contest", alone, json.dumps([0, asdict(trial)], sort_keys=True))
-    return winner, trial
-
-
-def _contest_key(session: Session, texts: Sequence[str]) -> str:
-    return hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
-
-
-def contest(
-    path: str, more: Sequence[str], origin: tuple[str, str] | None, budget: float
-) -> tuple[int, Mapping[str, object]]:
-    """Time a saved plan, and `more` encoded plans on its tensors, against the model as written; runs in a process of
-    its own. The number of the fastest plan, and how it compares."""
-    installed, saved = kernels(backends()), load_plan(path)
-    plans = [saved.plan, *(decode(json.loads(t), saved.plan.graph.constants) for t in more)]
-    inputs = {n: np.asarray(a) for n, a in saved.inputs.items()}
-    rivals: dict[str, Callable[[], object]] = {
-        f"plan {i}": partial(Program(p, installed, saved.tensors).flat_results, inputs) for i, p in enumerate(plans)
-    }
-    rivals["written"] = partial(Written(saved.plan.graph, saved.tensors), inputs)
-    if origin is not None:
-        rivals["function"] = load_target(":".join(origin)).call
-    times = interleaved(rivals, rounds=200, budget_seconds=budget)
-    winner = min(range(len(plans)), key=lambda i: times[f"plan {i}"].median)
-    best = min((n for n in rivals if n[:4] != "plan"), key=lambda n: times[n].median)
-    plan, written = times[f"plan {winner}"], times[best]
-    c = compare(plan, written)
-    if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
-        pair = {n: rivals[n] for n in (f"plan {winner}", best)}
-        again = interleaved(pair, rounds=400, budget_seconds=budget, seed=1)
-        plan, written = (Samples(times[n].seconds + again[n].seconds) for n in pair)
-        c = compare(plan, written)
-    return winner, {
-        "plan": plan.median,
-        "written": written.median,
-        "ratio": c.ratio,
-        "low": c.low,
-        "high": c.high,
-        "verdict": c.verdict,
-    }

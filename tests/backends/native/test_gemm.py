@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import ctypes
+import platform
 import subprocess
-from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waxeq_native import gemm
-from waxeq_native.gemm import Api
+from waxeq_native import gemm, library
+from waxeq_native.blas import Blas, find
+from waxeq_native.compiler import find as find_compiler
+from waxeq_native.gemm import HERE, Api
+from waxeq_native.library import Library
 
-FLAGS = [
-    "-O3",
-    "-march=native",
-    "-std=gnu11",
-    "-fPIC",
-    "-shared",
-    "-fopenmp-simd",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-    "-fno-semantic-interposition",
-]
+PRODUCTS = Path(__file__).with_name("products.c")
 KINDS = {"f32": np.float32, "f64": np.float64}
 GUARD = 64  # bytes on each side of scratch that must stay as they are
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    folder = tmp_path_factory.mktemp("gemm")
-    (folder / "gemm.c").write_text(gemm.source())
-    subprocess.run(["cc", *FLAGS, "-Werror", "-Wall", "-Wextra", "gemm.c", "-o", "gemm.so"], cwd=folder, check=True)
-    library = ctypes.CDLL(str(folder / "gemm.so"))
-    address = ctypes.cast(library.wx_get_api, ctypes.c_void_p).value
-    assert address is not None
-    yield Api.at(address)
+def api(tmp_path_factory: pytest.TempPathFactory) -> Api:
+    compiled = Library(tmp_path_factory.mktemp("gemm"), find_compiler())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "shared", lambda: compiled)
+        return gemm.api.__wrapped__()
 
 
 class Scratch:
@@ -132,7 +121,9 @@ def test_large(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, acc
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["packed", "any"])
-@pytest.mark.parametrize("sides", [(1, 1, 1), (7, 17, 9), (30, 50, 40), (70, 1100, 300), (1, 40, 20), (40, 1, 20)])
+@pytest.mark.parametrize(
+    "sides", [(1, 1, 1), (7, 17, 9), (30, 50, 40), (70, 1100, 300), (1, 40, 20), (40, 1, 20), (5, 24, 9), (20, 40, 300)]
+)
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 def test_special_values(api: Api, kind: str, form: str, sides: tuple, special: float) -> None:
     """One special element in each operand reaches its row and its column and nothing else."""
@@ -163,3 +154,81 @@ def test_gemv(api: Api, kind: str, sides: tuple, layout: tuple, steps: tuple) ->
     check(out, a, x, None)
     rest[1 : m * steps[1] + 1 : steps[1]] = out
     np.testing.assert_array_equal(y, rest)
+
+
+@pytest.fixture(scope="module")
+def blas() -> Blas:
+    found = find()
+    if not isinstance(found, Blas):
+        pytest.skip(found.reason)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(sides=st.tuples(*[st.integers(1, 40)] * 3), layouts=st.tuples(LAYOUTS, LAYOUTS), accumulate=st.booleans())
+@settings(max_examples=200)
+def test_blas(api: Api, blas: Blas, kind: str, sides: tuple, layouts: tuple, accumulate: bool) -> None:
+    """BLAS gives the product, or says that it cannot and leaves the result alone."""
+    (m, n, k), random = sides, np.random.default_rng(sides)
+    a = strided(random.standard_normal((m, k)).astype(KINDS[kind]), *layouts[0])
+    b = strided(random.standard_normal((k, n)).astype(KINDS[kind]), *layouts[1])
+    start = random.standard_normal((m, n)).astype(KINDS[kind])
+    c = start.copy()
+    function = blas.sgemm if kind == "f32" else blas.dgemm
+    matrices = (a.ctypes.data, *strides(a), b.ctypes.data, *strides(b))
+    refused = getattr(api, f"blas_{kind}")(function, blas.bits, m, n, k, *matrices, c.ctypes.data, n, int(accumulate))
+    plain = all(1 in strides(x) or 1 in x.shape for x in (a, b))
+    assert plain or refused
+    if refused:
+        np.testing.assert_array_equal(c, start)
+        assert not all(x.flags.c_contiguous or x.flags.f_contiguous for x in (a, b))
+    else:
+        check(c, a, b, start if accumulate else None)
+
+
+def test_blas_is_single_threaded_for_a_while(blas: Blas) -> None:
+    from threadpoolctl import threadpool_info
+
+    def threads() -> int:
+        return next(info["num_threads"] for info in threadpool_info() if Path(info["filepath"]) == blas.path)
+
+    if blas.set_threads is None:
+        with pytest.raises(ValueError, match="cannot be told"), blas.single_threaded():
+            pass
+        return
+    before = threads()
+    with blas.single_threaded():
+        assert threads() == 1
+    assert threads() == before
+
+
+SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+MACHINES = {
+    "this": SANITIZED,
+    "portable": (),
+    "AVX-512": ("-D__AVX512F__",),  # the tile and its blocks only: the compiler makes its vectors of smaller ones
+    "NEON": ("-D__ARM_NEON",),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", MACHINES)
+def test_tiles_of_each_machine(tmp_path: Path, machine: str) -> None:
+    """tests/backends/native/products.c says what is tried."""
+    if machine == "NEON" and platform.machine() in ("aarch64", "arm64"):
+        pytest.skip("that is this machine")
+    output = tmp_path / "products"
+    compiler = find_compiler()
+    tuned = [flag for flag in compiler.flags if flag.startswith("-m") and machine == "this"]
+    flags = ("-O1", "-w", "-std=gnu11", "-ffp-contract=fast", *tuned, *MACHINES[machine], f"-I{HERE}")
+    made = subprocess.run(
+        [*compiler.command, *flags, HERE / "gemm.c", PRODUCTS, "-lm", "-o", output],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0 and "san" in made.stderr:
+        pytest.skip(f"no such sanitizer here: {made.stderr.splitlines()[-1]}")
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run([output, "1000"], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr

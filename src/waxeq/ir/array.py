@@ -1,0 +1,43 @@
+"""What a user gives as an array: what cannot be one, or would lose something, is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from waxeq.errors import TypeMismatch
+from waxeq.ir.types import DTYPES
+
+_NO_NUMBERS = "OUSMm"
+"""Kinds of dtypes of objects, texts, bytes, dates and spans of time."""
+
+
+def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
+    """`value` as a plain array in native byte order. `what` names it in a sentence ("input 'x'"); `takes` says what it
+    should be. Raises TypeMismatch for what NumPy makes no array of numbers of, and for masked arrays: their mask would
+    be lost.
+    """
+    reason = None
+    if isinstance(value, np.ma.MaskedArray):
+        reason = "is a masked array, whose mask would be lost; pass x.filled(value), or x.data and x.mask as two arrays"
+    elif value is None:
+        reason = "is None"
+    elif isinstance(value, (str, bytes, set, frozenset, dict)) or (callable(value) and not hasattr(value, "__array__")):
+        reason = f"is of class {type(value).__name__}"
+    if reason is not None:
+        raise TypeMismatch(_sentence(what, reason, takes))
+    try:
+        a = np.asarray(value)
+    except (ValueError, TypeError) as e:
+        uneven = "inhomogeneous" in str(e)
+        reason = "has rows of different lengths" if uneven else f"cannot be made an array ({type(e).__name__}: {e})"
+        raise TypeMismatch(_sentence(what, reason, takes)) from e
+    if a.dtype.kind in _NO_NUMBERS:
+        given = f"an array of dtype {a.dtype}" if isinstance(value, np.ndarray) else f"of class {type(value).__name__}"
+        raise TypeMismatch(_sentence(what, f"is {given}", takes or f"waxeq knows {', '.join(DTYPES)}"))
+    return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
+
+
+def _sentence(what: str, reason: str, takes: str) -> str:
+    return f"{what} {reason}" + (f"; {takes}" if takes else "")

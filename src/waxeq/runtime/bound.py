@@ -1,0 +1,159 @@
+"""A plan bound to memory: a flat list of instructions. Nothing is looked up when it runs, and nothing is allocated but
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from waxeq.backend.kernel import Instruction, Kernel, join, prepare
+from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
+from waxeq.errors import PlanError, UsageError
+from waxeq.ir.types import numpy_dtype
+from waxeq.memory.estimate import COPIED
+from waxeq.plan.plan import Fold, Plan, Step
+from waxeq.runtime.arena import Arena
+from waxeq.runtime.quiet import quiet_context
+from waxeq.runtime.results import Results
+
+
+class Bound:
+    """Runs a plan. `tensors`: arrays of weights, constants and states, and of folded buffers that are known already."""
+
+    def __init__(self, plan: Plan, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:
+        missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
+        if missing:
+            raise PlanError(f"the plan uses kernel {missing[0]}, which no installed backend has")
+        self.plan = plan
+        self.names = tuple(o.name for o in plan.outputs)
+        self.arena = Arena(plan.arena_bytes)
+        self._kernels = kernels
+        self._leaves = {x.name for x in plan.graph.leaves}
+        self._flat: dict[str, np.ndarray] = {}
+        self._bind_tensors(tensors)
+        self._copied: list[tuple[int, np.ndarray]] = []
+        self._lent: list[tuple[int, str]] = []
+        for i, x in enumerate(x for x in plan.graph.leaves if x.kind == "input"):
+            if x.type.bytes <= COPIED:
+                self._flat[x.name] = np.empty(x.type.elements, x.type.numpy)
+                self._copied.append((i, self._flat[x.name].reshape(x.type.shape)))
+            else:
+                self._lent.append((i, x.name))
+        self._results = Results(plan, self._flat)
+        self._seen: dict[str, np.ndarray | None] = {n: None for _, n in self._lent}
+        self._address: dict[str, int] = {}
+        moving = [n for _, n in self._lent] + sorted(self._results.direct)
+        self._readers = {m: [i for i, s in enumerate(plan.steps) if m in s.reads or m == s.writes] for m in moving}
+        self._instructions: list[tuple[Instruction, ...]] = [()] * len(plan.steps)
+        self._code: tuple[Instruction, ...] | None = None if moving else self._rebound(range(len(plan.steps)))
+        self._context = quiet_context()
+
+    # -- binding
+
+    def _bind_tensors(self, tensors: Mapping[str, np.ndarray]) -> None:
+        for name, b in self.plan.buffers.items():
+            if b.role in ("weight", "constant", "state"):
+                flat = np.ascontiguousarray(tensors[name]).reshape(-1)
+                self._flat[name] = flat.copy() if b.role == "state" else flat
+            elif b.offset is not None:
+                self._flat[name] = self.arena.view(b.offset, (b.elements,), numpy_dtype(b.dtype))
+        for f in self.plan.folds:
+            self._flat[f.writes] = tensors[f.writes] if f.writes in tensors else fold(f, tensors)
+
+    @property
+    def tensors(self) -> dict[str, np.ndarray]:
+        """What it is bound to, by buffer: weights, states as they are now, and what was folded."""
+        shapes = {x.name: x.type.shape for x in self.plan.graph.leaves}
+        rows = [n for n, b in self.plan.buffers.items() if b.role in ("weight", "constant", "state", "folded")]
+        return {n: self._flat[n].reshape(shapes.get(n, -1)) for n in rows}
+
+    def _memory(self, s: Step) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """What a step reads, what it writes, and its scratch memory."""
+        arrays = [v.array(self._flat[r]) for v, r in zip(s.call.operands, s.reads, strict=True)]
+        scratch = self._flat[s.workspace] if s.workspace else np.empty(0, np.uint8)
+        return arrays, s.call.out.array(self._flat[s.writes]), scratch
+
+    def _rebound(self, steps: Sequence[int], code: tuple[Instruction, ...] | None = None) -> tuple[Instruction, ...]:
+        """The instructions when these steps have moved; `code`, the last ones, where all can be pointed elsewhere."""
+        kernels = [self._kernels[s.call.kernel] for s in self.plan.steps]
+        if code is None:
+            prepare(zip(kernels, (s.call for s in self.plan.steps), strict=True))
+        anew = code is None
+        for i in steps:
+            memory = self._memory(self.plan.steps[i])
+            if code is None or not kernels[i].rebind(self._instructions[i], *memory):
+                self._instructions[i] = tuple(kernels[i].bind(self.plan.steps[i].call, *memory))
+                anew = True
+        return join(zip(kernels, self._instructions, strict=True)) if anew or code is None else code
+
+    # -- running
+
+    def run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once on inputs of the right types; results in order. Raises UsageError when it is running already."""
+        try:
+            return self._context.run(self._run, args)
+        except RuntimeError as e:
+            if "already entered" not in str(e):
+                raise
+            raise UsageError(
+                "the program is running in another thread; give each thread a program of its own: copy.copy(program)"
+            ) from None
+
+    def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        for i, own in self._copied:
+            own[...] = args[i]
+        if self._readers:
+            self._move(args)
+        assert self._code is not None
+        for f in self._code:
+            f()
+        results = self._results.collect(self._flat)
+        if self.plan.states:
+            self._replace_states()
+        return results
+
+    def _move(self, args: Sequence[np.ndarray]) -> None:
+        """Bind anew what reads an input, or writes a result, that lies elsewhere than in the last call."""
+        moved = []
+        for i, name in self._lent:
+            a = args[i]
+            dense = a.flags.c_contiguous
+            if dense and self._seen[name] is a:
+                continue
+            self._seen[name] = a if dense else None  # a copy is made anew each time
+            flat = np.ascontiguousarray(a).reshape(-1)
+            address = flat.__array_interface__["data"][0]
+            if self._address.get(name) != address:
+                self._address[name], self._flat[name] = address, flat
+                moved.append(name)
+        for name, flat in self._results.fresh():
+            if self._flat.get(name) is not flat:
+                self._flat[name] = flat
+                moved.append(name)
+        if moved or self._code is None:
+            whole = range(len(self.plan.steps))
+            steps = whole if self._code is None else sorted({i for m in moved for i in self._readers[m]})
+            last, self._code = self._code, None  # an interruption here leaves nothing that is bound to other memory
+            self._code = self._rebound(steps, last)
+
+    def _replace_states(self) -> None:
+        # a state that takes the place of another one is read before either is written
+        new = [self._flat[b].copy() if b in self._leaves else self._flat[b] for _, b in self.plan.states]
+        for (name, _), value in zip(self.plan.states, new, strict=True):
+            np.copyto(self._flat[name], value)
+
+
+def fold(f: Fold, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The value of a weights-only term, computed in float64 and rounded once; flat, in the fold's order."""
+    leaves = {}
+    for name, axes in f.leaves.items():
+        kept = tuple(k for k in axes if k is not None)
+        a = np.asarray(tensors[name])
+        wide = a.astype(np.float64) if a.dtype.kind not in "biu" else a
+        leaves[name] = NamedArray(kept, wide.reshape(tuple(f.sizes[k] for k in kept)))
+    e = Evaluator(f.sizes, Ideal())
+    value = e.present(e.term(f.term, leaves), *f.order)
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(value.aligned(f.order)).astype(numpy_dtype(f.dtype)).reshape(-1)

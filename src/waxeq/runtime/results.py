@@ -1,0 +1,75 @@
+"""Memory of results: arrays that alias neither inputs nor each other nor anything that a later call writes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+
+import numpy as np
+
+from waxeq.ir.types import TensorType
+from waxeq.plan.plan import Output, Plan
+
+
+class Results:
+    """Where a plan's results lie. A large one is written where the caller will have it (`direct`), and its memory is
+    used again only when nobody holds it any more; a small one is copied out of the arena.
+    """
+
+    def __init__(self, plan: Plan, flat: Mapping[str, np.ndarray]) -> None:
+        """`flat`: the buffers that stay where they are from call to call."""
+        self.direct = {o.buffer: o.type for o in plan.outputs if is_direct(plan, o.buffer)}
+        self._slots: dict[str, list[_Slot]] = {b: [] for b in self.direct}
+        self._current: dict[str, _Slot] = {}
+        fixed = (flat[o.buffer].reshape(o.type.shape) if o.buffer in flat else None for o in plan.outputs)
+        self._rows = list(zip(plan.outputs, fixed, strict=True))
+
+    def fresh(self) -> list[tuple[str, np.ndarray]]:
+        """For each direct result a flat array that nobody else can see: one whose last result is gone, or a new one."""
+        for b, t in self.direct.items():
+            slots = self._slots[b]
+            free = next((s for s in slots if s.free), None)
+            if free is None:
+                free = _Slot(np.empty(t.elements, t.numpy))
+                slots.append(free)
+                del slots[:-_SLOTS]
+            self._current[b] = free
+        return [(b, s.flat) for b, s in self._current.items()]
+
+    def collect(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The results of a call, in order; `flat` is where buffers lie in this call."""
+        return [self._moved(o, flat) if view is None else view.copy() for o, view in self._rows]
+
+    def _moved(self, o: Output, flat: Mapping[str, np.ndarray]) -> np.ndarray:
+        if o.buffer in self._current:
+            return self._current[o.buffer].lend(o.type)
+        return flat[o.buffer].reshape(o.type.shape).copy()
+
+
+_SLOTS = 4
+
+
+class _Slot:
+    """Memory lent to one result at a time. Every view of a result keeps the array handed out alive, as its base
+    (NumPy stops collapsing bases at a memoryview), so when that array is gone nobody can see the memory."""
+
+    def __init__(self, flat: np.ndarray) -> None:
+        self.flat = flat
+        self._lent: weakref.ref[np.ndarray] | None = None
+
+    @property
+    def free(self) -> bool:
+        return self._lent is None or self._lent() is None
+
+    def lend(self, type: TensorType) -> np.ndarray:
+        if type.elements == 0:
+            return np.empty(type.shape, type.numpy)
+        a = np.frombuffer(self.flat.view(np.uint8).data, dtype=type.numpy)
+        self._lent = weakref.ref(a)
+        return a.reshape(type.shape)
+
+
+def is_direct(plan: Plan, buffer: str) -> bool:
+    """Whether a buffer is a result that lies outside the arena, written in place for the caller."""
+    b = plan.buffers[buffer]
+    return b.role == "temporary" and b.offset is None

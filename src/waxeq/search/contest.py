@@ -1,0 +1,133 @@
+"""The contest: which plan is the fastest, and is it faster than the model as written?
+
+Whole plans are timed side by side with the model, in a process of its own: what the compiler used of threads, caches
+and memory would else be part of the result. Where the budget has no room for that, plan and model run once each here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.frontend.load import load_target
+from waxeq.frontend.trace import Traced
+from waxeq.plan.encode import decode
+from waxeq.runtime.measure import Samples, compare, in_fresh_process, interleaved
+from waxeq.runtime.program import Program
+from waxeq.runtime.save import load_plan, save_plan
+from waxeq.runtime.written import Written
+from waxeq.search.result import Result, Trial
+from waxeq.search.session import Session
+
+_SETTLED = 1.5
+"""An interval that is wider than this factor is not remembered: the next time is another chance."""
+_PROMISING = 1.02
+"""A median ratio that is worth another look when its interval does not settle who is faster."""
+_LONGEST = 10.0
+_PROCESS, _RUNS = 2.0, 4
+"""Seconds that a process takes to start, import and load; and how often each contestant runs at least."""
+_CLEAR = 1.2
+"""What a plan must gain in a single run to be believed."""
+BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a single run each"
+
+
+def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial | None, str | None]:
+    """Which result is the fastest in a contest of whole plans, how it does against the model as written, and a sentence
+    where the contest was cut short; the first and None when the user does not wait for the outcome.
+
+    It takes what is left of the budget, at most ten seconds or twice that; never less than one timed run, after a
+    first, of the first result and of the model.
+    """
+    texts = [r.text for r in results]
+    key = _key(session, texts)
+    known = None if session.options.fresh else session.table.memo_get("contest", key)
+    if known is not None:
+        winner, trial = json.loads(known)
+        return winner, replace(Trial(**trial), remembered=True), None
+    written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
+    start = time.perf_counter()
+    written()
+    once = sum(r.plan.predicted for r in results) + 2 * (time.perf_counter() - start)
+    if session.deadline.left < _PROCESS + _RUNS * once:
+        return 0, _brief(results[0], traced, written), BRIEF
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d) / "trial.plan.json"
+        save_plan(path, results[0].plan, results[0].tensors, traced.inputs)
+        budget = min(_LONGEST, 0.4 * (session.deadline.left - _PROCESS))
+        job = (str(path), texts[1:], traced.origin, budget)
+        answer = in_fresh_process(
+            contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested
+        )
+    if answer is None:
+        return 0, None, None
+    winner, found = answer
+    trial = Trial(**found)
+    if trial.high < _SETTLED * trial.low:
+        session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
+        alone = _key(session, texts[winner : winner + 1])  # the next time, the winner is all there is
+        session.table.memo_put("contest", alone, json.dumps([0, asdict(trial)], sort_keys=True))
+    return winner, trial, None
+
+
+def _key(session: Session, texts: Sequence[str]) -> str:
+    return hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
+
+
+def _brief(result: Result, traced: Traced, written: Callable[[], object]) -> Trial:
+    """One run of each, which has no interval."""
+    rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
+    times = interleaved(rivals, rounds=1, budget_seconds=0.0)
+    plan, model = times["plan"].median, times["written"].median
+    ratio = model / plan
+    verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
+    return Trial(plan, model, ratio, ratio, ratio, verdict)
+
+
+def contest(
+    path: str, more: Sequence[str], origin: tuple[str, str] | None, budget: float
+) -> tuple[int, Mapping[str, object]]:
+    """Time a saved plan, and `more` encoded plans on its tensors, against the model as written; runs in a process of
+    its own. The number of the fastest plan, and how it compares."""
+    installed, saved = kernels(backends()), load_plan(path)
+    plans = [saved.plan, *(decode(json.loads(t), saved.plan.graph.constants) for t in more)]
+    inputs = {n: np.asarray(a) for n, a in saved.inputs.items()}
+    rivals: dict[str, Callable[[], object]] = {
+        f"plan {i}": partial(Program(p, installed, saved.tensors).flat_results, inputs) for i, p in enumerate(plans)
+    }
+    rivals["written"] = partial(Written(saved.plan.graph, saved.tensors), inputs)
+    if origin is not None:
+        rivals["function"] = load_target(":".join(origin)).call
+    times = interleaved(rivals, rounds=200, budget_seconds=budget)
+    winner = fastest([times[f"plan {i}"] for i in range(len(plans))])
+    best = min((n for n in rivals if n[:4] != "plan"), key=lambda n: times[n].median)
+    plan, written = times[f"plan {winner}"], times[best]
+    c = compare(plan, written)
+    if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
+        pair = {n: rivals[n] for n in (f"plan {winner}", best)}
+        again = interleaved(pair, rounds=400, budget_seconds=budget, seed=1)
+        plan, written = (Samples(times[n].seconds + again[n].seconds) for n in pair)
+        c = compare(plan, written)
+    return winner, {
+        "plan": plan.median,
+        "written": written.median,
+        "ratio": c.ratio,
+        "low": c.low,
+        "high": c.high,
+        "verdict": c.verdict,
+    }
+
+
+def fastest(times: Sequence[Samples]) -> int:
+    """The plan to keep, of those timed in the same rounds: the first, which is predicted to be the fastest, unless
+    another is faster beyond the noise; of several such, the one with the lowest median."""
+    surely = [i for i, t in enumerate(times) if i and compare(t, times[0]).verdict == "faster"]
+    return min(surely, key=lambda i: times[i].median, default=0)

@@ -1,0 +1,181 @@
+"""Scalar functions of generated kernels: as exact as their table says, vector code everywhere, C and CUDA C++ alike."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waxeq.basis.scalar import SCALARS
+from waxeq_cfamily.accuracy import BUILDS, DOCUMENT, Judge, document
+from waxeq_cfamily.functions import DESCRIBED, DTYPES, HEADER, calls, functions, source, symbol
+
+COMPILERS = {
+    "gcc": ("gcc",),
+    **({"clang": ("clang",)} if shutil.which("clang") else {}),
+    **({"zig": (sys.executable, "-m", "ziglang", "cc")} if find_spec("ziglang") else {}),
+}
+OWN = frozenset(name for name, row in DESCRIBED.items() if row.kind != "libm")
+ODD = ("expm1", "log1p", "tanh", "sinh", "erf", "sin", "tan", "arctan", "arcsin", "arcsinh", "arctanh", "cbrt", "sqrt")
+
+# What stands for the compiler's own names where there is no CUDA.
+SHIM = """
+#include <math.h>
+#include <string.h>
+#define __CUDACC__ 1
+#define __device__
+#define __forceinline__ inline
+static inline int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
+static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
+static inline long long __double_as_longlong(double x) { long long i; memcpy(&i, &x, 8); return i; }
+static inline double __longlong_as_double(long long i) { double x; memcpy(&x, &i, 8); return x; }
+"""
+
+
+@pytest.fixture(scope="module")
+def judge_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Judge]:
+    """A judge by dtype: all functions are compiled once."""
+    judge = Judge("float32", tmp_path_factory.mktemp("functions"))
+    return {"float32": judge, "float64": judge.wide}.__getitem__
+
+
+def test_functions_are_scalars_of_the_basis() -> None:
+    assert {name: row.arity for name, row in DESCRIBED.items()} == {name: SCALARS[name].arity for name in DESCRIBED}
+
+
+def test_every_function_that_is_called_is_in_the_header() -> None:
+    defined = set(re.findall(r"^WX_FN \w+ (wx_\w+)\(", source(), re.M))
+    wanted = {row.symbol for row in functions().values()} | {row.beyond for row in functions().values() if row.beyond}
+    assert wanted <= defined
+    assert {calls(name, dtype) for name in DESCRIBED for dtype in DTYPES} <= defined
+
+
+def test_what_there_is_no_function_for() -> None:
+    assert calls("floor", "float32") is None
+    assert calls("exp", "int32") is None
+
+
+def test_document_is_what_was_measured() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), "run `python -m waxeq_cfamily.accuracy --document`"
+
+
+def test_own_functions_are_as_exact_as_was_aimed_at() -> None:
+    """2 ULP, and for float64 a little more where sums would need two parts."""
+    over = {row.symbol: row.largest_ulp for row in functions().values() if row.largest_ulp > 2.0}
+    assert all(ulp <= 2.25 and name.endswith("_f64") for name, ulp in over.items()), over
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_error_is_within_the_table(name: str, dtype: str, judge_of: Callable[[str], Judge]) -> None:
+    """On samples and special numbers against libm; a wrong NaN, infinity or sign of zero is an infinite error."""
+    found = judge_of(dtype).samples(name, 250_000, seed=0x5EED)
+    assert found.judged > 200_000
+    most = functions()[name, dtype].largest_ulp
+    for build, worst in found.worst.items():
+        assert worst.error <= most, f"{build}: {worst.error} at ({worst.x!r}, {worst.y!r}) gives {worst.value!r}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, row in DESCRIBED.items() if row.arity == 1])
+def test_error_is_within_the_table_over_all_exponents(name: str, judge_of: Callable[[str], Judge]) -> None:
+    """Every 1009th float32 of both signs, subnormals and NaNs too."""
+    found = judge_of("float32").patterns(name, 0, 2**32, 1009)
+    assert found.judged > 2_000_000
+    most = functions()[name, "float32"].largest_ulp
+    for build, worst in found.worst.items():
+        assert worst.error <= most, f"{build}: {worst.error} at {worst.x!r} gives {worst.value!r}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_that_are_known(dtype: str, build: str, judge_of: Callable[[str], Judge]) -> None:
+    judge, inf = judge_of(dtype), np.inf
+    for name in ODD:
+        zeros = judge.apply(build, name, np.array([0.0, -0.0]))
+        assert zeros.tolist() == [0, 0] and np.signbit(zeros).tolist() == [False, True], name
+    for name in sorted(OWN):
+        assert np.isnan(judge.apply(build, name, np.array([np.nan, -np.nan]), np.array([2.0, 3.0]))).all(), name
+    at_ends = {
+        "exp": (inf, 0),
+        "tanh": (1, -1),
+        "erf": (1, -1),
+        "sigmoid": (1, 0),
+        "expm1": (inf, -1),
+        "cosh": (inf, inf),
+    }
+    for name, ends in at_ends.items():
+        assert tuple(judge.apply(build, name, np.array([inf, -inf]))) == ends, name
+    assert judge.apply(build, "log", np.array([0.0, inf])).tolist() == [-inf, inf]
+    assert judge.apply(build, "rsqrt", np.array([0.0, -0.0, inf])).tolist() == [inf, -inf, 0]
+    assert judge.apply(build, "pow", np.array([np.nan, 1.0]), np.array([0.0, np.nan])).tolist() == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_stay_in_range(dtype: str, build: str, judge_of: Callable[[str], Judge]) -> None:
+    """Rounding takes no value out of the range of its function."""
+    judge, x = judge_of(dtype), np.random.default_rng(7).normal(0, 30, 1_000_000)
+    for name in ("tanh", "erf", "sin", "cos"):
+        assert np.abs(judge.apply(build, name, x)).max() <= 1, name
+    sigmoid = judge.apply(build, "sigmoid", x)
+    assert sigmoid.min() >= 0 and sigmoid.max() <= 1
+    assert judge.apply(build, "exp", x).min() >= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nan_beyond_the_limit(dtype: str, judge_of: Callable[[str], Judge]) -> None:
+    limited = [(row.name, row.limit) for (_, d), row in functions().items() if d == dtype and row.limit]
+    assert limited
+    for name, limit in limited:
+        x = np.array([limit, -limit, np.nextafter(np.dtype(dtype).type(limit), np.inf, dtype=dtype), 1e30], dtype)
+        for build in BUILDS:
+            assert np.isnan(judge_of(dtype).apply(build, name, x)).tolist() == [False, False, True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_loops_become_vector_code(dtype: str, build: str, judge_of: Callable[[str], Judge]) -> None:
+    """For this machine's own instructions, and for those that every machine of its kind has (SSE2)."""
+    assert judge_of(dtype).loops[build][1] >= OWN
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_header_is_c11_without_warnings(compiler: str, tmp_path: Path) -> None:
+    (tmp_path / "unit.c").write_text(source(), encoding="utf-8")
+    flags = ("-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-c", "unit.c", "-o", "unit.o")
+    compiled(*COMPILERS[compiler], *flags, where=tmp_path)
+
+
+def test_header_is_cuda_c_plus_plus(tmp_path: Path) -> None:
+    """The branch for CUDA, in C++17, and with no include of its own."""
+    assert "#include" not in source()
+    real = {"float32": "float", "float64": "double"}
+    uses = [
+        f"{real[row.dtype]} (*use_{row.symbol})({', '.join([real[row.dtype]] * row.arity)}) = {row.symbol};"
+        for row in functions().values()
+    ]
+    (tmp_path / "unit.cpp").write_text("\n".join([SHIM, source(), *uses]), encoding="utf-8")
+    compiled("g++", "-std=c++17", "-Wall", "-Wno-unused-function", "-Werror", "-c", "unit.cpp", where=tmp_path)
+
+
+def compiled(*command: str, where: Path) -> None:
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_names_in_c() -> None:
+    assert symbol("exp", "float32") == "wx_exp_f32" == calls("exp", "float32")
+    assert HEADER.read_text(encoding="utf-8") == source()

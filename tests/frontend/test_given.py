@@ -1,0 +1,114 @@
+"""What a user may give by mistake: no function, no example, options that are none, arrays that would lose something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.errors import TypeMismatch, UnsupportedError, UsageError, WaxeqError
+
+pytestmark = pytest.mark.quick
+
+X = np.ones(3)
+MASKED = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+MATRIX = np.ones((1, 3)).view(np.matrix)
+
+
+def add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+@pytest.mark.parametrize("front", [wx.optimize, wx.trace], ids=["optimize", "trace"])
+@pytest.mark.parametrize(
+    ("args", "named", "said"),
+    [
+        ((None, X), {}, "the model is None; give a function on arrays"),
+        (("model.py", X), {}, r"the model is a str \('model\.py'\); give a function"),
+        ((X,), {}, "the model is a ndarray"),
+        ((add,), {}, r"what is 'a' of add\? Pass an example of it"),
+        ((add, X), {}, r"what is 'b' of add\? Pass an example of it"),
+        ((add, X, X, X), {}, "the examples do not fit add: too many"),
+        ((add, X, X), {"c": X}, "the examples do not fit add: .*'c'"),
+        ((add, X, X), {"weights": ("w",)}, "add has no parameter 'w' to be a weight or a state; it has a, b"),
+        ((add, X, X), {"weights": "w1"}, "add has no parameter 'w1'"),
+        ((lambda *xs: xs[0], X), {}, "parameter 'xs' of <lambda> has no name"),
+        ((dict, X), {}, "Python does not tell the parameters of dict; wrap it"),
+        ((np.tanh, X), {}, "parameter 'x' of tanh has no name"),
+    ],
+)
+def test_what_is_no_model_or_no_example(front: Callable, args: tuple, named: dict[str, Any], said: str) -> None:
+    with pytest.raises(WaxeqError, match=said) as e:
+        front(*args, **named)
+    assert "\n" not in str(e.value) and e.value.exit_code in (2, 3)
+
+
+def test_a_single_weight_may_be_a_text() -> None:
+    def model(x: Any, w1: Any) -> Any:
+        return x * w1
+
+    assert [x.kind for x in wx.trace(model, X, X, weights="w1").graph.leaves] == ["input", "weight"]
+
+
+@pytest.mark.parametrize("given", [{"budget": 1}, "fast", 3])
+def test_options_that_are_none(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"pass wx\.Options\(budget="):
+        wx.optimize(add, X, X, options=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"threads": 0}, "option threads is 0; it should be greater than or equal to 1"),
+        ({"cost": "guess"}, "option cost is 'guess'; it should be 'measured' or 'roofline'"),
+        ({"budget": "soon"}, "option budget: 'soon' is not a time; write it as 30s"),
+        ({"tolerance": 3}, "option tolerance: 3 is not a tolerance"),
+        ({"seeds": 3}, "there is no option 'seeds'; there are budget, tolerance, seed"),
+    ],
+)
+def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
+    for make in (wx.Options, wx.Options.of):
+        with pytest.raises(UsageError, match=said) as e:
+            make(**given)
+        assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("how", [{}, {"weights": ("x",)}, {"states": ("x",)}], ids=["input", "weight", "state"])
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: {"k": (x,)}], ids=["plain", "list", "nested"])
+@pytest.mark.parametrize(("given", "said"), [(MASKED, r"masked array.*filled"), (MATRIX, r"np\.matrix.*asarray")])
+def test_arguments_that_would_lose_something(how: Any, wrap: Callable, given: Any, said: str) -> None:
+    with pytest.raises(TypeMismatch, match=rf"^(input|weight|state) 'x[\w.]*' is an? {said}"):
+        wx.trace(lambda x: x, wrap(given), **how)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: x + MASKED,
+        lambda x: MASKED @ x,
+        lambda x: np.where(x > 0, x, MASKED),
+        lambda x: np.concatenate([MASKED, x]),
+        lambda x: np.array([x, MASKED]),
+        lambda x: np.full_like(x, MASKED),
+        lambda x: x.sum(where=MASKED > 1),
+        lambda x: (x, MASKED),
+        lambda x: x * MATRIX,
+    ],
+)
+def test_constants_that_would_lose_something(model: Callable) -> None:
+    with pytest.raises(UnsupportedError, match=r"test_given\.py:\d+: (a masked array loses its mask|np\.matrix gives)"):
+        wx.trace(model, X)
+
+
+@pytest.mark.parametrize("model", [lambda x: MASKED + x, lambda x: np.ma.array(x), lambda x: np.ma.add(x, x)])
+def test_masked_functions_are_not_traced(model: Callable) -> None:
+    with pytest.raises(UnsupportedError, match=r"test_given\.py"):
+        wx.trace(model, X)
+
+
+def test_a_mask_that_is_filled_is_fine() -> None:
+    (constant,) = wx.trace(lambda x: x + MASKED.filled(0), X).graph.constants.values()
+    assert constant.tolist() == [1, 0, 3]

@@ -1,0 +1,59 @@
+"""What is given as an array: refused by name, or an array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waxeq.errors import TypeMismatch
+from waxeq.ir.array import as_array
+from waxeq.ir.types import DTYPES, numpy_dtype
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "is None"),
+        ("text", "is of class str"),
+        (b"text", "is of class bytes"),
+        ({"a": 1}, "is of class dict"),
+        (len, "is of class builtin_function_or_method"),
+        (object(), "is of class object"),
+        ([[1, 2], [3]], "has rows of different lengths"),
+        (np.array([None, 1]), "is an array of dtype object"),
+        (np.array(["a"]), "is an array of dtype <U1"),
+        (np.array(["2020-01-01"], "datetime64[D]"), "is an array of dtype datetime64"),
+        (
+            np.ma.masked_array([1.0, 2.0], [False, True]),
+            r"is a masked array, whose mask would be lost; pass x\.filled\(value\)",
+        ),
+        (np.ma.masked_array([1.0, 2.0]), r"is a masked array, whose mask would be lost; pass x\.filled\(value\)"),
+    ],
+)
+def test_what_is_no_array_of_numbers(value: Any, said: str) -> None:
+    with pytest.raises(TypeMismatch, match=f"^input 'x' {said}.*; it takes float32") as e:
+        as_array(value, "input 'x'", "it takes float32[2]")
+    assert "\n" not in str(e.value) and e.value.exit_code == 3
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_is_taken_as_it_is(dtype: str) -> None:
+    a = np.ones(3, numpy_dtype(dtype))
+    assert as_array(a, "x") is a
+
+
+def test_what_numpy_makes_arrays_of() -> None:
+    class Tensor:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return np.arange(3.0)
+
+        def __call__(self) -> None: ...
+
+    assert as_array([[1, 2], [3, 4]], "x").shape == (2, 2)
+    assert as_array(Tensor(), "x").tolist() == [0, 1, 2]
+    swapped = np.arange(3, dtype=">i4")
+    assert as_array(swapped, "x").dtype.isnative and as_array(swapped, "x").tolist() == [0, 1, 2]

@@ -1,0 +1,90 @@
+"""The model as written: results are arrays of their own, whatever the model returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waxeq.frontend.trace import trace
+from waxeq.runtime.written import Written
+
+pytestmark = pytest.mark.quick
+
+C = np.arange(6.0).reshape(2, 3)
+MODELS: dict[str, Callable[..., Any]] = {
+    "input": lambda x, w: x,
+    "view of an input": lambda x, w: x.T,
+    "part of an input": lambda x, w: (x[1:], x[:, ::-1]),
+    "weight": lambda x, w: (w, w[0]),
+    "constant": lambda x, w: (C, x + C),
+    "twice": lambda x, w: (y := x + 1, y),
+    "with its view": lambda x, w: (y := x * w, y.T, y[0]),
+    "view of a temporary": lambda x, w: (x * w + 1).T[1:],
+    "over dead operands": lambda x, w: np.exp(-(x * w + 1)),
+    "broadcast": lambda x, w: np.broadcast_to(x[0], (4, 3)),
+    "number": lambda x, w: ((x * w).sum(), np.float64(2)),
+    "fold over nothing": lambda x, w: np.sum(x, axis=()),
+    "product": lambda x, w: (x @ w.T, np.einsum("ij,kj->ki", x, w)),
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=list(MODELS))
+def test_results_share_no_memory(model: Callable[..., Any]) -> None:
+    x, w = np.arange(6.0).reshape(2, 3) + 1, np.arange(6.0).reshape(2, 3) - 2
+    traced = trace(model, {"x": x, "w": w}, weights=("w",))
+    run = Written(traced.graph, traced.tensors)
+    before = [a.copy() for a in (x, w, C)]
+    first = run.run([x])
+    arrays = [*first, x, w, C, *run.tensors.values(), *run.run([x])]
+    for i, j in combinations(range(len(first)), 2):
+        assert not np.shares_memory(first[i], first[j])
+    for i, a in enumerate(first):
+        assert type(a) is np.ndarray and not any(np.shares_memory(a, b) for b in arrays[i + 1 :])
+    for a in first:
+        if a.size:
+            a[...] = -1
+    for a, b in zip((x, w, C), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    want = model(x, w)
+    for got, y in zip(run.run([x]), want if isinstance(want, tuple) else (want,), strict=True):
+        np.testing.assert_allclose(got, y)
+
+
+def test_a_result_that_is_also_the_next_state_is_the_callers_alone() -> None:
+    def model(x: Any, total: Any) -> Any:
+        total += x
+        return total, total[1:]
+
+    x = np.ones(3)
+    traced = trace(model, {"x": x, "total": np.zeros(3)}, states=("total",))
+    run = Written(traced.graph, traced.tensors)
+    for n in (1, 2, 3):
+        whole, part = run.run([x])
+        assert whole.tolist() == [n] * 3 and part.tolist() == [n] * 2
+        whole[...] = part[...] = -9
+    assert run.tensors["total"].tolist() == [3] * 3 and not traced.tensors["total"].any()
+
+
+def test_a_state_that_is_an_input_is_a_copy_of_it() -> None:
+    def model(x: Any, last: Any) -> Any:
+        y = last + 0
+        last[...] = x
+        return y
+
+    x = np.ones(3)
+    traced = trace(model, {"x": x, "last": np.zeros(3)}, states=("last",))
+    run = Written(traced.graph, traced.tensors)
+    run.run([x])
+    x[:] = 7
+    assert run.run([x])[0].tolist() == [1, 1, 1]
+
+
+def test_warnings_of_numpy_are_not_shown_and_settings_stay(recwarn: pytest.WarningsRecorder) -> None:
+    traced = trace(lambda x: np.log(x) / x, {"x": np.zeros(3)})
+    before = np.geterr()
+    assert np.isneginf(Written(traced.graph, {}).run([np.zeros(3)])[0]).all()
+    assert not recwarn.list and np.geterr() == before

@@ -1,0 +1,137 @@
+"""What the search does when something runs out: candidates, time, memory. It always says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waxeq.compile import optimize, optimize_traced
+from waxeq.errors import BudgetError, FallbackError
+from waxeq.events import Deadline, Events
+from waxeq.extract.paths import paths
+from waxeq.frontend.trace import trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.options import Options
+from waxeq.runtime.measure import Samples
+from waxeq.search import block as search_block
+from waxeq.search.contest import BRIEF, fastest
+from waxeq.search.rivals import rivals
+from waxeq.search.session import Session
+
+
+def model(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.tanh(x @ w) * 2.0 + x @ w
+
+
+X, W = (np.random.default_rng(i).standard_normal((40, 40)).astype(np.float32) for i in range(2))
+
+
+def options(folder: Path, **more: object) -> Options:
+    return Options.of(**{"table": folder / "t.duckdb", "trial": False, "measure": False, "threads": 1, **more})
+
+
+def test_without_a_whole_choice_a_block_is_planned_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_block, "grow", lambda space, roots: [])
+    found = optimize(model, X, W, options=options(tmp_path))
+    np.testing.assert_allclose(found.program(X, W), model(X, W), rtol=1e-4, atol=1e-4)
+    assert not found.plan.written and found.plan.steps
+    (note,) = [n for n in found.report.notes if "planned as written" in n]
+    assert f"{Path(__file__).name}:" in note
+    again = optimize(model, X, W, options=options(tmp_path))
+    assert not again.blocks[0].remembered, "what fell back is not the last word"
+    with pytest.raises(FallbackError, match="no choice of kernels"):
+        optimize(model, X, W, options=options(tmp_path, strict=True))
+
+
+def test_without_any_kernel_there_is_no_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_block, "grow", lambda space, roots: [])
+    monkeypatch.setattr(search_block, "grow_all", lambda space, roots: [])
+    with pytest.raises(BudgetError, match="no kernel"):
+        optimize(model, X, W, options=options(tmp_path))
+
+
+class Clock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("left", [0.0, 1.0])
+def test_a_trial_that_the_budget_has_no_room_for_is_a_single_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: float
+) -> None:
+    """No process is started, each contestant runs once, the report says so, and nothing of it is remembered."""
+    monkeypatch.setattr(
+        "waxeq.search.contest.in_fresh_process", lambda *a, **k: pytest.fail("there is no time for this")
+    )
+    clock = Clock()
+    for _ in range(2):
+        with Session.open(options(tmp_path, trial=True), Events()) as session:
+            session.deadline = Deadline(60.0, clock)
+            clock.now += 60.0 - left
+            found = optimize_traced(session, trace(model, {"x": X, "w": W}))
+        trial = found.report.trial
+        assert trial is not None and not trial.remembered and trial.low == trial.high == trial.ratio
+        assert BRIEF in found.report.notes
+        assert found.plan.written == (trial.verdict != "faster")
+        assert (found.report.kept is not None) == found.plan.written
+        assert found.report.kept is None or "in a single run" in found.report.kept
+
+
+def test_a_trial_with_time_takes_no_more_than_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def held(fn: object, job: tuple, **more: object) -> tuple[int, dict[str, object]]:
+        given.append(job[-1])
+        return 0, {"plan": 1.0, "written": 2.0, "ratio": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster"}
+
+    monkeypatch.setattr("waxeq.search.contest.in_fresh_process", held)
+    for left in (6.0, 40.0):
+        clock = Clock()
+        with Session.open(options(tmp_path, trial=True, fresh=True), Events()) as session:
+            session.deadline = Deadline(60.0, clock)
+            clock.now = 60.0 - left
+            found = optimize_traced(session, trace(model, {"x": X, "w": W}))
+        assert found.report.trial is not None and BRIEF not in found.report.notes
+        assert 0 < 2 * given[-1] < left
+    assert given[1] > given[0]
+
+
+def test_another_plan_must_be_faster_beyond_the_noise() -> None:
+    first = Samples((1.0, 1.1, 0.9, 1.05, 0.95) * 4)
+    luckier = Samples((1.08, 0.97, 0.93, 1.0, 0.9) * 4)
+    faster, fastest_ = Samples(tuple(s / 2 for s in first.seconds)), Samples(tuple(s / 3 for s in first.seconds))
+    assert luckier.median <= first.median and fastest([first, luckier]) == 0
+    assert fastest([first, luckier, faster]) == 2
+    assert fastest([first, faster, fastest_]) == 2
+    assert fastest([first]) == 0
+
+
+def test_what_polishing_started_from_goes_to_the_trial(tmp_path: Path) -> None:
+    with Session.open(options(tmp_path, trial=True, top_k=2), Events()) as session:
+        blocks = cut(expand(trace(model, {"x": X, "w": W}).graph))
+        found = search_block.search_block(session, blocks[0])
+        assert found.problem is not None and found.choice is not None
+        *_, other = (c for c, _ in zip(paths(found.problem, found.choice), range(4), strict=False))
+        other = replace(other, cost=found.choice.cost)
+        rows = rivals(session, blocks, {blocks[0].key: replace(found, unpolished=other)})
+    (rival,) = [r[blocks[0].key].choice for r in rows[1:]]
+    assert rival is not None and [*map(id, rival.in_order())] == [*map(id, other.in_order())]
+
+
+def test_memory_of_the_search_and_of_the_plan_are_two_limits(tmp_path: Path) -> None:
+    """A plan may take less than the e-graph did."""
+    found = optimize(model, X, W, options=options(tmp_path, max_memory="1MiB"))
+    assert found.blocks[0].facts["stop"] == "Saturated"
+    with pytest.raises(BudgetError, match="--max-memory"):
+        optimize(model, X, W, options=options(tmp_path, max_memory="1kB"))
+    with pytest.raises(BudgetError, match="--search-memory"):
+        optimize(model, X, W, options=options(tmp_path, search_memory="1kB", fresh=True))

@@ -1,0 +1,43 @@
+"""Ctrl-C: the first is a wish and is answered, the second is an end."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+
+import pytest
+
+from waxeq.events import Event, Events, Note
+
+pytestmark = pytest.mark.quick
+
+
+def test_the_first_is_noted_and_the_second_raises() -> None:
+    heard: queue.Queue[Event] = queue.Queue()
+    events = Events(heard.put)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), events.on_interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+        note = heard.get(timeout=60)
+        assert isinstance(note, Note) and "press Ctrl-C again to stop at once" in note.text
+        assert events.stop_requested
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_one_that_comes_while_a_listener_listens_does_not_lock() -> None:
+    heard: list[Event] = []
+
+    def listen(event: Event) -> None:
+        if not heard:
+            heard.append(event)
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            done.put(event)
+
+    done: queue.Queue[Event] = queue.Queue()
+    events = Events(listen)
+    with events.on_interrupt():
+        events.emit(Note("first"))
+        assert done.get(timeout=60) is not None
