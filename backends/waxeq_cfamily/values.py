@@ -191,6 +191,8 @@ class _Resolver:
         own = {k: env[k] for k in self.kinds[t].axes if k in env}
         key = (t, tuple(sorted(own.items())), guards)
         if key not in self._done:
+            if t.head not in _HEADS:
+                raise Unsupported(t.head)
             self._done[key] = _HEADS[t.head](self, t, own, guards)
         return self._done[key]
 

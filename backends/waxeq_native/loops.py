@@ -10,7 +10,7 @@ from waxeq.backend.call import Call
 from waxeq.basis.scalar import SCALARS
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.functions import calls
+from waxeq_cfamily.functions import calls, functions
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.products import found
 from waxeq_cfamily.scalars import CTYPES
@@ -169,9 +169,9 @@ def libm() -> Mapping[tuple[str, str], str]:
 
 @cache
 def own() -> Mapping[tuple[str, str], str]:
-    """Functions of our own."""
-    pairs = ((n, d) for n in SCALARS for d in ("float32", "float64"))
-    return {(n, d): name for n, d in pairs if (name := calls(n, d)) is not None}
+    """Functions of our own, but for those that end at some argument: the C library's go on."""
+    whole = {pair for pair, row in functions().items() if row.limit is None}
+    return {(n, d): name for n, d in whole if (name := calls(n, d)) is not None}
 
 
 KERNELS = (Loops, FastLoops)
