@@ -50,7 +50,7 @@ class Loops(NativeKernel):
             return None
         try:
             values = resolve(c.meaning, c.operands, c.out, c.sizes)
-            if _empty(values):
+            if _empty(values) or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             if call.out.elements == 0:
                 return Work(())

@@ -99,7 +99,7 @@ class Products(NativeKernel):
         try:
             values = collapsed(resolve(c.meaning, c.operands, c.out, c.sizes))
             products = arranged(values)
-            if products is None or values.positions:
+            if products is None or values.positions or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             return self._written(call, tiled(values, products, self._tile(values, products, call.threads)))
         except Unsupported:

@@ -144,7 +144,6 @@ class Session:
             return ()
         begun = time.perf_counter()
         try:
-            self.events.emit(Progress("compile", 0, len(calls), ""))
             prepare((self.kernels[c.kernel], c) for c in calls)
         except WaxeqError as e:
             if self.options.strict:
