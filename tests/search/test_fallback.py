@@ -79,11 +79,12 @@ def test_a_trial_that_the_budget_has_no_room_for_is_a_single_run(
             clock.now += 60.0 - left
             found = optimize_traced(session, trace(model, {"x": X, "w": W}))
         trial = found.report.trial
-        assert trial is not None and not trial.remembered and trial.low == trial.high == trial.ratio
+        assert trial is not None and trial.brief and not trial.remembered and trial.low == trial.high == trial.ratio
         assert BRIEF in found.report.notes
         assert found.plan.written == (trial.verdict != "faster")
         assert (found.report.kept is not None) == found.plan.written
         assert found.report.kept is None or "in a single run" in found.report.kept
+        assert "in a single run" in repr(found)
 
 
 def test_a_trial_with_time_takes_no_more_than_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ not.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from waxeq.backend.call import Call
@@ -17,6 +17,9 @@ from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Priced, Problem
 from waxeq.extract.rough import FLOP, READ, START, Means
+
+_HEARD = 0.1
+"""Part of a family's timings that must be new before the prices of what was not measured are worked out again."""
 
 
 def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingKey:
@@ -44,6 +47,8 @@ class Prices:
         self._number: dict[TimingKey, int] = {}
         self._known: list[Estimate | None] = []
         self._families: dict[Family, list[int]] = {}
+        self._timings: dict[Family, int] = {}
+        self._unheard: dict[Family, int] = {}
         self._grouped: tuple[Sequence[Candidate], list[_Makers]] = ((), [])
 
     def key(self, call: Call) -> TimingKey:
@@ -77,9 +82,18 @@ class Prices:
         return rows
 
     def learn(self, rows: Mapping[TimingKey, Timing]) -> None:
-        """Take in timings that were measured or found."""
+        """Take in timings that were measured or found. What they say of other calls of their family is heard when they
+        are a tenth of its timings."""
         for family in self.model.learn(rows.values()):
-            for n in self._families.get(family, ()):
+            new = [k for k in rows if k.family == family]
+            if family not in self._timings:
+                self._timings[family] = sum(k.family == family for k in self.model.measured) - len(new)
+            self._unheard[family] = self._unheard.get(family, 0) + len(new)
+            numbers: Iterable[int] = (self._number[k] for k in new if k in self._number)
+            if self._unheard[family] > _HEARD * self._timings[family]:
+                self._timings[family] += self._unheard.pop(family)
+                numbers = self._families.get(family, ())
+            for n in numbers:
                 self._known[n] = None
 
     def exclude(self, kernels: Collection[str]) -> None:

@@ -138,10 +138,10 @@ def verdict(result: Result) -> str:
     if result.plan.written:
         if t is None:
             return "kept the model as written: the plan was not accurate enough"
-        return f"kept the model as written: the plan is {t.verdict}, {t.ratio:.2f}x [{t.low:.2f}, {t.high:.2f}]"
+        return f"kept the model as written: the plan is {t.verdict}, {t.span}"
     if t is None:
         return "not timed against the model as written"
-    return f"{t.verdict} {t.ratio:.2f}x [{t.low:.2f}, {t.high:.2f}]"
+    return f"{t.verdict} {t.span}"
 
 
 def accuracy(a: Accuracy, as_written: bool) -> dict[str, Any]:

@@ -120,8 +120,9 @@ def report_view(d: Data) -> RenderableType:
         below.append(
             ("plan", f"{time_(t['plan'])} measured, {time_(d['predicted'])} predicted{off if t['plan'] else ''}")
         )
+        how = "a single run" if t["brief"] else "median, interleaved, in a fresh process"
         known = "; remembered" if t["remembered"] else ""
-        below.append(("as written", f"{time_(t['written'])} (median, interleaved, in a fresh process{known})"))
+        below.append(("as written", f"{time_(t['written'])} ({how}{known})"))
     else:
         below.append(("plan", f"{time_(d['predicted'])} predicted"))
     below.append(("verdict", d["verdict"]))

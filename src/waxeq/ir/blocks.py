@@ -9,9 +9,9 @@ value leaves it and comes back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -58,53 +58,64 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
 @dataclass(frozen=True)
 class _Word:
     """The nodes of a graph that a cut can fall between, as value numbers in order; `sources` are those without
-    operands. `letters` are equal for nodes that do the same on equal types."""
+    operands. `letters` are equal for nodes that do the same on equal types.
+
+    By position of a cut: `crossing` counts the values made before it that are needed after it, and `torn` those of them
+    that are next read by a node that could have been computed along with them: what a cut there keeps apart. `needed`:
+    the last position where a value is read; a result is needed at the end.
+    """
 
     graph: Graph
     nodes: tuple[int, ...]
     sources: frozenset[int]
-    letters: tuple[str, ...]
+    letters: tuple[int, ...]
+    needed: Mapping[int, int]
+    crossing: tuple[int, ...]
+    torn: tuple[int, ...]
 
     @staticmethod
     def of(graph: Graph) -> _Word:
         sources = frozenset(v for v, n in graph.values() if not n.inputs and v not in graph.results)
         nodes = tuple(v for v, n in graph.values() if v not in sources)
-        letters = (
+        known: dict[str, int] = {}
+        texts = (
             f"{n.op!r}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}"
             for v, n in graph.values()
             if v not in sources
         )
-        return _Word(graph, nodes, sources, tuple(letters))
+        letters = tuple(known.setdefault(t, len(known)) for t in texts)
+        readers: dict[int, list[int]] = {}
+        for at, v in enumerate(nodes):
+            for i in dict.fromkeys(graph.nodes[v - len(graph.leaves)].inputs):
+                readers.setdefault(i, []).append(at)
+        needed = {i: ats[-1] for i, ats in readers.items()} | dict.fromkeys(graph.results, len(nodes))
+        torn = [_elementwise(graph, v) for v in nodes]
+        spans = [(at + 1, needed[v]) for at, v in enumerate(nodes) if v in needed]
+        gaps = ((a + 1, b) for at, v in enumerate(nodes) for a, b in pairwise((at, *readers.get(v, ()))) if torn[b])
+        return _Word(graph, nodes, sources, letters, needed, _depth(spans, len(nodes)), _depth(gaps, len(nodes)))
 
     def node(self, value: int) -> Node:
         return self.graph.nodes[value - len(self.graph.leaves)]
 
-    def read_after(self, at: int) -> set[int]:
-        """Values that nodes from position `at` on read, and results."""
-        return {i for v in self.nodes[at:] for i in self.node(v).inputs} | set(self.graph.results)
 
-    def crossing(self, at: int) -> int:
-        """How many values made before position `at` are needed at or after it."""
-        return len(self.read_after(at) & set(self.nodes[:at]))
+def _elementwise(graph: Graph, value: int) -> bool:
+    """Whether a node could be computed along with its operands. A contraction could not: its operands do not broadcast
+    to its result, as far as types tell."""
+    node = graph.nodes[value - len(graph.leaves)]
+    try:
+        shape = np.broadcast_shapes(*(graph.type(i).shape for i in node.inputs))
+    except ValueError:
+        return False
+    return len(node.inputs) < 2 or shape == node.type.shape
 
-    def torn(self, at: int) -> int:
-        """How many of these are next read by a node that could have been computed along with them: what a cut there
-        keeps apart. A contraction could not, as far as types tell: its operands do not broadcast to its result."""
-        waiting, found = self.read_after(at) & set(self.nodes[:at]), 0
-        for v in self.nodes[at:]:
-            met = waiting.intersection(self.node(v).inputs)
-            waiting -= met
-            found += len(met) if self._elementwise(v) else 0
-        return found
 
-    def _elementwise(self, value: int) -> bool:
-        inputs = self.node(value).inputs
-        try:
-            return len(inputs) < 2 or np.broadcast_shapes(*(self.graph.type(i).shape for i in inputs)) == (
-                self.graph.type(value).shape
-            )
-        except ValueError:
-            return False
+def _depth(spans: Iterable[tuple[int, int]], most: int) -> tuple[int, ...]:
+    """How many spans (first, last) each of the positions 0 to `most` lies in."""
+    steps = [0] * (most + 2)
+    for first, last in spans:
+        steps[first] += 1
+        steps[last + 1] -= 1
+    return tuple(accumulate(steps[:-1]))
 
 
 def _repeats_in(word: _Word, low: int, high: int) -> Iterator[int]:
@@ -135,7 +146,7 @@ def _quietest(word: _Word, start: int, period: int, length: int) -> int:
     """The offset in the period where fewest values cross, the earliest of equals that keeps most repeats."""
     spare = length % period
     offsets = range(min(period, spare + 1)) if length // period > 1 and spare else range(period)
-    return min(offsets, key=lambda o: (word.crossing(start + o + period), o))
+    return min(offsets, key=lambda o: (word.crossing[start + o + period], o))
 
 
 def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
@@ -146,9 +157,9 @@ def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, i
             yield low, high
         return
     quarter = (high - low) // 4
-    fewest = min(word.crossing(i) for i in range(low + quarter, high - quarter + 1))
-    quiet = [i for i in range(low + quarter, high - quarter + 1) if word.crossing(i) == fewest]
-    at = min(quiet, key=lambda i: (word.torn(i), abs(2 * i - low - high)))
+    fewest = min(word.crossing[i] for i in range(low + quarter, high - quarter + 1))
+    quiet = [i for i in range(low + quarter, high - quarter + 1) if word.crossing[i] == fewest]
+    at = min(quiet, key=lambda i: (word.torn[i], abs(2 * i - low - high)))
     yield from _short(word, low, at, most)
     yield from _short(word, at, high, most)
 
@@ -167,8 +178,7 @@ def _block(word: _Word, low: int, high: int) -> Block:
     number = dict(local) | {v: len(leaves) + j for j, v in enumerate(inside)}
     nodes = (word.node(v) for v in inside)
     made = tuple(Node(n.op, tuple(number[i] for i in n.inputs), n.type, n.source) for n in nodes)
-    later = word.read_after(high)
-    outputs = {f"o{j}": v for j, v in enumerate(v for v in span if v in later)}
+    outputs = {f"o{j}": v for j, v in enumerate(v for v in span if word.needed.get(v, -1) >= high)}
     g = Graph(tuple(leaves), made, tuple((n, number[v]) for n, v in outputs.items()))
     names = {leaves[j].name: i for i, j in local.items()}
     return Block(g, names, outputs, tuple(inside), _key(g))

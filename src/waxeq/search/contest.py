@@ -40,9 +40,9 @@ _CLEAR = 1.2
 BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a single run each"
 
 
-def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial | None, str | None]:
-    """Which result is the fastest in a contest of whole plans, how it does against the model as written, and a sentence
-    where the contest was cut short; the first and None when the user does not wait for the outcome.
+def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[int, Trial | None]:
+    """Which result is the fastest in a contest of whole plans, and how it does against the model as written; the first
+    and None when the user does not wait for the outcome.
 
     It takes what is left of the budget, at most ten seconds or twice that; never less than one timed run, after a
     first, of the first result and of the model.
@@ -52,13 +52,13 @@ def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[i
     known = None if session.options.fresh else session.table.memo_get("contest", key)
     if known is not None:
         winner, trial = json.loads(known)
-        return winner, replace(Trial(**trial), remembered=True), None
+        return winner, replace(Trial(**trial), remembered=True)
     written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
     start = time.perf_counter()
     written()
     once = sum(r.plan.predicted for r in results) + 2 * (time.perf_counter() - start)
     if session.deadline.left < _PROCESS + _RUNS * once:
-        return 0, _brief(results[0], traced, written), BRIEF
+        return 0, _brief(results[0], traced, written)
     with tempfile.TemporaryDirectory() as d:
         path = Path(d) / "trial.plan.json"
         save_plan(path, results[0].plan, results[0].tensors, traced.inputs)
@@ -68,14 +68,14 @@ def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[i
             contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested
         )
     if answer is None:
-        return 0, None, None
+        return 0, None
     winner, found = answer
     trial = Trial(**found)
     if trial.high < _SETTLED * trial.low:
         session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
         alone = _key(session, texts[winner : winner + 1])  # the next time, the winner is all there is
         session.table.memo_put("contest", alone, json.dumps([0, asdict(trial)], sort_keys=True))
-    return winner, trial, None
+    return winner, trial
 
 
 def _key(session: Session, texts: Sequence[str]) -> str:
@@ -89,7 +89,7 @@ def _brief(result: Result, traced: Traced, written: Callable[[], object]) -> Tri
     plan, model = times["plan"].median, times["written"].median
     ratio = model / plan
     verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
-    return Trial(plan, model, ratio, ratio, ratio, verdict)
+    return Trial(plan, model, ratio, ratio, ratio, verdict, brief=True)
 
 
 def contest(

@@ -25,7 +25,10 @@ from waxeq.search.block import Optimized
 
 @dataclass(frozen=True)
 class Trial:
-    """Plan against model as written, interleaved in a fresh process: seconds (medians), ratio with a 95 % interval."""
+    """Plan against model as written, interleaved in a fresh process: seconds (medians), ratio with a 95 % interval.
+
+    `brief`: they were timed in a single run each instead, in the process that searched, and there is no interval.
+    """
 
     plan: float
     written: float
@@ -34,6 +37,12 @@ class Trial:
     high: float
     verdict: str
     remembered: bool = False
+    brief: bool = False
+
+    @property
+    def span(self) -> str:
+        """The ratio and how sure it is."""
+        return f"{self.ratio:.2f}x " + ("in a single run" if self.brief else f"[{self.low:.2f}, {self.high:.2f}]")
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class Result:
     def __repr__(self) -> str:
         kept = "kept as written" if self.plan.written else f"{len(self.plan.steps)} kernels"
         trial, errors = self.report.trial, [a.plan[1] for a in self.report.accuracy]
-        speed = "" if trial is None else f", {trial.verdict} {trial.ratio:.2f}x [{trial.low:.2f}, {trial.high:.2f}]"
+        speed = "" if trial is None else f", {trial.verdict} {trial.span}"
         error = f", error {max(errors):.1e}" if errors else ""
         return f"<Result {self.plan.name}: {kept}{speed}{error}; .program runs it, .explain() says why>"
 

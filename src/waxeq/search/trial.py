@@ -17,7 +17,7 @@ from waxeq.ir.graph import Graph
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.block import remember
-from waxeq.search.contest import hold
+from waxeq.search.contest import BRIEF, hold
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -34,8 +34,9 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Resu
     if not right:
         return _reported(session, replace(results[0], plan=as_written(results[0].plan)), notes, errors[0], None)
     contest = session.options.trial and not session.events.stop_requested
-    winner, trial, brief = hold(session, traced, [r for r, _ in right]) if contest else (0, None, None)
-    notes += [brief] if brief else []
+    winner, trial = hold(session, traced, [r for r, _ in right]) if contest else (0, None)
+    if trial is not None and trial.brief:
+        notes.append(BRIEF)
     if trial is None and session.events.stop_requested:
         notes.append("stopped early: the plan is right, but it was not timed against the model as written")
     result, rows = right[winner]
@@ -43,7 +44,7 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Resu
     if trial is not None and trial.verdict != "faster":
         if session.options.strict:
             raise FallbackError(f"no plan is faster than the model as written (ratio {trial.ratio:.2f})")
-        sure = "in a single run" if brief else f"95 % between {trial.low:.2f} and {trial.high:.2f}"
+        sure = "in a single run" if trial.brief else f"95 % between {trial.low:.2f} and {trial.high:.2f}"
         span = f"{trial.ratio:.2f}x, {sure}"
         kept = f"the model as written is kept: the plan's speed against it is {span}"
         result = replace(result, plan=as_written(result.plan), report=replace(result.report, kept=kept))

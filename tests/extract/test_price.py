@@ -1,0 +1,68 @@
+"""Prices of calls: what is measured is known at once, what is fitted is worked out again when enough is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from waxeq.cost.device import Peaks
+from waxeq.cost.estimate import CostModel
+from waxeq.cost.key import METHOD, Timing, TimingKey
+from waxeq.extract.price import Prices
+
+pytestmark = pytest.mark.quick
+
+
+class Call:
+    """A call that moves `size` bytes, with all that Prices asks of one."""
+
+    def __init__(self, size: int) -> None:
+        self.key = TimingKey("numpy", "numpy.f", "c0de", "(Map f)", f"i0={size}", "", "float32", "here", 1, METHOD)
+        self.features = {"launches": 1.0, "bytes": float(size)}
+
+    def remember(self, name: str, make: Callable[[], object]) -> Any:
+        return self.key if name == "key" else self.features
+
+    def timed(self, seconds: float) -> dict[TimingKey, Timing]:
+        return {self.key: Timing(self.key, (seconds,) * 3, 0.0, 0.0, self.features, 0.0)}
+
+
+def prices_of_many(known: int) -> tuple[Prices, list[Call]]:
+    """Prices that were told of so many calls, and one that they were not told of, priced once."""
+    prices = Prices(CostModel(Peaks({"float32": 1e11}, 1e9, 1e9, 1e-6)), {}, "here", 1)
+    calls = [Call(1000 * (n + 1)) for n in range(known + 40)]
+    prices.learn({k: t for c in calls[:known] for k, t in c.timed(1e-9 * c.features["bytes"]).items()})
+    prices.of(cast(Any, calls))
+    return prices, calls
+
+
+def test_what_is_measured_is_known_at_once() -> None:
+    prices, calls = prices_of_many(100)
+    call = calls[100]
+    assert prices.of(cast(Any, [call]))[0].source == "fitted"
+    prices.learn(call.timed(0.5))
+    (found,) = prices.of(cast(Any, [call]))
+    assert found.source == "measured" and found.seconds == 0.5
+
+
+def test_what_is_fitted_waits_for_a_tenth_of_new_timings() -> None:
+    prices, calls = prices_of_many(100)
+    last = cast(Any, [calls[-1]])
+    (before,) = prices.of(last)
+    for c in calls[100:110]:
+        prices.learn(c.timed(1.0))
+        assert prices.of(last)[0] is before
+    prices.learn(calls[110].timed(1.0))
+    (after,) = prices.of(last)
+    assert after is not before and after.seconds != before.seconds
+
+
+def test_the_first_timings_of_a_family_are_heard_at_once() -> None:
+    prices, calls = prices_of_many(0)
+    last = cast(Any, [calls[-1]])
+    assert prices.of(last)[0].source == "roofline"
+    for c in calls[:9]:
+        prices.learn(c.timed(1e-9 * c.features["bytes"]))
+    assert prices.of(last)[0].source == "fitted"
