@@ -9,12 +9,15 @@ from dataclasses import replace
 import pytest
 from threadpoolctl import threadpool_limits
 
+from waxeq.backend.kernel import prepare
 from waxeq.errors import WaxeqError
 from waxeq.ir.text import print_graph
+from waxeq.plan.plan import Plan
 from waxeq.testing.planned import Planner, errors
 from waxeq.testing.programs import random_program
 
 PROGRAMS, TOGETHER = 2000, 20
+WRONGS = (WaxeqError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
 
 @pytest.fixture(scope="session")
@@ -26,11 +29,19 @@ def planner() -> Iterator[Planner]:
 def failures(planner: Planner, first: int) -> list[str]:
     """What is wrong with the plans of the programs of seeds `first` and on."""
     programs = [random_program(random.Random(first + i)) for i in range(TOGETHER)]
-    found = []
-    for i, (program, part) in enumerate(zip(programs, planner.saturated(programs), strict=True)):
+    plans: list[Plan | str] = []
+    for i, part in enumerate(planner.saturated(programs)):
         try:
-            wrong = errors(program, planner.plan(part, random.Random(i)), planner.kernels)
-        except (WaxeqError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+            plans.append(planner.plan(part, random.Random(i)))
+        except WRONGS as e:
+            plans.append(f"{type(e).__name__}: {e}")
+    steps = (s for p in plans if isinstance(p, Plan) for s in p.steps)
+    prepare((planner.kernels[s.call.kernel], s.call) for s in steps)  # what is compiled, is compiled at once
+    found = []
+    for i, (program, plan) in enumerate(zip(programs, plans, strict=True)):
+        try:
+            wrong = [plan] if isinstance(plan, str) else errors(program, plan, planner.kernels)
+        except WRONGS as e:
             wrong = [f"{type(e).__name__}: {e}"]
         if wrong:
             found.append(f"seed {first + i} among {first}..{first + TOGETHER - 1}: {'; '.join(wrong)}\n"

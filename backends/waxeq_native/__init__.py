@@ -1,1 +1,42 @@
-"""The native backend of waxeq: generated C, compiled by the machine's compiler."""
+"""The native backend of waxeq: generated C, compiled by the machine's own compiler, on threads that stay alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+from waxeq.backend.kernel import Backend, Kernel
+
+
+class NativeBackend(Backend):
+    """Kernels of generated C, on the CPU."""
+
+    name = "native"
+    device = "cpu"
+
+    @cached_property
+    def _kernels(self) -> Mapping[str, Kernel]:
+        from waxeq_native import loops, products
+
+        found = (k() for m in (loops, products) for k in m.KERNELS)
+        return MappingProxyType({f"native.{k.name}": k for k in found})
+
+    @property
+    def kernels(self) -> Mapping[str, Kernel]:
+        return self._kernels
+
+    def unusable(self) -> str | None:
+        from waxeq_native.compiler import MissingCompiler
+        from waxeq_native.library import shared
+
+        try:
+            shared()
+        except MissingCompiler as e:
+            return str(e)
+        return None
+
+
+def backend() -> Backend:
+    """The entry point."""
+    return NativeBackend()

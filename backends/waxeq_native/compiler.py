@@ -21,9 +21,11 @@ from waxeq_native.files import replace
 
 FLAGS = (
     *("-O3", "-std=gnu11", "-fPIC", "-shared", "-w", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
-    *("-ffp-contract=fast", "-fno-semantic-interposition"),
+    *("-ffp-contract=fast", "-fno-semantic-interposition", "-fwrapv"),
+    *(f"-fno-builtin-{f}{s}" for f in ("sin", "cos", "tan", "asin", "acos", "atan", "tanh", "erf") for s in ("", "f")),
 )
-"""What every unit is built with. Never -ffast-math: NaN, infinities and -0 keep their meaning."""
+"""What every unit is built with. Never -ffast-math: NaN, infinities and -0 keep their meaning. Functions whose range
+gcc knows are called as strangers: gcc 12 takes `cos(x) != cos(x)` to be false."""
 
 TUNED = (("-march=native",), ("-mcpu=native",), ())
 """Ways to ask for the instructions of this machine, the first that works is used: some compilers for arm64 know only

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from waxeq.backend.call import Call, aligned
+from waxeq.backend.call import Call, aligned, multiplies
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.scalar import REDUCERS, SCALARS, load
 from waxeq.ir.term import Term
@@ -33,7 +33,7 @@ class Loops(Kernel):
     tiled = True
 
     def matches(self, meaning: Term) -> bool:
-        return True
+        return not multiplies(meaning)  # all products would lie in memory before they are summed
 
     def accepts(self, call: Call) -> bool:
         n = nest(call, self.target)

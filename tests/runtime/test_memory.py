@@ -56,7 +56,7 @@ def test_a_program_takes_what_its_plan_says(found: tuple, traced: None) -> None:
     program = Program(result.plan, result.kernels, result.tensors)
     held = program(**inputs)
     taken = in_numpy() - before
-    own = ("folded weights", "copies of inputs", "results")
+    own = ("folded weights", "packed weights", "copies of inputs", "results")
     assert program.arena.bytes == stated.arena_bytes
     counted = sum(stated.resident.get(kind, 0) for kind in own)
     assert counted <= taken <= counted + 1024, "beyond that, a few constants of one element"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from waxeq.basis.heads import HEADS
+from waxeq.basis.typing import types
 from waxeq.ir.term import Term, dump, postorder
 from waxeq.ir.types import numpy_dtype
 
@@ -102,7 +103,9 @@ class Call:
     """`kernel` computes `meaning` of its operands into `out`.
 
     In the meaning, operand n is the leaf (In "%n" axes dtype). All axes of the meaning are in `sizes`. `shared` says
-    which operands are views of one buffer (operands with equal numbers are); empty when no two are.
+    which operands are views of one buffer (operands with equal numbers are); empty when no two are. `fixed`: operands
+    that stay the same from run to run (weights): a kernel may prepare them when it is bound. `threads`: how many the
+    kernel may use.
     """
 
     kernel: str
@@ -111,6 +114,8 @@ class Call:
     operands: tuple[View, ...]
     out: View
     shared: tuple[int, ...] = ()
+    fixed: tuple[int, ...] = ()
+    threads: int = 1
 
     @property
     def bytes_read(self) -> int:
@@ -140,14 +145,8 @@ class Call:
             name.setdefault(k, f"i{len(name)}")
         sizes = {name[k]: self.sizes[k] for k in name}
         meaning = rename_axes(self.meaning, name)
-        return Call(
-            self.kernel,
-            meaning,
-            sizes,
-            tuple(v.renamed(name) for v in self.operands),
-            self.out.renamed(name),
-            self.shared,
-        )
+        operands = tuple(v.renamed(name) for v in self.operands)
+        return replace(self, meaning=meaning, sizes=sizes, operands=operands, out=self.out.renamed(name))
 
     @cached_property
     def text(self) -> str:
@@ -160,13 +159,14 @@ class Call:
 
     @cached_property
     def layout(self) -> str:
-        """Strides of the result and of every operand, and which operands lie in one buffer."""
+        """Strides of the result and of every operand, which operands lie in one buffer, and which stay the same."""
         c = self.canonical
         views = ";".join(
             f"{v.dtype}:" + ",".join(f"{k}*{s}" for k, s in zip(v.axes, v.strides, strict=True))
             for v in (c.out, *c.operands)
         )
-        return f"{views};shared {','.join(map(str, c.shared))}" if c.shared else views
+        notes = [f"{n} {','.join(map(str, rows))}" for n, rows in (("shared", c.shared), ("fixed", c.fixed)) if rows]
+        return ";".join([views, *notes])
 
 
 _dump = lru_cache(maxsize=8192)(dump)
@@ -183,6 +183,19 @@ def axes_in(meaning: Term) -> tuple[str, ...]:
             elif sort == "Axes":
                 found.update(dict.fromkeys(sorted(a)))
     return tuple(found)
+
+
+@lru_cache(maxsize=8192)
+def multiplies(meaning: Term) -> bool:
+    """Whether a term has a product of matrices: a sum of products whose sides each have axes that the other lacks."""
+    kinds = types(meaning)
+    for t in postorder(meaning):
+        x = t.terms[0] if t.head == "Sum" else t
+        if t.head == "Sum" and x.head == "Mul":
+            a, b = (kinds[s].axes for s in x.terms)
+            if a - b and b - a:
+                return True
+    return False
 
 
 def rename_axes(term: Term, name: Mapping[str, str]) -> Term:

@@ -1,7 +1,8 @@
 """What a kernel's own text is: a hash that no comment, docstring or line break changes, and every other edit does.
 
 The text is the class, its bases, and all that they use of the package they come from (functions, classes, constants),
-followed from name to name. Other packages are not followed: versions of NumPy and the like are part of the device.
+followed from name to name. Other packages are not followed, for versions of NumPy and the like are part of the device,
+but for those that say of themselves, by `KERNEL_TEXT = True`, that they are there to make the text of kernels.
 """
 
 from __future__ import annotations
@@ -138,8 +139,12 @@ def _follow(module: str, name: str, seen: dict[tuple[str, str], str]) -> None:
             waiting += [(at, n) for n in unit.uses[name]]
         elif name in unit.imported:
             source, what = unit.imported[name]
-            if _package(source) == _package(module):
+            if _package(source) == _package(module) or _makes_kernels(source):
                 waiting += _reached(source, what)
+
+
+def _makes_kernels(module: str) -> bool:
+    return bool(getattr(sys.modules.get(_package(module)), "KERNEL_TEXT", False))
 
 
 def _reached(source: str, what: str | None) -> list[tuple[str, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ class Kernel(ABC):
 
     pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one
     or more) of sums. From it come the e-graph rule, the conformance test and the cost key.
+    heads: for form "loops", heads beyond element-wise ones and folds that a meaning may have: index maps.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
     under a tolerance of at least that.
     """
@@ -33,6 +35,7 @@ class Kernel(ABC):
     form: ClassVar[Form] = "pattern"
     pattern: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...] | None] = None
+    heads: ClassVar[frozenset[str]] = frozenset()
     error: ClassVar[float] = 0.0
 
     @property
@@ -53,8 +56,31 @@ class Kernel(ABC):
     def accepts(self, call: Call) -> bool:
         """Whether the kernel runs on exactly these strides, sizes and dtypes."""
 
+    @staticmethod
+    def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
+        """Make ready to bind these calls, all at once: what a backend compiles, it compiles here. Kernels that have
+        this method in common are given their calls together."""
+        return None
+
+    @staticmethod
+    def join(steps: Sequence[Instruction]) -> Sequence[Instruction]:
+        """Instructions that do what these do one after another, perhaps fewer. Kernels that have this method in common
+        are given the instructions of consecutive calls together."""
+        return steps
+
+    def rebind(
+        self, steps: Sequence[Instruction], operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> bool:
+        """Point instructions that `bind` made at other memory, in place (whether joined or not); False where that
+        cannot be done and they must be bound anew."""
+        return False
+
     def workspace(self, call: Call) -> int:
         """Bytes of scratch memory the call needs."""
+        return 0
+
+    def retained(self, call: Call) -> int:
+        """Bytes that a bound call keeps for itself: fixed operands in another form."""
         return 0
 
     def in_place(self, call: Call) -> tuple[int, ...]:
@@ -72,6 +98,23 @@ class Kernel(ABC):
         """Instructions that compute the call. Arrays have the axes of their views, in that order; `workspace` is
         uint8.
         """
+
+
+def prepare(rows: Iterable[tuple[Kernel, Call]]) -> None:
+    """Make ready to bind calls of any kernels."""
+    groups: dict[Callable, list[tuple[Kernel, Call]]] = {}
+    for k, c in rows:
+        groups.setdefault(k.prepare, []).append((k, c))
+    for together, group in groups.items():
+        together(group)
+
+
+def join(rows: Iterable[tuple[Kernel, Sequence[Instruction]]]) -> tuple[Instruction, ...]:
+    """The instructions of calls in order, as few as their kernels can make of them."""
+    joined: list[Instruction] = []
+    for together, group in groupby(rows, key=lambda row: row[0].join):
+        joined += together([f for _, steps in group for f in steps])
+    return tuple(joined)
 
 
 class Backend(ABC):

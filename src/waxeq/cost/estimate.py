@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from waxeq.cost.device import Peaks
 from waxeq.cost.features import roofline
@@ -66,9 +66,17 @@ class CostModel:
                 self.measured[t.key] = t
                 self._rows.setdefault(t.key.family, {})[t.key] = t
                 changed.add(t.key.family)
+                self._raise_ceiling(t)
         for f in changed:
             self._fits.pop(f, None)
         return frozenset(changed)
+
+    def _raise_ceiling(self, t: Timing) -> None:
+        """What a kernel was seen to reach is a ceiling that was measured too low, as on a machine that was busy then;
+        kernels that nobody timed would otherwise look too dear to be tried."""
+        rate, known = t.features.get("flops", 0.0) / t.seconds, self.peaks.flops.get(t.key.dtype, 0.0)
+        if rate > known:
+            self.peaks = replace(self.peaks, flops={**self.peaks.flops, t.key.dtype: rate})
 
     def fit(self, family: Family) -> Fit | None:
         """The fit of a family; None while it has too few timings."""

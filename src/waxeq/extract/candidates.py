@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
@@ -46,6 +46,16 @@ class Space:
     kernels: Mapping[str, Kernel]
     patterns: Mapping[str, Pattern]
     leaves: Mapping[int, State]
+    threads: int = 1
+
+    @property
+    def index_maps(self) -> frozenset[str]:
+        """Heads besides element-wise ones and folds that some kernel takes into its loops."""
+        return frozenset[str]().union(*(k.heads for k in self.kernels.values() if k.form == "loops"))
+
+    def fixed(self, reads: Sequence[State]) -> tuple[int, ...]:
+        """Which of these are the same in every run."""
+        return tuple(i for i, s in enumerate(reads) if self.free(s.number))
 
     def dense(self, s: State) -> View:
         return View.dense(s.order, self.snapshot.sizes, self.snapshot.classes[s.number].dtype)
@@ -99,9 +109,11 @@ def _build(
         for pick in islice(product(*ranked), _COMBINATIONS):
             if any(s.number == number for s, _ in pick):
                 continue
+            read = [s for s, _ in pick]
             call = Call(
-                kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out), sharing([s for s, _ in pick])
-            )
+                kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out), sharing(read), space.fixed(read),
+                space.threads,
+            )  # fmt: skip
             if k.accepts(call):
                 yield Candidate(out, tuple(s for s, _ in pick), call, nodes)
 
@@ -178,7 +190,7 @@ def _copies(space: Space, number: int) -> Iterator[Candidate]:
             for s, v in rows:
                 if s == out or (s.number != number and _via(space, s, number)):
                     continue
-                call = Call(name, meaning, sizes, (v,), space.dense(out))
+                call = Call(name, meaning, sizes, (v,), space.dense(out), fixed=space.fixed([s]), threads=space.threads)
                 if k.accepts(call):
                     yield Candidate(out, (s,), call, ())
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from waxeq.egraph.snapshot import ENode
-from waxeq.extract.rough import START, Rough
+from waxeq.extract.rough import FLOP, START, Rough
 
 _KEEP, _NODES, _SPAN, _PASSES = 4, 6, 28, 2
+_FAR = 16.0
+"""A cut that is this many times as dear as the best is nobody's choice."""
 _HOT = 1 << 16
 """Elements that one row of a fused reduction may have: more would leave the cache between stages."""
 
@@ -63,6 +65,7 @@ class Cuts:
                 if cut is not None and (cut.leaves not in found or cut.flow < found[cut.leaves].flow):
                     found[cut.leaves] = cut
         best = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
+        best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
         kept = best[:_KEEP]
         kept += [c for c in best[_KEEP:] if c.inside == {number: maker}]  # others may all need what is made from this
         return tuple(kept)
@@ -98,10 +101,37 @@ class Cuts:
             return None
         if any(a not in self.flow and not self.snapshot.classes[a].weights_only for a in leaves):
             return None
-        work = START + sum(self.rough.work(i, e) for i, e in inside.items())
-        work += self.rough.traffic(number, leaves)
+        work = START + self._work(inside) + self.rough.traffic(number, leaves)
         flow = work + self.rough.flow_of(leaves)
         return Cut(number, inside, tuple(sorted(leaves)), work, flow)
+
+    def _work(self, inside: Mapping[int, ENode]) -> float:
+        """The price of computing e-nodes together; a sum of products of matrices is worth as much as one alone."""
+        products = {i: m for i, e in inside.items() if (m := self._product(i, e, inside)) is not None}
+        within = {a for i in products for a in self._chain(i, inside)} - set(products)
+        rest = sum(self.rough.work(i, e) for i, e in inside.items() if i not in products and i not in within)
+        return rest + sum(FLOP * 2 * self.rough.elements(self._axes_read(inside[m])) for m in products.values())
+
+    def _product(self, number: int, e: ENode, inside: Mapping[int, ENode]) -> int | None:
+        """The product that a sum is over, when each side has axes that the other lacks."""
+        if e.head != "Sum":
+            return None
+        *_, last = self._chain(number, inside)
+        m = inside.get(last)
+        if m is None or m.head != "Mul":
+            return None
+        a, b = (self.snapshot.classes[x].axes for x in m.tensors)
+        return last if a - b and b - a else None
+
+    def _chain(self, number: int, inside: Mapping[int, ENode]) -> list[int]:
+        """A sum, the sums inside it and what they are over."""
+        rows = [number]
+        while (e := inside.get(rows[-1])) is not None and e.head == "Sum":
+            rows.append(e.tensors[0])
+        return rows
+
+    def _axes_read(self, e: ENode) -> frozenset[str]:
+        return frozenset().union(*(self.snapshot.classes[a].axes for a in e.tensors))
 
     def _constant(self, a: int) -> bool:
         return self.snapshot.classes[a].constant is not None

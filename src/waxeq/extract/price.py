@@ -5,7 +5,7 @@ not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from waxeq.backend.call import Call
@@ -16,10 +16,8 @@ from waxeq.cost.key import METHOD, Family, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Priced, Problem
-from waxeq.extract.rough import START, Means
+from waxeq.extract.rough import FLOP, READ, START, Means
 
-_FLOP = 0.03
-"""Price of one floating-point operation of a product, in the rough units of `extract.rough`."""
 _HEARD = 0.1
 """Part of a family's timings that must be new before the prices of what was not measured are worked out again."""
 
@@ -33,7 +31,8 @@ def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingK
 
 
 class Prices:
-    """Predicted seconds of calls on one device; equal calls are priced once, the table is asked once for each key."""
+    """Predicted seconds of calls on one device; equal calls are priced once, the table is asked once for each key.
+    Kernels that are `excluded` turned out not to run here."""
 
     def __init__(
         self,
@@ -44,6 +43,7 @@ class Prices:
         table: TimingTable | None = None,
     ) -> None:
         self.model, self.kernels, self.device, self.threads, self.table = model, kernels, device, threads, table
+        self.excluded: set[str] = set()
         self._number: dict[TimingKey, int] = {}
         self._known: list[Estimate | None] = []
         self._families: dict[Family, list[int]] = {}
@@ -96,6 +96,11 @@ class Prices:
             for n in numbers:
                 self._known[n] = None
 
+    def exclude(self, kernels: Collection[str]) -> None:
+        """Pose no more problems with these kernels: they turned out not to run here."""
+        self.excluded |= set(kernels)
+        self._grouped = ((), [])
+
     def problem(
         self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], *, cautious: bool = False
     ) -> Problem:
@@ -113,7 +118,8 @@ class Prices:
         """Candidates by what they make; those of the last problem are kept, as it is posed anew with other prices."""
         if self._grouped[0] is not rows:
             by_out: dict[State, tuple[list[Candidate], list[int]]] = {}
-            for c, n in zip(rows, self._numbers([r.call for r in rows]), strict=True):
+            kept = [r for r in rows if r.call.kernel not in self.excluded]
+            for c, n in zip(kept, self._numbers([r.call for r in kept]), strict=True):
                 candidates, numbers = by_out.setdefault(c.out, ([], []))
                 candidates.append(c)
                 numbers.append(n)
@@ -169,6 +175,7 @@ def other_means(space: Space) -> list[Means]:
                     continue  # a sum over an axis that no operand has is a multiple, which no contraction computes
                 axes = c.axes | own
                 volume = math.prod(sizes[k] for k in axes)
-                rows.append(Means(i, START + _FLOP * 2 * volume, tuple(dict.fromkeys(reads)), n))
+                moved = sum(math.prod(sizes[k] for k in space.snapshot.classes[a].axes) for a in {i, *reads})
+                rows.append(Means(i, START + FLOP * 2 * volume + READ * moved, tuple(dict.fromkeys(reads)), n))
         rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
     return rows

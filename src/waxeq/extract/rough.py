@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waxeq.basis.scalar import SCALARS
@@ -16,8 +16,12 @@ from waxeq.egraph.snapshot import ENode, Snapshot
 FUSIBLE = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota"})
 START = 2000.0
 """Price of starting one kernel."""
+FLOP = 0.03
+"""Price of one floating-point operation of a product."""
+_SUMS = 3
+"""Sums within a sum that are looked through for a product."""
 _PICKS = ("argmax", "argmin")
-_READ = 0.6
+READ = 0.6
 """Price of reading or writing one element of memory."""
 _SLACK, _LEAST = 0.05, 50 * START
 """An e-node is worth a look while a plan with it costs this part more than the best one, or this much;"""
@@ -28,20 +32,29 @@ not, or this much more: a small corner of a large program may not be dearer than
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """A way to have a class in memory: `work` on top of having `inputs`. `node` is the e-node it computes or sees."""
+    """A way to have a class in memory: `work` on top of having `inputs`. `node` is the e-node it computes or sees,
+    `inside` are those (class, e-node) that it computes on the way."""
 
     number: int
     work: float
     inputs: tuple[int, ...]
     node: ENode | None = None
+    inside: tuple[tuple[int, ENode], ...] = ()
 
 
 class Rough:
     """For every e-class the price (`flow`) of its cheapest means, shared work split between its users (area flow), and
     the e-node those means compute (`maker`): followed down, makers never run in a circle."""
 
-    def __init__(self, snapshot: Snapshot, means: Sequence[Means], leaves: Collection[int]) -> None:
-        self.snapshot = snapshot
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        means: Sequence[Means],
+        leaves: Collection[int],
+        index_maps: frozenset[str] = frozenset(),
+    ) -> None:
+        """`index_maps`: heads besides element-wise ones and folds that some kernel takes into its loops."""
+        self.snapshot, self.index_maps = snapshot, index_maps
         self.flow: dict[int, float] = {}
         self.maker: dict[int, ENode | None] = {}
         self._base: dict[int, int] = {}
@@ -50,11 +63,26 @@ class Rough:
         self._uses = self._count_uses()
         self.single = {i: self._fusible(i) for i, c in enumerate(snapshot.classes) if not c.weights_only}
         self.means = [*means, *(self._alone(i, n) for i, ns in self.single.items() for n in ns)]
+        self.means += [m for i, ns in self.single.items() for n in ns if n.head == "Sum" for m in self._products(i, n)]
         self._spread(leaves)
 
     def _alone(self, number: int, n: ENode) -> Means:
         work = START + self.work(number, n) + self.traffic(number, n.tensors)
         return Means(number, work, tuple(dict.fromkeys(n.tensors)), n)
+
+    def _products(self, number: int, n: ENode) -> Iterator[Means]:
+        """A sum of products of matrices, made as one: no product lies in memory."""
+        classes, inside = self.snapshot.classes, []
+        i = n.tensors[0]
+        while (sums := [m for m in self.single.get(i, ()) if m.head == "Sum"]) and len(inside) < _SUMS:
+            inside.append((i, sums[0]))
+            i = sums[0].tensors[0]
+        for m in self.single.get(i, ()):
+            if m.head == "Mul":
+                a, b = (classes[x].axes for x in m.tensors)
+                if a - b and b - a:
+                    work = START + FLOP * 2 * self.elements(a | b) + self.traffic(number, m.tensors)
+                    yield Means(number, work, tuple(dict.fromkeys(m.tensors)), n, (*inside, (i, m)))
 
     def _spread(self, leaves: Collection[int]) -> None:
         """Knuth's generalisation of Dijkstra's algorithm."""
@@ -108,11 +136,13 @@ class Rough:
 
     def traffic(self, number: int, reads: Iterable[int]) -> float:
         """The price of moving a result and what it is made from."""
-        return _READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self._bases(reads)))
+        return READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self._bases(reads)))
 
     def work(self, number: int, n: ENode) -> float:
         """The price of computing one e-node in cache."""
-        axes = self.snapshot.classes[number].axes.union(*(self.snapshot.classes[a].axes for a in n.tensors))
+        axes = self.snapshot.classes[number].axes
+        if n.head not in self.index_maps:
+            axes = axes.union(*(self.snapshot.classes[a].axes for a in n.tensors))
         costly = n.head in ("Map", "Zip") and SCALARS[n.args[0]].cost == "costly"
         return self.elements(axes) * (4.0 if costly else 1.0)
 
@@ -128,10 +158,9 @@ class Rough:
         return {k: len(v) for k, v in uses.items()}
 
     def _fusible(self, number: int) -> list[ENode]:
-        return [
-            n for n in self.snapshot.classes[number].nodes
-            if n.head in FUSIBLE and not (n.head == "Red" and n.args[0] in _PICKS) and number not in n.tensors
-        ]  # fmt: skip
+        heads = FUSIBLE | self.index_maps
+        nodes = (n for n in self.snapshot.classes[number].nodes if n.head in heads and number not in n.tensors)
+        return [n for n in nodes if not (n.head == "Red" and n.args[0] in _PICKS)]
 
     # -- pruning
 
@@ -149,6 +178,8 @@ class Rough:
             more = 0.0 if free else excess[id(m)]
             if m.node is not None and regret.get(m.number, math.inf) + more <= most and (free or self._near(m)):
                 keep.setdefault(m.number, set()).add(m.node)
+                for i, n in m.inside:
+                    keep.setdefault(i, set()).add(n)
         seen = {m.node for m in self.means}
         classes = []
         for i, c in enumerate(self.snapshot.classes):

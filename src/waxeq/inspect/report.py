@@ -40,7 +40,8 @@ def report(result: Result, path: str) -> dict[str, Any]:
         "seconds": {
             "total": r.seconds,
             "measuring": r.measuring_seconds,
-            "searching": max(0.0, r.seconds - r.measuring_seconds),
+            "compiling": r.compiling_seconds,
+            "searching": max(0.0, r.seconds - r.measuring_seconds - r.compiling_seconds),
         },
         "notes": list(r.notes),
         "interrupted": r.interrupted,

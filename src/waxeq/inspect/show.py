@@ -147,7 +147,10 @@ def memory_line(m: Data) -> str:
 
 
 def _took(s: Data) -> str:
-    return f"{time_(s['total'])}: {time_(s['measuring'])} measuring kernels, {time_(s['searching'])} everything else"
+    parts = [(s["measuring"], "measuring kernels"), (s["searching"], "everything else")]
+    if s["compiling"] >= 0.05:
+        parts.insert(1, (s["compiling"], "compiling them"))
+    return f"{time_(s['total'])}: " + ", ".join(f"{time_(seconds)} {what}" for seconds, what in parts)
 
 
 def run_view(d: Data) -> RenderableType:

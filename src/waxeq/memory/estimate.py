@@ -54,8 +54,8 @@ def estimate(buffers: Sequence[Buffer], found: Assignment, resident: Mapping[str
 
 
 def plan_estimate(plan: Plan) -> Estimate:
-    """The peak of a program that runs a plan: the arena, and beside it weights, constants, states, folded weights, the
-    caller's inputs, the program's copies of small ones, and one set of results.
+    """The peak of a program that runs a plan: the arena, and beside it weights, constants, states, folded and packed
+    weights, the caller's inputs, the program's copies of small ones, and one set of results.
 
     A plan that runs the model as written has no arena: its values live from their making to their last use (views of
     one another are counted as if they were copies).
@@ -66,6 +66,7 @@ def plan_estimate(plan: Plan) -> Estimate:
         "constants": plan.bytes_of("constant"),
         "states": plan.bytes_of("state"),
         "folded weights": plan.bytes_of("folded"),
+        "packed weights": plan.retained,
         "inputs": sum(inputs),
         "copies of inputs": 0 if plan.written else sum(b for b in inputs if b <= COPIED),
         "results": sum(o.type.bytes for o in plan.outputs),

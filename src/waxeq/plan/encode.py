@@ -39,7 +39,10 @@ def _step(s: Step) -> dict[str, Any]:
         "sizes": dict(c.sizes),
         "reads": [[n, _view(v)] for n, v in zip(s.reads, c.operands, strict=True)],
         "writes": [s.writes, _view(c.out)],
+        "fixed": list(c.fixed),
+        "threads": c.threads,
         "workspace": s.workspace,
+        "retained": s.retained,
         "predicted": [s.predicted, s.low, s.high, s.basis],
         "sources": list(s.sources),
         "runner_up": None if s.runner_up is None else list(astuple(s.runner_up)),
@@ -49,10 +52,13 @@ def _step(s: Step) -> dict[str, Any]:
 def _read_step(d: Mapping[str, Any]) -> Step:
     reads, operands = tuple(n for n, _ in d["reads"]), tuple(_read_view(v) for _, v in d["reads"])
     out = _read_view(d["writes"][1])
-    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads))
+    fixed, threads = tuple(d.get("fixed", ())), d.get("threads", 1)
+    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads), fixed, threads)
     predicted, low, high, basis = d["predicted"]
     other = RunnerUp(*d["runner_up"]) if d["runner_up"] else None
-    return Step(call, reads, d["writes"][0], d["workspace"], predicted, low, high, basis, tuple(d["sources"]), other)
+    kept = d.get("retained", 0)
+    about = (predicted, low, high, basis, tuple(d["sources"]), other, kept)
+    return Step(call, reads, d["writes"][0], d["workspace"], *about)
 
 
 def _fold(f: Fold) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Step:
     """A call on buffers. `predicted` seconds, from `basis` ("measured", "fitted", "roofline") within low..high.
 
     `sources`: places in the model whose values the call covers. `runner_up`: the next best way to make the same tensor;
-    None where there is no other.
+    None where there is no other. `retained`: bytes that the bound call keeps for itself.
     """
 
     call: Call
@@ -74,6 +74,7 @@ class Step:
     basis: str = ""
     sources: tuple[str, ...] = ()
     runner_up: RunnerUp | None = None
+    retained: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,13 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes the program holds while it runs: arena, weights, folded weights, states and constants."""
-        return self.arena_bytes + self.bytes_of("weight", "folded", "state", "constant")
+        """Bytes the program holds while it runs: arena, weights, folded and packed weights, states and constants."""
+        return self.arena_bytes + self.bytes_of("weight", "folded", "state", "constant") + self.retained
+
+    @property
+    def retained(self) -> int:
+        """Bytes that bound calls keep for themselves."""
+        return sum(s.retained for s in self.steps)
 
     def check(self) -> Plan:
         """Every read is written before, every view lies inside its buffer. Raises PlanError. Returns itself."""

@@ -72,9 +72,9 @@ class _Writer:
         name = self._temporary(c.out, c.call.out)
         e = p.estimate
         other = None if runner_up is None else _runner_up(runner_up)
-        self.steps.append(
-            Step(c.call, reads, name, self._workspace(c.call), e.seconds, e.low, e.high, e.source, sources, other)
-        )
+        kept = self.kernels[c.call.kernel].retained(c.call)
+        about = (e.seconds, e.low, e.high, e.source, sources, other, kept)
+        self.steps.append(Step(c.call, reads, name, self._workspace(c.call), *about))
 
     def _temporary(self, s: State | None, v: View) -> str:
         name = f"t{len(self.buffers)}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.backend.kernel import Instruction, Kernel, join, prepare
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.errors import PlanError, UsageError
 from waxeq.ir.types import numpy_dtype
@@ -69,16 +69,24 @@ class Bound:
         rows = [n for n, b in self.plan.buffers.items() if b.role in ("weight", "constant", "state", "folded")]
         return {n: self._flat[n].reshape(shapes.get(n, -1)) for n in rows}
 
-    def _bind_step(self, s: Step) -> tuple[Instruction, ...]:
+    def _memory(self, s: Step) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """What a step reads, what it writes, and its scratch memory."""
         arrays = [v.array(self._flat[r]) for v, r in zip(s.call.operands, s.reads, strict=True)]
-        out = s.call.out.array(self._flat[s.writes])
         scratch = self._flat[s.workspace] if s.workspace else np.empty(0, np.uint8)
-        return tuple(self._kernels[s.call.kernel].bind(s.call, arrays, out, scratch))
+        return arrays, s.call.out.array(self._flat[s.writes]), scratch
 
-    def _rebound(self, steps: Sequence[int]) -> tuple[Instruction, ...]:
+    def _rebound(self, steps: Sequence[int], code: tuple[Instruction, ...] | None = None) -> tuple[Instruction, ...]:
+        """The instructions when these steps have moved; `code`, the last ones, where all can be pointed elsewhere."""
+        kernels = [self._kernels[s.call.kernel] for s in self.plan.steps]
+        if code is None:
+            prepare(zip(kernels, (s.call for s in self.plan.steps), strict=True))
+        anew = code is None
         for i in steps:
-            self._instructions[i] = self._bind_step(self.plan.steps[i])
-        return tuple(f for group in self._instructions for f in group)
+            memory = self._memory(self.plan.steps[i])
+            if code is None or not kernels[i].rebind(self._instructions[i], *memory):
+                self._instructions[i] = tuple(kernels[i].bind(self.plan.steps[i].call, *memory))
+                anew = True
+        return join(zip(kernels, self._instructions, strict=True)) if anew or code is None else code
 
     # -- running
 
@@ -127,8 +135,8 @@ class Bound:
         if moved or self._code is None:
             whole = range(len(self.plan.steps))
             steps = whole if self._code is None else sorted({i for m in moved for i in self._readers[m]})
-            self._code = None  # so that an interruption here leaves nothing that is bound to other memory
-            self._code = self._rebound(steps)
+            last, self._code = self._code, None  # an interruption here leaves nothing that is bound to other memory
+            self._code = self._rebound(steps, last)
 
     def _replace_states(self) -> None:
         # a state that takes the place of another one is read before either is written

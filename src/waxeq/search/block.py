@@ -104,7 +104,7 @@ def _searched(
         "saturate",
         lambda: saturate(lowered, rules, _limits(session), session.worker, lambda: session.events.stop_requested),
     )
-    space, roots = make_space(session.kernels, lowered, saturation.snapshot)
+    space, roots = make_space(session.kernels, lowered, saturation.snapshot, session.options.threads)
     rows = _stage(session, "candidates", lambda: grown(space, roots))
     chosen = _stage(session, "extract", lambda: choose(session, space, rows, roots))
     if chosen is None:
@@ -141,7 +141,9 @@ def _limits(session: Session) -> Limits:
     return Limits(nodes=o.max_nodes, seconds=max(0.5, session.deadline.share(0.3)), memory_bytes=o.search_memory)
 
 
-def make_space(kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapshot) -> tuple[Space, tuple[State, ...]]:
+def make_space(
+    kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapshot, threads: int = 1
+) -> tuple[Space, tuple[State, ...]]:
     """The extraction space of a saturated block, and the states its results must be in."""
     orders = Orders(lowered, snapshot)
     leaves: dict[int, State] = {}
@@ -150,7 +152,7 @@ def make_space(kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapsh
         number = snapshot.roots[f"%{v}"]
         if leaf.kind not in ("weight", "constant"):
             leaves.setdefault(number, State(number, tuple(k for k in axes if k is not None)))
-    space = Space(snapshot, orders, kernels, patterns(kernels), leaves)
+    space = Space(snapshot, orders, kernels, patterns(kernels), leaves, threads)
     roots = []
     for name in lowered.outputs:
         number = snapshot.roots[name]
@@ -163,14 +165,14 @@ def make_space(kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapsh
 
 def grow(space: Space, roots: Iterable[State]) -> list[Candidate]:
     """Candidates of a space, without those that rough prices rule out."""
-    rough = Rough(space.snapshot, other_means(space), space.leaves)
+    rough = Rough(space.snapshot, other_means(space), space.leaves, space.index_maps)
     near = replace(space, snapshot=rough.pruned({r.number for r in roots}))
-    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves)))
+    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves, near.index_maps)))
 
 
 def grow_all(space: Space, roots: Iterable[State]) -> list[Candidate]:
     """All candidates of a space that cuts are grown for."""
-    return candidates(space, Cuts(Rough(space.snapshot, other_means(space), space.leaves)))
+    return candidates(space, Cuts(Rough(space.snapshot, other_means(space), space.leaves, space.index_maps)))
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
             choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
             new = timed(problem, choice, False)
         measured += new
-        if new == 0:
+        if new == 0 and not any(p.candidate.call.kernel in session.prices.excluded for p in choice.in_order()):
             break
     return Chosen(problem, choice, start if choice.method == "polished" else None, measured)
 

@@ -58,6 +58,7 @@ class Report:
     interrupted: bool = False
     seconds: float = 0.0
     measuring_seconds: float = 0.0
+    compiling_seconds: float = 0.0
     accuracy: tuple[Accuracy, ...] = ()
     trial: Trial | None = None
     notes: tuple[str, ...] = ()

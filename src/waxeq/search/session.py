@@ -11,7 +11,8 @@ from typing import Any
 
 from waxeq.backend.call import Call
 from waxeq.backend.discover import backends, kernels
-from waxeq.backend.kernel import Kernel
+from waxeq.backend.discover import found as found_backends
+from waxeq.backend.kernel import Kernel, prepare
 from waxeq.cost.device import Device, current_device
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.table import TimingTable
@@ -19,6 +20,7 @@ from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import RuleFile, load_rules, rule_files
 from waxeq.egraph.saturate import Worker
+from waxeq.errors import FallbackError, WaxeqError
 from waxeq.events import Deadline, Events, Note, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
@@ -48,6 +50,7 @@ class Session:
     bench: Bench
     notes: tuple[str, ...] = ()
     measuring_seconds: float = 0.0
+    compiling_seconds: float = 0.0
 
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
@@ -56,6 +59,9 @@ class Session:
         for text in opened.notes:
             events.emit(Note(text))
         worker = Worker.start()
+        missing = tuple(f"backend {f.name} is not used: {f.why}" for f in found_backends() if f.why)
+        if missing and options.strict:
+            raise FallbackError(missing[0])
         found = {n: k for n, k in kernels(backends(options.backends)).items() if k.error <= options.tolerance}
         device = current_device(options.threads)
         table = opened.table
@@ -67,8 +73,8 @@ class Session:
         files = (*rule_files(), *own)
         rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra, files=files)
         bench = Bench(device.l3_bytes)
-        clock = Deadline(options.budget)
-        return Session(options, events, found, rules, own, device, table, prices, worker, clock, bench, opened.notes)
+        clock, notes = Deadline(options.budget), (*opened.notes, *missing)
+        return Session(options, events, found, rules, own, device, table, prices, worker, clock, bench, notes)
 
     def __enter__(self) -> Session:
         from threadpoolctl import threadpool_limits
@@ -118,7 +124,8 @@ class Session:
         """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how
         many.
         """
-        rows, begun = [], time.perf_counter()
+        rows, calls = [], self._ready(calls)
+        begun = time.perf_counter()
         for n, c in enumerate(calls):
             if self.hurried:
                 break
@@ -129,3 +136,30 @@ class Session:
             self.prices.learn({r.key: r for r in rows})
         self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
+
+    def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
+        report says so. Raises FallbackError with `strict`."""
+        if self.hurried or not calls:
+            return ()
+        begun = time.perf_counter()
+        try:
+            prepare((self.kernels[c.kernel], c) for c in calls)
+        except WaxeqError as e:
+            if self.options.strict:
+                raise FallbackError(f"kernels could not be made ready: {e}") from e
+            failed = self._give_up(calls)
+            self.notes = (*self.notes, f"{', '.join(sorted(failed))} could not be used: {e}")
+        finally:
+            self.compiling_seconds += time.perf_counter() - begun
+        return [c for c in calls if c.kernel not in self.prices.excluded]
+
+    def _give_up(self, calls: Sequence[Call]) -> set[str]:
+        """Exclude the kernels that cannot be made ready, and all that are made in the same way."""
+        for c in calls:
+            try:
+                prepare([(self.kernels[c.kernel], c)])
+            except WaxeqError:
+                way = self.kernels[c.kernel].prepare
+                self.prices.exclude([n for n, k in self.kernels.items() if k.prepare is way])
+        return self.prices.excluded

@@ -112,6 +112,7 @@ def _reported(
         interrupted=session.events.stop_requested,
         seconds=session.deadline.elapsed,
         measuring_seconds=session.measuring_seconds,
+        compiling_seconds=session.compiling_seconds,
         accuracy=rows,
         trial=trial,
         notes=tuple(notes),

@@ -48,13 +48,17 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
                 yield call
 
 
-Source = Callable[[np.random.Generator], Pattern | None]
+Found = tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]
+"""A meaning, its sizes, (axes, dtype) of its operands, and axes that only its result has."""
+Source = Callable[[np.random.Generator], Pattern | Found | None]
 
 
 def _source(kernel: Kernel) -> Source:
     """Where meanings come from: the kernel's pattern, random trees, or (None) the identity."""
     if kernel.form == "copy":
         return lambda rng: None
+    if kernel.form == "loops" and kernel.matches(multiplied(np.random.default_rng(0))[0]):
+        return multiplied
     if kernel.form == "loops":
         own = _own(kernel)
         return lambda rng: _pattern(_tree(rng, int(rng.integers(1, 5)), own))
@@ -127,8 +131,8 @@ def _tree(rng: np.random.Generator, depth: int, own: tuple[str, ...]) -> Expr:
     return Apply(head, tuple(args))
 
 
-def _draw(name: str, kernel: Kernel, p: Pattern | None, rng: np.random.Generator) -> Call | None:
-    found = _identity(rng) if p is None else _instance(kernel, p, rng)
+def _draw(name: str, kernel: Kernel, p: Pattern | Found | None, rng: np.random.Generator) -> Call | None:
+    found = _identity(rng) if p is None else _instance(kernel, p, rng) if isinstance(p, Pattern) else p
     if found is None:
         return None
     meaning, sizes, kinds, extra = found
@@ -143,10 +147,53 @@ def _draw(name: str, kernel: Kernel, p: Pattern | None, rng: np.random.Generator
     operands = tuple(_laid_out(View.dense(_permuted(a, rng), sizes, d), rng) for a, d in kinds)
     if rng.random() < 0.3 and kinds and kinds[0][0] == axes:  # as where the result may be written over an operand
         operands = (View.dense(order, sizes, kinds[0][1]), *operands[1:])
-    return Call(name, meaning, sizes, operands, out)
+    fixed = tuple(i for i in range(len(operands)) if rng.random() < 0.2)
+    return Call(name, meaning, sizes, operands, out, fixed=fixed, threads=int(rng.integers(1, 4)))
 
 
-Found = tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]
+def multiplied(rng: np.random.Generator) -> Found:
+    """A product of matrices, or two with a softmax between, with something before and after it."""
+    dtype = str(rng.choice(("float32", "float32", "float64")))
+    sizes = {k: int(rng.choice((1, 2, 5, 8, 17, 33, 70))) for k in ("m", "n", "k", "d")}
+    sizes |= {"b": int(rng.integers(1, 4)), "c": int(rng.integers(1, 4))}
+    kinds: list[tuple[frozenset[str], str]] = []
+
+    def leaf(axes: str) -> Term:
+        kinds.append((frozenset(axes), dtype))
+        return operand(len(kinds) - 1, axes, dtype)
+
+    batch = "b" if rng.random() < 0.4 else ""
+    deep = "c" if rng.random() < 0.2 else ""
+    x = leaf(batch + deep + "mk")
+    if rng.random() < 0.3:
+        x = Term("Mul", x, leaf("k")) if rng.random() < 0.5 else Term("Map", "tanh", x)
+    y = leaf((batch if rng.random() < 0.5 else "") + deep + "kn")
+    z = Term("Mul", x, y) if rng.random() < 0.5 else Term("Mul", y, x)
+    for k in deep + "k":
+        z = Term("Sum", k, z)
+    for _ in range(int(rng.integers(0, 3))):
+        z = _after(z, leaf, rng)
+    if rng.random() < 0.3:
+        e = Term("Map", "exp", Term("Zip", "sub", z, Term("Red", "max", "n", z)))
+        v = leaf(batch + "nd")
+        z = Term("Zip", "div", Term("Sum", "n", Term("Mul", e, v)), Term("Sum", "n", e))
+    used = {k for t in types(z).values() for k in t.axes}
+    return z, {k: n for k, n in sizes.items() if k in used}, kinds, frozenset()
+
+
+def _after(z: Term, leaf: Callable[[str], Term], rng: np.random.Generator) -> Term:
+    """Something done to a product with rows m and columns n."""
+    centred = Term("Zip", "sub", z, Term("Red", "max", "n", z))
+    number = Term("Num", 0.0, types(z)[z].dtype)
+    kinds: tuple[Callable[[], Term], ...] = (
+        lambda: Term("Add", z, leaf("n")),
+        lambda: Term("Add", leaf("mn"), z),
+        lambda: Term("Map", "tanh", z),
+        lambda: Term("Zip", "max", z, number),
+        lambda: Term("Mul", z, leaf("m")),
+        lambda: Term("Zip", "div", Term("Map", "exp", centred), Term("Sum", "n", Term("Map", "exp", centred))),
+    )
+    return kinds[int(rng.integers(len(kinds)))]()
 
 
 def _identity(rng: np.random.Generator) -> Found:

@@ -129,6 +129,8 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
     kind = str(rng.choice(_DRAWS))
     if 0 in call.sizes.values():
         kind = "normal"  # a sum of nothing times NaN may be taken apart to 0 * NaN
+    if _truncates(call.meaning):
+        kind = "positive"  # a float that an integer cannot hold becomes whatever the machine makes of it
     drawn = draw_leaves((call.meaning,), call.sizes, kind, Native(), rng)
     for i, m in enumerate(memory):
         x = drawn.get(f"%{i}")
@@ -145,6 +147,15 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
                 if 0 not in m.view.strides and m.view.is_dense:
                     m.array[...] -= (rng.random(m.view.shape) < 0.3).astype(m.array.dtype) * size
     return True
+
+
+def _truncates(meaning: Term) -> bool:
+    """Whether floats are converted to integers."""
+    kinds = types(meaning)
+    return any(
+        t.head == "Cast" and not is_float(t.args[0]) and t.args[0] != "bool" and is_float(kinds[t.terms[0]].dtype)
+        for t in postorder(meaning)
+    )
 
 
 def _replaceable(kernel: Kernel, call: Call) -> tuple[int, ...]:

@@ -1,0 +1,189 @@
+"""How a nest is walked: which axes are points that threads share out, which are loops, which is the vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from waxeq_cfamily.products import Product
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import Guard, Index, Row, Values
+
+_SHORT = 8
+"""A vector axis with fewer elements leaves lanes empty."""
+_FAR = 6.0
+"""How much longer an element takes that does not lie beside the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """How many elements of the vector axis one point takes: `flat` where nothing is folded, `columns` where rows are
+    added to rows, `square` of both axes where one is read across."""
+
+    flat: int = 8192
+    columns: int = 512
+    square: int = 32
+
+
+def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
+    """The walk of a nest: whole rows where the vector axis is folded, strips of columns where it is not. Neighbouring
+    axes are merged first, unless others know them by name."""
+    values = collapsed(values) if merge else values
+    order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
+    loops = _inner(values)
+    v = _vector(values, order)
+    outer = [k for k in order if k not in loops]
+    tiles: dict[str, int] = {}
+    across = None
+    if v is not None and v in outer:
+        width = widths.columns if loops else widths.flat
+        across = None if loops else _across(values, outer, v)
+        if across is not None:
+            tiles = {k: _piece(values.sizes[k], widths.square) for k in (across, v)}
+        else:
+            tiles = {v: _piece(values.sizes[v], width)}
+    return Space(values, tuple(outer), tiles, () if v is None else (v,), across)
+
+
+def _out_strides(values: Values) -> dict[str, int]:
+    return {a: c for a, c in values.out.terms if isinstance(a, str) and a in values.sizes} | {
+        k: 0 for k in values.sizes if k not in values.folded and values.out.stride(k) == 0
+    }
+
+
+def _inner(values: Values) -> frozenset[str]:
+    """Axes that are folded somewhere: every point of the others needs all of them."""
+    return values.folded
+
+
+def _vector(values: Values, order: list[str]) -> str | None:
+    """The axis along which most of what is read and written lies side by side."""
+    axes = [k for k in values.sizes if values.sizes[k] > 1]
+    if not axes:
+        return None
+    loads = [r for r in values.rows if r.op == "load"]
+
+    def price(k: str) -> float:
+        total = 0.0
+        for r in loads:
+            volume = math.prod(values.sizes[a] for a in r.axes)
+            total += volume * (1.0 if r.name[1].stride(k) in (-1, 0, 1) else _FAR)
+        out = math.prod(values.sizes[a] for a in order)
+        step = values.out.stride(k)
+        total += out * (1.0 if step == 1 or (k in values.folded and not step) else _FAR)
+        return total * max(1.0, _SHORT / values.sizes[k])
+
+    return min(axes, key=lambda k: (price(k), values.out.stride(k) != 1, -values.sizes[k], k))
+
+
+def _across(values: Values, outer: list[str], v: str) -> str | None:
+    """An axis along which something is read side by side that is read with steps along the vector axis."""
+    for r in values.rows:
+        if r.op == "load" and r.name[1].stride(v) not in (-1, 0, 1, None):
+            for k in outer:
+                if k != v and r.name[1].stride(k) == 1:
+                    return k
+    return None
+
+
+def _piece(size: int, width: int) -> int:
+    """A width that cuts an axis in equal pieces where there is one near."""
+    if size <= width + width // 2:
+        return size
+    for w in range(width, width // 2, -1):
+        if size % w == 0:
+            return w
+    return width
+
+
+# -- axes that lie one in the other are one axis
+
+
+def collapsed(values: Values) -> Values:
+    """The same values with neighbouring axes merged wherever every index runs through both in one go."""
+    while True:
+        pair = next(_mergeable(values), None)
+        if pair is None:
+            return values
+        values = _merge(values, *pair)
+
+
+def _mergeable(values: Values) -> Iterator[tuple[str, str]]:
+    order = sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))
+    names = [k for k, _ in order if k not in values.folded]
+    for a, b in pairwise(names):
+        if all(_nested(i, a, b, values.sizes[b]) for i in _indices(values)) and all(
+            (a in r.axes) == (b in r.axes) for r in values.rows
+        ):
+            yield a, b
+
+
+def _indices(values: Values) -> Iterator[Index]:
+    yield values.out
+    for r in values.rows:
+        if r.op in ("load", "within"):
+            yield r.name[1]
+        elif r.op == "position":
+            yield r.name
+        yield from (g[0] for g in r.guards)
+
+
+def _nested(i: Index, a: str, b: str, size: int) -> bool:
+    for atom, _ in i.terms:
+        if isinstance(atom, tuple) and atom[0] != "row" and (_mentions(atom[1], a) or _mentions(atom[1], b)):
+            return False
+    found = dict(i.terms)
+    return found.get(a, 0) == found.get(b, 0) * size
+
+
+def _mentions(i: Index, axis: str) -> bool:
+    return any(a == axis or (isinstance(a, tuple) and a[0] != "row" and _mentions(a[1], axis)) for a, _ in i.terms)
+
+
+def _merge(values: Values, a: str, b: str) -> Values:
+    """Axis a (outer) is taken up by b."""
+
+    def index(i: Index) -> Index:
+        return Index(tuple((atom, c) for atom, c in i.terms if atom != a), i.const)
+
+    def guards(gs: tuple[Guard, ...]) -> tuple[Guard, ...]:
+        return tuple((index(g[0]), *g[1:]) for g in gs)
+
+    def row(r: Row) -> Row:
+        name = r.name
+        if r.op in ("load", "within"):
+            name = (name[0], index(name[1]))
+        elif r.op == "position":
+            name = index(name)
+        return replace(r, name=name, axes=r.axes - {a}, guards=guards(r.guards))
+
+    sizes = {k: n * values.sizes[a] if k == b else n for k, n in values.sizes.items() if k != a}
+    return Values(tuple(map(row, values.rows)), sizes, index(values.out))
+
+
+# -- products
+
+
+def tiled(values: Values, products: tuple[Product, ...], most: Tile) -> Space:
+    """The walk of a nest around products: a tile of rows goes through all of them."""
+    rows = products[0].rows
+    columns = tuple(dict.fromkeys(p.columns for p in reversed(products)))
+    order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
+    last = next(p for p in reversed(products) if values.out.stride(p.columns) == 1)
+    whole = len(products) > 1 or last.columns in values.folded
+    outer = [k for k in order if k not in values.folded and not (whole and k == last.columns)]
+    tiles = {rows: _piece(values.sizes[rows], most.rows)}
+    if not whole:
+        tiles[last.columns] = min(values.sizes[last.columns], most.columns)
+    vectors = (last.columns, *(k for k in columns if k != last.columns))
+    return Space(values, tuple(outer), tiles, vectors, products=products)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows and columns of a product that one point makes."""
+
+    rows: int
+    columns: int

@@ -1,0 +1,115 @@
+"""Long folds in parts: threads fold pieces of an axis into partial results, which are folded in turn.
+
+A nest that folds almost all it reads has too few points to share out. The axis with the longest steps is cut in pieces;
+what is folded from a piece is kept in memory, and the fold is replaced by one over the pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from waxeq_cfamily.spaces import Widths, space
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import Index, Row, Values, chain, kept, reach, renumbered
+
+_LONG = 1 << 16
+"""Elements from which a fold is worth sharing out."""
+_PIECE = 1 << 14
+"""Elements that a piece has at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """One walk, and where its result goes: `partial` is the number of a partial result of so many `elements`, None for
+    the result itself."""
+
+    space: Space
+    partial: int | None = None
+    elements: int = 0
+
+
+def nests(values: Values, widths: Widths, threads: int, operands: int) -> Iterator[Nest]:
+    """The walks that compute `values` on so many threads, in order. Partial results are further operands, numbered from
+    `operands` on."""
+    count = 0
+    while threads > 1:
+        whole = space(values, widths)
+        n = _splittable(values, whole, threads)
+        if n is None:
+            break
+        axis, pieces, width = _cut(values, n, threads)
+        yield Nest(_partial(values, n, axis, width, widths), operands + count, pieces * _size(values, n))
+        values = _over_pieces(values, n, pieces, operands + count)
+        count += 1
+    yield Nest(space(values, widths))
+
+
+def _size(values: Values, n: int) -> int:
+    return math.prod(values.sizes[k] for k in values.rows[n].axes)
+
+
+def _splittable(values: Values, whole: Space, threads: int) -> int | None:
+    """The first fold that is long, has few points, and does not wait for another one that is long."""
+    for n, r in enumerate(values.rows):
+        if r.op != "fold" or any(values.rows[u].op == "fold" for u in values.users.get(n, ())):
+            continue
+        axes, _ = chain(values, n)
+        volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
+        points = math.prod(
+            -(-values.sizes[k] // whole.tiles.get(k, 1)) for k in whole.outer if k in values.rows[n].axes
+        )
+        if volume >= _LONG and points < 2 * threads and math.prod(values.sizes[k] for k in axes) >= 4 * threads:
+            return n
+    return None
+
+
+def _cut(values: Values, n: int, threads: int) -> tuple[str, int, int]:
+    """(axis, pieces, width of a piece)."""
+    axes, _ = chain(values, n)
+    axis = max(axes, key=lambda k: (values.sizes[k] > 1, reach(values, k), k))
+    volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
+    pieces = min(values.sizes[axis], 8 * threads, max(2, volume // _PIECE))
+    width = -(-values.sizes[axis] // pieces)
+    return axis, -(-values.sizes[axis] // width), width
+
+
+def _partial(values: Values, n: int, axis: str, width: int, widths: Widths) -> Space:
+    """The walk that folds each piece: its result has the pieces first, then the axes of the fold."""
+    rows = kept(values.rows, n)
+    where, step = _placed(values, n)
+    where = where.plus(Index.of(piece(axis)).scaled(step))
+    used = {k for r in rows for k in (*r.axes, *r.folded)}
+    own = Values(rows, {k: s for k, s in values.sizes.items() if k in used}, where)
+    s = space(own, widths, merge=False)
+    return replace(s, outer=(axis, *s.outer), tiles={**s.tiles, axis: width})
+
+
+def piece(axis: str) -> str:
+    """The name of the number of a piece of an axis."""
+    return f"{axis}:t"
+
+
+def _over_pieces(values: Values, n: int, pieces: int, operand: int) -> Values:
+    """The same values with a fold replaced by one over its partial results."""
+    r = values.rows[n]
+    over = f"p{operand}"
+    where, step = _placed(values, n)
+    load = Row("load", (operand, where.plus(Index.of(over).scaled(step))), (), r.dtype, r.axes | {over})
+    new = {m: m + (m >= n) for m in range(len(values.rows))}
+    rows = [renumbered(x, new) for x in values.rows]
+    rows[n : n + 1] = [load, Row("fold", r.name, (n,), r.dtype, r.axes, (over,))]
+    found = kept(rows, len(rows) - 1)
+    sizes = {**values.sizes, over: pieces}
+    used = {k for x in found for k in (*x.axes, *x.folded)} | {a for a, _ in values.out.terms if isinstance(a, str)}
+    return Values(found, {k: s for k, s in sizes.items() if k in used}, values.out)
+
+
+def _placed(values: Values, n: int) -> tuple[Index, int]:
+    """Where the elements of a fold lie in one partial result, and how many there are."""
+    where, step = Index(), 1
+    for k in sorted(values.rows[n].axes, key=lambda k: (reach(values, k), k)):
+        where = where.plus(Index.of(k).scaled(step))
+        step *= values.sizes[k]
+    return where, step

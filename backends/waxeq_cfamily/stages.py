@@ -1,0 +1,258 @@
+"""Stages: which values of a nest are computed in one loop, and which are kept for a later one.
+
+For one point of the outer axes, folds must be complete before what uses them begins. A value that is needed in several
+stages is computed again, or kept in a small buffer when it is costly; what does not depend on the inner axes is a
+scalar. Stages over the same loops at the same level are one loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from waxeq.basis.scalar import SCALARS
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.products import Product
+from waxeq_cfamily.values import Values, chain, reach
+
+_KEPT = 1 << 17
+"""Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One loop nest: `order` of its axes, the folds it makes, the values it keeps; `result` when it writes the
+    result. Its last loop is made of vectors when `straight`. Or no loop but a `product` of matrices."""
+
+    level: int
+    order: tuple[str, ...]
+    folds: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    result: bool = False
+    straight: bool = True
+    product: Product | None = None
+
+
+@dataclass(frozen=True)
+class Space:
+    """How a nest is walked: `outer` axes in order, the slowest first, one point of them at a time; `tiles` cut an axis
+    in pieces of a width, of which one is inner at a time; the first of `vectors` that a loop nest has is its innermost
+    loop. What lies side by side along `across` and not along the vector is read into a buffer first. `products` are
+    made as a whole."""
+
+    values: Values
+    outer: tuple[str, ...]
+    tiles: Mapping[str, int] = field(default_factory=dict)
+    vectors: tuple[str, ...] = ()
+    across: str | None = None
+    products: tuple[Product, ...] = ()
+
+    @property
+    def vector(self) -> str | None:
+        return self.vectors[0] if self.vectors else None
+
+    @cached_property
+    def inner(self) -> tuple[str, ...]:
+        """Axes that are loops of stages, the vector axes last, those with the longest steps first."""
+        inner = [k for k in self.values.sizes if k not in self.outer or k in self.tiles]
+        late = {k: len(self.vectors) - i for i, k in enumerate(self.vectors)}
+        return tuple(sorted(inner, key=lambda k: (late.get(k, 0), -reach(self.values, k), k)))
+
+    def width(self, axis: str) -> int:
+        """How much of an axis one point of the outer axes takes."""
+        return min(self.tiles.get(axis, self.values.sizes[axis]), self.values.sizes[axis])
+
+    @cached_property
+    def turned(self) -> frozenset[int]:
+        """Loads that are made along `across`."""
+        if self.across is None:
+            return frozenset()
+        steps = {n: r.name[1] for n, r in enumerate(self.values.rows) if r.op == "load"}
+        return frozenset(
+            n for n, i in steps.items()
+            if i.stride(self.across) == 1 and self.vector is not None and i.stride(self.vector) not in (0, 1)
+        )  # fmt: skip
+
+    def under(self, row: int) -> frozenset[str]:
+        """The inner axes that a row depends on."""
+        return self._under[row]
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The inner axes that the result has; its value may be the same along some."""
+        return frozenset(a for a, _ in self.values.out.terms if isinstance(a, str)) & frozenset(self.inner)
+
+    @cached_property
+    def _under(self) -> tuple[frozenset[str], ...]:
+        inner = frozenset(self.inner)
+        return tuple(r.axes & inner for r in self.values.rows)
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """In the order in which they run."""
+        return _Scheduler(self).stages()
+
+    @cached_property
+    def buffered(self) -> Mapping[int, tuple[str, ...]]:
+        """The rows that lie in buffers, with the axes of those in order."""
+        rows = [n for s in self.stages for n in (*s.kept, *(f for f in s.folds if self.under(f)))]
+        rows += [p.fold for p in self.products if not self.direct(p)]
+        return {n: tuple(k for k in self.inner if k in self.under(n)) for n in rows}
+
+    def direct(self, p: Product) -> bool:
+        """Whether a product is the result itself, and is made where that lies."""
+        return p.fold == self.values.root and self.values.out.stride(p.columns) == 1
+
+    def bytes_of(self, row: int) -> int:
+        """Bytes of a buffer for a row."""
+        n = math.prod(self.width(k) for k in self.under(row))
+        return n * numpy_dtype(self.values.rows[row].dtype).itemsize
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of all buffers."""
+        return sum(-(-self.bytes_of(n) // 64) * 64 for n in self.buffered)
+
+
+class _Scheduler:
+    def __init__(self, space: Space) -> None:
+        self.space, self.values = space, space.values
+        self.rows = self.values.rows
+        self.folds = self._heads()
+        self.products = {p.fold: p for p in space.products}
+        sides = (n for p in space.products for n in (p.left, p.right) if self.rows[n].op != "load")
+        self.kept: set[int] = {*space.turned, *(n for n in sides if n not in self.folds)}
+        self._known: dict[tuple[int, frozenset[str]], int] = {}
+
+    def _heads(self) -> dict[int, tuple[tuple[str, ...], int]]:
+        """The outermost fold of each chain."""
+        chains = {n: chain(self.values, n) for n, r in enumerate(self.rows) if r.op == "fold"}
+        inside: set[int] = set()
+        for n, (_, source) in chains.items():
+            m = self.rows[n].args[0]
+            while m != source:
+                inside.add(m)
+                m = self.rows[m].args[0]
+        return {n: c for n, c in chains.items() if n not in inside}
+
+    def stages(self) -> tuple[Stage, ...]:
+        while True:
+            self._known.clear()
+            twice = self._computed_twice()
+            if not twice:
+                return tuple(self._grouped())
+            self.kept.add(max(twice))
+
+    # -- levels
+
+    def level(self, row: int, over: frozenset[str]) -> int:
+        """The first level at which a loop over these axes may use a row."""
+        key = (row, over)
+        if key not in self._known:
+            if row in self.folds:
+                self._known[key] = self.fold_level(row) + 1
+            elif row in self.kept:
+                own = self.space.under(row)
+                self._known[key] = self.inputs_level(row, own) + (over != own)
+            else:
+                self._known[key] = self.inputs_level(row, over)
+        return self._known[key]
+
+    def inputs_level(self, row: int, over: frozenset[str]) -> int:
+        return max((self.level(a, over) for a in self.values.reads(self.rows[row])), default=0)
+
+    def over(self, fold: int) -> frozenset[str]:
+        """The loops a fold is made in."""
+        axes, source = self.folds[fold]
+        return self.space.under(source) | frozenset(axes)
+
+    def fold_level(self, fold: int) -> int:
+        if fold in self.products:
+            p = self.products[fold]
+            return max(self.level(n, frozenset()) for n in (p.left, p.right))
+        return self.level(self.folds[fold][1], self.over(fold))
+
+    # -- what is kept
+
+    def _cone(self, start: int) -> Iterator[int]:
+        """Rows that are computed where `start` is, itself included."""
+        seen, stack = set(), [start]
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            yield n
+            stack += [a for a in self.values.reads(self.rows[n]) if a not in self.folds and a not in self.kept]
+
+    def _sites(self) -> Iterator[tuple[tuple[int, frozenset[str]], int]]:
+        """(loop, row whose value it needs): where folds are made, values kept and the result written."""
+        for f, (_, source) in self.folds.items():
+            if f in self.products:
+                continue
+            yield (self.fold_level(f), self.over(f)), source
+        for n in self.kept:
+            yield (self.inputs_level(n, self.space.under(n)), self.space.under(n)), n
+        root, under = self.values.root, self.space.written
+        yield (self.level(root, under), under), root
+
+    def _computed_twice(self) -> list[int]:
+        """Costly rows that would be computed in several loops, or again and again in one."""
+        places: dict[int, set[tuple[int, frozenset[str]]]] = {}
+        for place, start in self._sites():
+            if start in self.folds or (start in self.kept and place[1] != self.space.under(start)):
+                continue
+            for n in self._cone(start):
+                if self.space.under(n) and n not in self.folds and n not in self.kept and self._costly(n):
+                    places.setdefault(n, set()).add(place)
+        again = {n for n, p in places.items() if len(p) > 1 or any(over > self.space.under(n) for _, over in p)}
+        return [n for n in again if self.space.bytes_of(n) <= _KEPT]
+
+    def _costly(self, row: int) -> bool:
+        r = self.rows[row]
+        return r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly"
+
+    # -- loops
+
+    def _grouped(self) -> Iterator[Stage]:
+        groups: dict[tuple[int, tuple[str, ...]], dict[str, list[int]]] = {}
+        for f, (axes, _) in self.folds.items():
+            if f in self.products:
+                continue
+            first = [k for k in self.space.inner if k in self.over(f)]
+            v = next((k for k in self.space.vectors if k in first), None)
+            free = [k for k in first if k not in axes and k != v]
+            order = (*free, *(k for k in first if k in axes and k != v), *((v,) if v in first else ()))
+            groups.setdefault((self.fold_level(f), order), {}).setdefault("folds", []).append(f)
+        for n in sorted(self.kept):
+            under = self.space.under(n)
+            if n in self.space.turned:
+                across = self.space.across
+                order = tuple(sorted((k for k in self.space.inner if k in under), key=lambda k: k == across))
+                groups.setdefault((self.inputs_level(n, under), order), {}).setdefault("kept", []).append(n)
+                continue
+            groups.setdefault(self._joined(groups, self.inputs_level(n, under), under), {}).setdefault(
+                "kept", []
+            ).append(n)
+        stages = [Stage(self.fold_level(f), (), product=p) for f, p in self.products.items()]
+        for (level, order), g in groups.items():
+            straight = bool(order) and order[-1] in (*self.space.vectors, self.space.across)
+            stages.append(Stage(level, order, tuple(g.get("folds", ())), tuple(g.get("kept", ())), straight=straight))
+        yield from sorted(stages, key=lambda s: (s.level, len(s.order), s.order))
+        if self.values.root in self.products and self.space.direct(self.products[self.values.root]):
+            return
+        under = self.space.written
+        order = tuple(k for k in self.space.inner if k in under)
+        straight = bool(order) and order[-1] in self.space.vectors
+        yield Stage(self.level(self.values.root, under), order, result=True, straight=straight)
+
+    def _joined(
+        self, groups: Mapping[tuple[int, tuple[str, ...]], object], level: int, under: frozenset[str]
+    ) -> tuple[int, tuple[str, ...]]:
+        """A loop at that level over those axes: one that is there, or a new one."""
+        for at, order in groups:
+            if at == level and frozenset(order) == under:
+                return at, order
+        return level, tuple(k for k in self.space.inner if k in under)

@@ -1,0 +1,177 @@
+"""Fused loops: element-wise chains, folds of any number of stages, index maps, as one C function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from waxeq.backend.call import Call
+from waxeq.basis.scalar import SCALARS
+from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.functions import calls, functions
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.products import found
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.spaces import Widths, space
+from waxeq_cfamily.split import Nest, nests
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values, resolve
+from waxeq_native.work import NAME, OPERANDS, NativeKernel, Part, Work
+
+_SCRATCH = 1 << 18
+"""Bytes of buffers that a point may need: they lie on the stack."""
+_GRAIN = 1 << 15
+"""Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
+_COSTLY = 16
+"""Operations of a function that needs a polynomial."""
+
+
+_MATRIX = 4
+"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute."""
+
+
+class Loops(NativeKernel):
+    """Any nest, its functions as the C library has them."""
+
+    name = "loops"
+    form = "loops"
+    heads = INDEX_MAPS
+    widths = Widths()
+
+    def functions(self) -> Mapping[tuple[str, str], str]:
+        """C functions by (name, dtype)."""
+        return libm()
+
+    def work(self, call: Call) -> Work | None:
+        c = call.canonical
+        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
+            return None
+        try:
+            values = resolve(c.meaning, c.operands, c.out, c.sizes)
+            if _empty(values) or any(r.dtype not in CTYPES for r in values.rows):
+                return None
+            if call.out.elements == 0:
+                return Work(())
+            if any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own):
+                return None
+            walks = tuple(nests(values, self.widths, call.threads, len(call.operands)))
+            if any(w.space.scratch > _SCRATCH for w in walks):
+                return None
+            return self._written(call, walks)
+        except Unsupported:
+            return None
+
+    def _written(self, call: Call, walks: Sequence[Nest]) -> Work:
+        """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
+        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        dtypes = [v.dtype for v in call.operands]
+        aliased = frozenset(self.in_place(call)) if len(walks) == 1 else frozenset[int]()
+        parts: list[Part] = []
+        at = 0
+        for w in walks:
+            place = "args[2]" if w.partial is None else f"(args[1] + {at})"
+            e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased)
+            parts.append(Part(e.function(NAME), e.points, _grain(w.space, e.points)))
+            if w.partial is not None:
+                operands, dtypes = [*operands, place], [*dtypes, w.space.values.rows[-1].dtype]
+                at += -(-w.elements * numpy_dtype(dtypes[-1]).itemsize // 64) * 64
+        return Work(tuple(parts), at, any(w.space.values.positions for w in walks))
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        """Operands that are read only where the result is written: each element before its place is."""
+        c = call.canonical
+        try:
+            values = resolve(c.meaning, c.operands, c.out, c.sizes)
+        except Unsupported:
+            return ()
+        own = values.out
+        reads: dict[int, bool] = {}
+        for r in values.rows:
+            if r.op == "load":
+                reads[r.name[0]] = reads.get(r.name[0], True) and r.name[1] == own and not r.guards
+        out = (c.out.axes, c.out.strides, c.out.dtype, c.out.offset)
+        return tuple(
+            i for i, v in enumerate(c.operands)
+            if reads.get(i) and (v.axes, v.strides, v.dtype, v.offset) == out and not call.shared
+        )  # fmt: skip
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        c = call.canonical
+        values = resolve(c.meaning, c.operands, c.out, c.sizes)
+        rows = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes), **operations(values)}
+        s = space(values, self.widths)
+        if s.vector is None or any(
+            r.op == "load" and r.name[1].stride(v) not in (-1, 0, 1) for r in values.rows for v in (s.vector,)
+        ):
+            rows["strided_bytes"] = rows.pop("bytes")
+        return rows
+
+
+def _grain(s: Space, points: int) -> int:
+    """How many points are worth a chunk."""
+    each = sum(operations(s.values).values()) / max(1, points)
+    return max(1, min(points, round(_GRAIN / max(1.0, each))))
+
+
+class FastLoops(Loops):
+    """The same with functions of our own, which become vectors; only for meanings that have such a function."""
+
+    name = "loops_fast"
+    error = 5e-7
+
+    def functions(self) -> Mapping[tuple[str, str], str]:
+        return {**libm(), **own()}
+
+    def matches(self, meaning: Term) -> bool:
+        return any(SCALARS[n].cost == "costly" for n in _named(meaning))
+
+
+def _named(meaning: Term) -> set[str]:
+    from waxeq.ir.term import postorder
+
+    return {t.args[0] for t in postorder(meaning) if t.head in ("Map", "Zip")}
+
+
+def _empty(values: Values) -> bool:
+    """Whether something is folded or looked up that has no elements."""
+    folded = any(
+        values.sizes[k] == 0 and r.name in ("max", "min") for r in values.rows for k in r.folded
+    )  # fmt: skip
+    return folded or any(0 in sizes for sizes in values.positions.values())
+
+
+def operations(values: Values) -> dict[str, float]:
+    """How many operations of each kind a nest makes: "operations", and those of functions by name."""
+    rows: dict[str, float] = {}
+    for r in values.rows:
+        axes = r.axes | {k for a in r.args for k in values.rows[a].axes} if r.op == "fold" else r.axes
+        count = float(math.prod(values.sizes[k] for k in axes))
+        if r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly":
+            rows["operations"] = rows.get("operations", 0.0) + _COSTLY * count
+            name = f"native:{r.name}:{r.dtype}"
+            rows[name] = rows.get(name, 0.0) + count
+        elif r.op in ("apply", "fold", "load"):
+            rows["operations"] = rows.get("operations", 0.0) + count
+    return rows
+
+
+@cache
+def libm() -> Mapping[tuple[str, str], str]:
+    """Functions of the C library."""
+    same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
+            "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
+    names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
+    found = {(n, d): c + s for n, c in names.items() for d, s in (("float32", "f"), ("float64", ""))}
+    return found | {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
+
+
+@cache
+def own() -> Mapping[tuple[str, str], str]:
+    """Functions of our own, but for those that end at some argument: the C library's go on."""
+    whole = {pair for pair, row in functions().items() if row.limit is None}
+    return {(n, d): name for n, d in whole if (name := calls(n, d)) is not None}
+
+
+KERNELS = (Loops, FastLoops)

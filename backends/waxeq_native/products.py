@@ -1,0 +1,201 @@
+"""Products of matrices with what comes before and after them, on tiles that stay in cache.
+
+A point makes a tile of rows: the register kernels of gemm.c multiply, everything else is the loops of a fused nest. One
+product with its epilogue, or a chain of them with a softmax between (attention by blocks of rows: no matrix of all
+scores ever lies in memory), are the same form. Weights are packed once, when the call is bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from waxeq.backend.call import Call, multiplies
+from waxeq.ir.term import Term
+from waxeq_cfamily.loops import Emitter, var
+from waxeq_cfamily.products import Product, arranged
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.spaces import Tile, collapsed, tiled
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import Index, Unsupported, Values, resolve
+from waxeq_native.loops import libm, operations, own
+from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work, api_table
+
+_SCRATCH = 1 << 20
+_SHORT = {"float32": "f32", "float64": "f64"}
+
+
+@dataclass(frozen=True)
+class _Emitter(Emitter):
+    """`packs`: for products whose right side is packed beforehand, the text of the pointer to its panels."""
+
+    packs: Mapping[int, str] = field(default_factory=dict)
+
+    def multiplied(self, p: Product) -> Iterator[str]:
+        dtype = self.values.rows[p.fold].dtype
+        t, s = CTYPES[dtype], _SHORT[dtype]
+        m, n, k = self._length(p.rows), self._length(p.columns), str(self.values.sizes[p.depth])
+        target, step = self._target(p)
+        left, ras, cas = self._side(p.left, p.rows, p.depth)
+        first = " | ".join(var(a) for a in p.around)
+        add = f"({first}) != 0" if p.around else "0"
+        for a in p.around:
+            yield f"for (int64_t {var(a)} = 0; {var(a)} < {self.values.sizes[a]}; {var(a)}++)"
+        yield "{"
+        for a in (p.rows, p.columns):
+            low = f"{var(a)}_lo" if a in self.space.tiles else "0"
+            yield f"  const int64_t {var(a)} = {low};"
+        yield f"  const int64_t {var(p.depth)} = 0;"
+        head = f"{m}, {n}, {k}, {left}, {ras}, {cas}"
+        tail = f"{target}, {step}, {add}, scratch"
+        if p.fold in self.packs:
+            yield f"  api->gemm_{s}({head}, (const {t} *)({self.packs[p.fold]}), {tail});"
+        else:
+            right, rbs, cbs = self._side(p.right, p.depth, p.columns)
+            yield f"  api->gemm_any_{s}({head}, {right}, {rbs}, {cbs}, {tail});"
+        yield "}"
+
+    def _length(self, axis: str) -> str:
+        return f"{var(axis)}_hi - {var(axis)}_lo" if axis in self.space.tiles else str(self.values.sizes[axis])
+
+    def _target(self, p: Product) -> tuple[str, int]:
+        if self.space.direct(p):
+            return f"out + {self.index(self.values.out)}", self.values.out.stride(p.rows) or 0
+        return f"b{p.fold}", self._buffer_step(p.fold, p.rows)
+
+    def _buffer_step(self, row: int, axis: str) -> int:
+        """How far apart elements along an axis lie in a buffer."""
+        axes = self.space.buffered[row]
+        return math.prod(self.space.width(k) for k in axes[axes.index(axis) + 1 :])
+
+    def _side(self, row: int, first: str, second: str) -> tuple[str, int, int]:
+        r = self.values.rows[row]
+        if r.op == "load":
+            where: Index = r.name[1]
+            return f"x{r.name[0]} + {self.index(where)}", where.stride(first) or 0, where.stride(second) or 0
+        ras, cas = (self._buffer_step(row, k) for k in (first, second))
+        around = [
+            f"{var(k)} * {self._buffer_step(row, k)}" for k in self.space.buffered[row] if k not in (first, second)
+        ]
+        return f"b{row} + {' + '.join(around) or '0'}", ras, cas
+
+
+class Products(NativeKernel):
+    """Sums of products of matrices, with any epilogue; with functions of our own."""
+
+    name = "products"
+    form = "loops"
+    error = 5e-7
+    most = Tile(96, 256)
+
+    def matches(self, meaning: Term) -> bool:
+        return multiplies(meaning)
+
+    def work(self, call: Call) -> Work | None:
+        c = call.canonical
+        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)) or 0 in c.sizes.values():
+            return None
+        try:
+            values = collapsed(resolve(c.meaning, c.operands, c.out, c.sizes))
+            products = arranged(values)
+            if products is None or values.positions or any(r.dtype not in CTYPES for r in values.rows):
+                return None
+            return self._written(call, tiled(values, products, self._tile(values, products, call.threads)))
+        except Unsupported:
+            return None
+
+    def _tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
+        """Tiles small enough that every thread has some, and that what lies between products stays in cache."""
+        rows, columns = self.most.rows, self.most.columns
+        p = products[-1]
+        if len(products) > 1 or p.columns in values.folded:
+            width = sum(values.sizes[q.columns] for q in products)
+            rows = max(8, min(rows, (_SCRATCH // 8) // (4 * width)))
+        points = math.prod(values.sizes[k] for k in values.sizes if values.out.stride(k)) / (rows * columns)
+        while points < 4 * threads and (columns > 64 or rows > 24):
+            if columns > 64:
+                columns //= 2
+            else:
+                rows //= 2
+            points *= 2
+        return Tile(rows, columns)
+
+    def _written(self, call: Call, s: Space) -> Work | None:
+        packs, parts, workspace, texts = self._packed(call, s)
+        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        dtypes = [v.dtype for v in call.operands]
+        e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, packs=texts)
+        scratch = max(_scratch(s, p, p.fold in texts) for p in s.products)
+        if s.scratch + scratch > 2 * _SCRATCH:
+            return None
+        text = e.function(NAME).replace(
+            "  (void)thread;",
+            "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
+            f"  WX_ALIGNED char scratch[{max(64, scratch)}];",
+        )
+        return Work((*parts, Part(text, e.points, 1)), workspace, packs=packs)
+
+    def _packed(self, call: Call, s: Space) -> tuple[tuple[Pack, ...], tuple[Part, ...], int, dict[int, str]]:
+        """Right sides that are packed beforehand: weights when the call is bound, others in a phase of their own."""
+        packs: list[Pack] = []
+        parts: list[Part] = []
+        texts: dict[int, str] = {}
+        at = 0
+        for p in s.products:
+            r = s.values.rows[p.right]
+            if r.op != "load" or not _worth_packing(s, p):
+                continue
+            pack = Pack.of(s.values, p, r.name[0], r.name[1])
+            place = f"args[{OPERANDS + len(call.operands) + len(packs)}]"
+            if r.name[0] in call.fixed:
+                packs.append(pack)
+            else:
+                place = f"(args[1] + {at})"
+                parts.append(pack.part(at))
+                at += -(-pack.bytes // 64) * 64
+            low = f"{var(p.columns)}_lo * {s.values.sizes[p.depth]}" if p.columns in s.tiles else "0"
+            texts[p.fold] = f"(const {CTYPES[pack.dtype]} *){place} + {pack.offset()} + {low}"
+        if any(s.tiles.get(p.columns, 0) % _nr(s, p) and s.tiles[p.columns] != s.values.sizes[p.columns]
+               for p in s.products if p.fold in texts):  # fmt: skip
+            raise Unsupported("a tile of columns that cuts a panel")
+        return tuple(packs), tuple(parts), at, texts
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        c = call.canonical
+        values = collapsed(resolve(c.meaning, c.operands, c.out, c.sizes))
+        products = arranged(values) or ()
+        rows = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
+        flops = 0.0
+        inside: dict[str, float] = {}
+        for p in products:
+            axes = values.rows[p.left].axes | values.rows[p.right].axes
+            volume = float(math.prod(values.sizes[k] for k in axes))
+            flops += 2.0 * volume
+            inside["operations"] = inside.get("operations", 0.0) + 2.0 * volume
+            if values.rows[p.right].op == "load" and values.rows[p.right].name[0] not in call.fixed:
+                right = values.rows[p.right].axes
+                rows["packed"] = rows.get("packed", 0.0) + math.prod(values.sizes[k] for k in right)
+        for name, count in operations(values).items():
+            rows[name] = max(0.0, count - inside.get(name, 0.0))
+        return {**rows, "flops": flops}
+
+
+def _nr(s: Space, p: Product) -> int:
+    return getattr(api_table(), f"nr_{_SHORT[s.values.rows[p.fold].dtype]}")
+
+
+def _worth_packing(s: Space, p: Product) -> bool:
+    """Whether several points read the same panels."""
+    right = s.values.rows[p.right].axes
+    points = math.prod(-(-s.values.sizes[k] // s.tiles.get(k, 1)) for k in s.outer if k not in right)
+    return points > 1 or p.columns in s.tiles
+
+
+def _scratch(s: Space, p: Product, packed: bool) -> int:
+    short = _SHORT[s.values.rows[p.fold].dtype]
+    need = getattr(api_table(), f"gemm_scratch_{short}" if packed else f"gemm_any_scratch_{short}")
+    return int(need(s.width(p.rows), s.width(p.columns), s.values.sizes[p.depth]))
+
+
+KERNELS = (Products,)

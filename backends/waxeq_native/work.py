@@ -1,0 +1,300 @@
+"""What a call is made of in C: functions, and phases that run them; compiled, bound to memory, joined into one run."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from waxeq.backend.call import Call
+from waxeq.backend.code import code_hash
+from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.functions import source
+from waxeq_cfamily.products import Product
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.values import Index, Values
+from waxeq_native import library
+from waxeq_native.gemm import Api, header
+from waxeq_native.team import Phase, Team
+
+HERE = Path(__file__).parent
+CFAMILY = Path(__import__("waxeq_cfamily").__file__ or "").parent
+NAME = "WX_FUNCTION"
+"""Stands for a function's name in its text; the name is a hash of the text."""
+OPERANDS = 3
+"""Position of the first operand among a kernel's arguments: before it are the context, the workspace and the result."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One phase: a C function and how many tasks it has, taken `grain` at a time."""
+
+    text: str
+    tasks: int
+    grain: int
+
+    @cached_property
+    def name(self) -> str:
+        return "wx_" + hashlib.sha256(self.text.encode()).hexdigest()[:20]
+
+    @property
+    def source(self) -> str:
+        return self.text.replace(NAME, self.name)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The right side of a product as panels: one stack of them for each place along `axes` (name, size, step)."""
+
+    operand: int
+    dtype: str
+    axes: tuple[tuple[str, int, int], ...]
+    depth: int
+    columns: int
+    depth_step: int
+    column_step: int
+    start: int
+
+    @staticmethod
+    def of(values: Values, p: Product, operand: int, where: Index) -> Pack:
+        others = sorted(values.rows[p.right].axes - {p.depth, p.columns})
+        axes = tuple((k, values.sizes[k], where.stride(k) or 0) for k in others)
+        steps = where.stride(p.depth) or 0, where.stride(p.columns) or 0
+        dtype = values.rows[p.right].dtype
+        return Pack(operand, dtype, axes, values.sizes[p.depth], values.sizes[p.columns], *steps, where.const)
+
+    @property
+    def _short(self) -> str:
+        return "f32" if self.dtype == "float32" else "f64"
+
+    @property
+    def each(self) -> int:
+        """Elements of one stack of panels."""
+        return int(getattr(api_table(), f"packed_size_{self._short}")(self.depth, self.columns))
+
+    @property
+    def stacks(self) -> int:
+        return math.prod(n for _, n, _ in self.axes)
+
+    @property
+    def bytes(self) -> int:
+        return self.stacks * self.each * numpy_dtype(self.dtype).itemsize
+
+    def offset(self) -> str:
+        """Where the stack at the loops' places begins, in elements."""
+        text = "0"
+        for k, n, _ in self.axes:
+            text = f"({text} * {n} + {k})"
+        return f"{text} * {self.each}"
+
+    def made(self, operand: np.ndarray) -> np.ndarray:
+        """The panels of an operand."""
+        flat = np.empty(self.stacks * self.each, numpy_dtype(self.dtype))
+        pack = getattr(api_table(), f"pack_b_{self._short}")
+        item = flat.itemsize
+        for i, place in enumerate(product(*(range(n) for _, n, _ in self.axes))):
+            step = self.start + sum(x * s for x, (_, _, s) in zip(place, self.axes, strict=True))
+            source, to = operand.ctypes.data + step * item, flat.ctypes.data + i * self.each * item
+            pack(self.depth, self.columns, source, self.depth_step, self.column_step, to)
+        return flat
+
+    def part(self, at: int) -> Part:
+        """The phase that packs into the workspace, from byte `at` on: a task for some columns of a stack."""
+        t, s = CTYPES[self.dtype], self._short
+        wide = -(-128 // getattr(api_table(), f"nr_{s}")) * getattr(api_table(), f"nr_{s}")
+        pieces = -(-self.columns // wide)
+        lines = [
+            f"void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{",
+            "  (void)thread;",
+            "  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;",
+            f"  const {t} *x = (const {t} *)args[{OPERANDS + self.operand}];",
+            f"  {t} *to = ({t} *)(args[1] + {at});",
+            "  for (int64_t t = begin; t < end; t++) {",
+            f"    const int64_t n = t % {pieces} * {wide}, stack = t / {pieces};",
+        ]
+        rest, place = "stack", str(self.start)
+        for k, n, step in reversed(self.axes):
+            lines.append(f"    const int64_t {k} = {rest} % {n};")
+            rest, place = f"{rest} / {n}", f"{place} + {k} * {step}"
+        lines += [
+            f"    const int64_t many = {self.columns} - n < {wide} ? {self.columns} - n : {wide};",
+            f"    api->pack_b_{s}({self.depth}, many, x + {place} + n * {self.column_step}, {self.depth_step}, "
+            f"{self.column_step}, to + stack * {self.each} + n * {self.depth});",
+            "  }",
+            "}",
+        ]
+        return Part("\n".join(lines), self.stacks * pieces, 1)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The phases of a call, and the bytes of workspace that they share. `packs`: operands that are packed when the call
+    is bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
+    one may lie outside its axis."""
+
+    parts: tuple[Part, ...]
+    workspace: int = 0
+    looked_up: bool = False
+    packs: tuple[Pack, ...] = ()
+
+
+class Context(ctypes.Structure):
+    """`wx_context` of prelude.h."""
+
+    _fields_: ClassVar = [("api", ctypes.c_void_p), ("outside", ctypes.c_int32)]
+
+
+class NativeKernel(Kernel):
+    """A kernel of generated C."""
+
+    @property
+    def code(self) -> str:
+        """The class and what it uses, the C that it is compiled with, and the compiler."""
+        parts = (code_hash(type(self)), written(), library.shared().compiler.identity)
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+    @abstractmethod
+    def work(self, call: Call) -> Work | None:
+        """The work of a call; None for a call that the kernel does not take."""
+
+    def of(self, call: Call) -> Work | None:
+        """The work of a call, made once."""
+        return call.remember((self.name, "work"), lambda: self.work(call))
+
+    def accepts(self, call: Call) -> bool:
+        return self.of(call) is not None
+
+    def workspace(self, call: Call) -> int:
+        w = self.of(call)
+        return 0 if w is None else w.workspace
+
+    def retained(self, call: Call) -> int:
+        w = self.of(call)
+        return 0 if w is None else sum(p.bytes for p in w.packs)
+
+    @staticmethod
+    def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
+        works = (k.of(c) for k, c in rows if isinstance(k, NativeKernel))
+        threads = max((c.threads for _, c in rows), default=1)
+        compiled((p for w in works if w is not None for p in w.parts), threads)
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        w = self.of(call)
+        assert w is not None
+        if not w.parts:
+            return ()
+        step = Step(w, call.threads)
+        step.point(operands, out, workspace)
+        return (step,)
+
+    def rebind(
+        self, steps: Sequence[Instruction], operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> bool:
+        for s in steps:
+            if not isinstance(s, Step):
+                return False
+            s.point(operands, out, workspace)
+        return True
+
+    @staticmethod
+    def join(steps: Sequence[Instruction]) -> Sequence[Instruction]:
+        own = [s for s in steps if isinstance(s, Step)]
+        return steps if len(own) < 2 or len(own) < len(steps) else (Run(own),)
+
+
+@cache
+def prelude() -> str:
+    """The text before every kernel."""
+    return "\n".join([source(), (CFAMILY / "prelude.h").read_text(encoding="utf-8"), header()])
+
+
+def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
+    """Addresses of the functions of parts by name; what is not in the cache is compiled, all at once."""
+    return dict(library.functions({p.name: p.source for p in parts}, prelude(), jobs=jobs))
+
+
+@cache
+def written() -> str:
+    """A hash of the C that is not generated, without its comments."""
+    texts = [prelude(), *((HERE / n).read_text(encoding="utf-8") for n in ("gemm.c", "gemm.h", "team.c"))]
+    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(texts), flags=re.DOTALL)
+    return hashlib.sha256(" ".join(bare.split()).encode()).hexdigest()
+
+
+@cache
+def api_table() -> Api:
+    """The functions that kernels call."""
+    code = library.unit([HERE / "gemm.c", HERE / "gemm.h", HERE / "api.h"])
+    return Api.at(ctypes.cast(code.wx_get_api, ctypes.c_void_p).value or 0)
+
+
+class Step:
+    """A call bound to memory: its arguments stay in place, so that they can be pointed elsewhere."""
+
+    __slots__ = ("_held", "_packed", "args", "context", "phases", "run", "threads", "work")
+
+    def __init__(self, work: Work, threads: int) -> None:
+        addresses = compiled(work.parts)
+        self.work, self.context = work, Context(ctypes.addressof(api_table()), 0)
+        self.args = (ctypes.c_void_p * 64)()
+        self.args[0] = ctypes.addressof(self.context)
+        at = ctypes.addressof(self.args)
+        rows = [Phase(addresses[p.name], at, p.tasks, p.grain) for p in work.parts]
+        self.phases = (Phase * len(rows))(*rows)
+        self.threads = threads
+        self.run = Team.of(threads).prepared(ctypes.addressof(self.phases), len(rows))
+        self._held: tuple[np.ndarray, ...] = ()
+        self._packed: dict[Pack, tuple[int, np.ndarray]] = {}
+
+    def point(self, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray) -> None:
+        """Read from and write to these from now on."""
+        for p in self.work.packs:
+            source = operands[p.operand]
+            if self._packed.get(p, (None, None))[0] != source.ctypes.data:
+                self._packed[p] = source.ctypes.data, p.made(source)
+        panels = (self._packed[p][1] for p in self.work.packs)
+        self._held = (workspace, out, *operands, *panels)
+        for i, a in enumerate(self._held, start=1):
+            self.args[i] = a.ctypes.data
+
+    def __call__(self) -> None:
+        self.run()
+        self.check()
+
+    def check(self) -> None:
+        """Raises IndexError when a position lay outside its axis."""
+        if self.context.outside:
+            self.context.outside = 0
+            raise IndexError("an index is out of bounds for the axis it points into")
+
+
+class Run:
+    """Steps one after another, as one call."""
+
+    __slots__ = ("checked", "phases", "run", "steps")
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = tuple(steps)
+        rows = [p for s in steps for p in s.phases]
+        self.phases = (Phase * len(rows))(*rows)
+        team = Team.of(max(s.threads for s in steps))
+        self.run = team.prepared(ctypes.addressof(self.phases), len(rows))
+        self.checked = tuple(s for s in steps if s.work.looked_up)
+
+    def __call__(self) -> None:
+        self.run()
+        for s in self.checked:
+            s.check()

@@ -1,0 +1,33 @@
+"""Run in a process of its own, with the sanitizers' runtime loaded: conformance of kernels built with checks."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from waxeq.backend.discover import backends
+from waxeq.backend.kernel import prepare
+from waxeq.testing.calls import generated
+from waxeq.testing.conformance import check_kernel
+from waxeq_native import library
+from waxeq_native.compiler import find
+
+CHECKS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O1")
+
+
+def main(folder: str, seed: int) -> None:
+    compiler = find()
+    checked = library.Library(Path(folder), replace(compiler, flags=(*compiler.flags, *CHECKS)))
+    setattr(library, "shared", lambda: checked)  # noqa: B010
+    (native,) = backends(["native"])
+    for name, k in native.kernels.items():
+        calls = list(generated(name, k, np.random.default_rng(seed), 12))
+        prepare([(k, c) for c in calls])
+        print(check_kernel(name, k, calls=12, seed=seed).require())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,142 @@
+"""Generated C: checked by sanitizers, by other compilers, and as a backend that may be missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
+from waxeq_native.compiler import CompileFailed
+from waxeq_native.work import prelude
+
+NATIVE = backends(["native"])[0].kernels
+HERE = Path(__file__).parent
+
+
+@pytest.mark.slow
+def test_generated_kernels_pass_address_and_undefined_behaviour_sanitizers(tmp_path: Path) -> None:
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "sanitized.py"), str(tmp_path), "5"],
+        env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Conformance(") == len(NATIVE)
+
+
+def test_the_sanitizers_would_notice(tmp_path: Path) -> None:
+    """An index past the end of what is read is found by the same build."""
+    source = tmp_path / "bad.c"
+    body = "int main(void) { float x[4] = {0}; volatile int i = 4; x[i] = 1; return (int)x[0]; }"
+    source.write_text(prelude() + body)
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-w", "-fopenmp-simd"]
+    subprocess.run(["gcc", *flags, str(source), "-o", str(tmp_path / "bad"), "-lm"], check=True)
+    assert subprocess.run([str(tmp_path / "bad")], capture_output=True).returncode != 0
+
+
+def _softmax() -> Call:
+    x = operand(0, "ij", "float32")
+    e = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "j", x)))
+    view = View.dense("ij", {"i": 5, "j": 70}, "float32")
+    return Call("native.loops_fast", Term("Zip", "div", e, Term("Sum", "j", e)), {"i": 5, "j": 70}, (view,), view)
+
+
+@pytest.mark.parametrize("target", ["", "aarch64-linux-gnu", "aarch64-macos"])
+def test_other_compilers_and_machines_take_the_text(target: str, tmp_path: Path) -> None:
+    other = [sys.executable, "-m", "ziglang", "cc"] if _ziglang() else ["clang"] if shutil.which("clang") else None
+    if other is None:
+        pytest.skip("neither ziglang nor clang is installed")
+    work = NATIVE["native.loops_fast"].of(_softmax())  # pyright: ignore[reportAttributeAccessIssue]
+    source = tmp_path / "kernel.c"
+    source.write_text(prelude() + "\n".join(p.source for p in work.parts))
+    flags = ["-O2", "-std=gnu11", "-fopenmp-simd", "-w", "-c", *(["-target", target] if target else [])]
+    subprocess.run([*other, *flags, str(source), "-o", str(tmp_path / "kernel.o")], check=True)
+
+
+def _ziglang() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("ziglang") is not None
+
+
+def test_a_long_vector_is_shared_out_and_threads_agree() -> None:
+    x = operand(0, "j", "float32")
+    e = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "j", x)))
+    meaning, sizes = Term("Zip", "div", e, Term("Sum", "j", e)), {"j": 300_001}
+    view = View.dense("j", sizes, "float32")
+    data = np.random.default_rng(0).standard_normal(300_001).astype(np.float32)
+    want = np.exp(data.astype(np.float64) - data.max())
+    want /= want.sum()
+    for threads in (1, 2, 3):
+        call = Call("native.loops_fast", meaning, sizes, (view,), view, threads=threads)
+        k = NATIVE["native.loops_fast"]
+        out = np.empty_like(data)
+        (step,) = k.bind(call, [data], out, np.empty(k.workspace(call), np.uint8))
+        step()
+        assert np.abs(out / want - 1).max() < 1e-5
+        assert (threads > 1) == (k.workspace(call) > 0), "partial results lie in the workspace"
+
+
+def test_positions_outside_their_axis_are_refused() -> None:
+    meaning = Term("Gather", "k", operand(0, "i", "int64"), operand(1, "kj", "float32"))
+    sizes = {"i": 3, "k": 4, "j": 5}
+    views = View.dense("i", sizes, "int64"), View.dense("kj", sizes, "float32")
+    call = Call("native.loops", meaning, sizes, views, View.dense("ij", sizes, "float32"))
+    table, out = np.arange(20, dtype=np.float32).reshape(4, 5), np.empty((3, 5), np.float32)
+    k = NATIVE["native.loops"]
+    for at, fine in (([0, -1, 3], True), ([0, 4, 1], False), ([-5, 0, 1], False)):
+        (step,) = k.bind(call, [np.array(at), table], out, np.empty(0, np.uint8))
+        if fine:
+            step()
+            assert np.array_equal(out, table[at])
+        else:
+            with pytest.raises(IndexError, match="out of bounds"):
+                step()
+
+
+def _model(x: np.ndarray) -> np.ndarray:
+    return np.tanh(x) * 2 + 1
+
+
+def test_without_a_compiler_there_is_a_sentence_and_a_plan(tmp_path: Path) -> None:
+    script = (
+        "import numpy as np, waxeq as wx\n"
+        "def f(x): return np.tanh(x) * 2 + 1\n"
+        f"o = wx.Options(table={str(tmp_path / 't.duckdb')!r}, trial=False, strict=STRICT)\n"
+        "r = wx.optimize(f, np.ones((64, 64), np.float32), options=o)\n"
+        "print([n for n in r.report.notes if 'native' in n], {s.call.kernel for s in r.plan.steps})\n"
+    )
+    environment = {**os.environ, "CC": "/nowhere/cc", "WAXEQ_CACHE": str(tmp_path)}
+    for strict in (False, True):
+        line = [sys.executable, "-c", script.replace("STRICT", str(strict))]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+        if strict:
+            assert done.returncode != 0 and "FallbackError" in done.stderr and "/nowhere/cc" in done.stderr
+        else:
+            assert done.returncode == 0, done.stderr
+            assert "backend native is not used" in done.stdout and "'native." not in done.stdout
+
+
+def test_kernels_that_do_not_compile_are_given_up_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from waxeq_native import library
+
+    def broken(*args: object, **named: object) -> None:
+        raise CompileFailed("`cc` says no; the source is kept in /somewhere.")
+
+    monkeypatch.setattr(library, "functions", broken)
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=False)
+    result = wx.optimize(_model, np.ones((64, 64), np.float32), options=options)
+    assert any("could not be used" in n and "`cc` says no" in n for n in result.report.notes)
+    assert result.plan.steps and not any(s.call.kernel.startswith("native.") for s in result.plan.steps)
