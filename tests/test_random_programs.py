@@ -57,7 +57,7 @@ def test_plans_of_random_programs_are_right(planner: Planner, first: int) -> Non
 
 WRONG = {
     "value": '(rewrite (Zip "sub" a b) (Zip "sub" b a) :ruleset planted :name "planted/value")',
-    "axis": '(rewrite (Red "max" k a) (Red "min" k a) :ruleset planted :name "planted/fold")',
+    "axis": '(rewrite (Red "min" k a) (Red "max" k a) :ruleset planted :name "planted/fold")',
     "order": '(rewrite (Cat p q n a b) (Cat q p n b a) :ruleset planted :name "planted/order")',
 }
 
