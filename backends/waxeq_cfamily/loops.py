@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.products import Product
@@ -180,6 +182,12 @@ class Emitter:
             parts.append(place if step == 1 else f"{place} * {step}")
             step *= self.space.width(k)
         return f"b{n}[{' + '.join(reversed(parts)) or '0'}]"
+
+
+@cache
+def beginning() -> str:
+    """The text of prelude.h: what kernels of C begin with, after the functions."""
+    return (Path(__file__).parent / "prelude.h").read_text(encoding="utf-8")
 
 
 def var(axis: str) -> str:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import Guard, Index, Row, Values
+from waxeq_cfamily.values import Index, Values, indices, reindexed
 
 _SHORT = 8
 """A vector axis with fewer elements leaves lanes empty."""
@@ -32,7 +32,7 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
     axes are merged first, unless others know them by name."""
     values = collapsed(values) if merge else values
     order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
-    loops = _inner(values)
+    loops = values.folded  # every point of the others needs all of these
     v = _vector(values, order)
     outer = [k for k in order if k not in loops]
     tiles: dict[str, int] = {}
@@ -51,11 +51,6 @@ def _out_strides(values: Values) -> dict[str, int]:
     return {a: c for a, c in values.out.terms if isinstance(a, str) and a in values.sizes} | {
         k: 0 for k in values.sizes if k not in values.folded and values.out.stride(k) == 0
     }
-
-
-def _inner(values: Values) -> frozenset[str]:
-    """Axes that are folded somewhere: every point of the others needs all of them."""
-    return values.folded
 
 
 def _vector(values: Values, order: list[str]) -> str | None:
@@ -113,21 +108,12 @@ def collapsed(values: Values) -> Values:
 def _mergeable(values: Values) -> Iterator[tuple[str, str]]:
     order = sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))
     names = [k for k, _ in order if k not in values.folded]
+    every = [values.out, *(i for r in values.rows for i in indices(r))]
     for a, b in pairwise(names):
-        if all(_nested(i, a, b, values.sizes[b]) for i in _indices(values)) and all(
+        if all(_nested(i, a, b, values.sizes[b]) for i in every) and all(
             (a in r.axes) == (b in r.axes) for r in values.rows
         ):
             yield a, b
-
-
-def _indices(values: Values) -> Iterator[Index]:
-    yield values.out
-    for r in values.rows:
-        if r.op in ("load", "within"):
-            yield r.name[1]
-        elif r.op == "position":
-            yield r.name
-        yield from (g[0] for g in r.guards)
 
 
 def _nested(i: Index, a: str, b: str, size: int) -> bool:
@@ -148,19 +134,9 @@ def _merge(values: Values, a: str, b: str) -> Values:
     def index(i: Index) -> Index:
         return Index(tuple((atom, c) for atom, c in i.terms if atom != a), i.const)
 
-    def guards(gs: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return tuple((index(g[0]), *g[1:]) for g in gs)
-
-    def row(r: Row) -> Row:
-        name = r.name
-        if r.op in ("load", "within"):
-            name = (name[0], index(name[1]))
-        elif r.op == "position":
-            name = index(name)
-        return replace(r, name=name, axes=r.axes - {a}, guards=guards(r.guards))
-
+    rows = tuple(replace(reindexed(r, index), axes=r.axes - {a}) for r in values.rows)
     sizes = {k: n * values.sizes[a] if k == b else n for k, n in values.sizes.items() if k != a}
-    return Values(tuple(map(row, values.rows)), sizes, index(values.out))
+    return Values(rows, sizes, index(values.out))
 
 
 # -- products

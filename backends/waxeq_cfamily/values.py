@@ -300,13 +300,17 @@ def renumbered(r: Row, new: Mapping[int, int]) -> Row:
 
         return Index(tuple((atom(a), c) for a, c in i.terms), i.const)
 
+    return replace(reindexed(r, move), args=tuple(new[a] for a in r.args))
+
+
+def reindexed(r: Row, change: Callable[[Index], Index]) -> Row:
+    """The row with every index changed."""
     name = r.name
     if r.op == "position":
-        name = move(name)
+        name = change(name)
     elif r.op in ("load", "within"):
-        name = (name[0], move(name[1]))
-    guards = tuple((move(g[0]), *g[1:]) for g in r.guards)
-    return replace(r, name=name, args=tuple(new[a] for a in r.args), guards=guards)
+        name = (name[0], change(name[1]))
+    return replace(r, name=name, guards=tuple((change(g[0]), *g[1:]) for g in r.guards))
 
 
 def _merged(sizes: Mapping[str, int], env: Mapping[str, Index], p: str, q: str, k: str) -> dict[str, Index]:
@@ -331,7 +335,5 @@ _HEADS: Mapping[str, Callable[[_Resolver, Term, Mapping[str, Index], tuple[Guard
     "Cat": _R.concat, "Gather": _R.gather,
     **dict.fromkeys(("Map", "Zip", "Add", "Mul", "Select", "Cast"), _R.apply), **dict.fromkeys(_VIEWS, _R.view),
 }  # fmt: skip
-HEADS = frozenset(_HEADS)
-"""Heads that have a scalar form."""
 INDEX_MAPS = frozenset({"Gather", "Cat", "Pad", "Merge"})
 """Those that only say where an element is read, and that no strided view can say as well."""

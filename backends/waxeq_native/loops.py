@@ -17,7 +17,7 @@ from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values, resolve
+from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values
 from waxeq_native.work import NAME, OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
@@ -49,7 +49,7 @@ class Loops(NativeKernel):
         if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
             return None
         try:
-            values = resolve(c.meaning, c.operands, c.out, c.sizes)
+            values = self.values(call)
             if _empty(values) or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             if call.out.elements == 0:
@@ -83,7 +83,7 @@ class Loops(NativeKernel):
         """Operands that are read only where the result is written: each element before its place is."""
         c = call.canonical
         try:
-            values = resolve(c.meaning, c.operands, c.out, c.sizes)
+            values = self.values(call)
         except Unsupported:
             return ()
         own = values.out
@@ -98,8 +98,7 @@ class Loops(NativeKernel):
         )  # fmt: skip
 
     def features(self, call: Call) -> Mapping[str, float]:
-        c = call.canonical
-        values = resolve(c.meaning, c.operands, c.out, c.sizes)
+        values = self.values(call)
         rows = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes), **operations(values)}
         s = space(values, self.widths)
         if s.vector is None or any(

@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
+from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.loops import Emitter, var
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Tile, collapsed, tiled
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import Index, Unsupported, Values, resolve
+from waxeq_cfamily.values import Index, Unsupported, Values
+from waxeq_native.gemm import api
 from waxeq_native.loops import libm, operations, own
-from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work, api_table
+from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work
 
 _SCRATCH = 1 << 20
-_SHORT = {"float32": "f32", "float64": "f64"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class _Emitter(Emitter):
 
     def multiplied(self, p: Product) -> Iterator[str]:
         dtype = self.values.rows[p.fold].dtype
-        t, s = CTYPES[dtype], _SHORT[dtype]
+        t, s = CTYPES[dtype], DTYPES[dtype]
         m, n, k = self._length(p.rows), self._length(p.columns), str(self.values.sizes[p.depth])
         target, step = self._target(p)
         left, ras, cas = self._side(p.left, p.rows, p.depth)
@@ -97,13 +98,19 @@ class Products(NativeKernel):
         if any(v.dtype not in CTYPES for v in (c.out, *c.operands)) or 0 in c.sizes.values():
             return None
         try:
-            values = collapsed(resolve(c.meaning, c.operands, c.out, c.sizes))
-            products = arranged(values)
+            values, products = self._arranged(call)
             if products is None or values.positions or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             return self._written(call, tiled(values, products, self._tile(values, products, call.threads)))
         except Unsupported:
             return None
+
+    def _arranged(self, call: Call) -> tuple[Values, tuple[Product, ...] | None]:
+        def make() -> tuple[Values, tuple[Product, ...] | None]:
+            values = collapsed(self.values(call))
+            return values, arranged(values)
+
+        return call.remember("products", make)
 
     def _tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
         """Tiles small enough that every thread has some, and that what lies between products stays in cache."""
@@ -162,13 +169,11 @@ class Products(NativeKernel):
         return tuple(packs), tuple(parts), at, texts
 
     def features(self, call: Call) -> Mapping[str, float]:
-        c = call.canonical
-        values = collapsed(resolve(c.meaning, c.operands, c.out, c.sizes))
-        products = arranged(values) or ()
+        values, products = self._arranged(call)
         rows = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
         flops = 0.0
         inside: dict[str, float] = {}
-        for p in products:
+        for p in products or ():
             axes = values.rows[p.left].axes | values.rows[p.right].axes
             volume = float(math.prod(values.sizes[k] for k in axes))
             flops += 2.0 * volume
@@ -182,7 +187,7 @@ class Products(NativeKernel):
 
 
 def _nr(s: Space, p: Product) -> int:
-    return getattr(api_table(), f"nr_{_SHORT[s.values.rows[p.fold].dtype]}")
+    return getattr(api(), f"nr_{DTYPES[s.values.rows[p.fold].dtype]}")
 
 
 def _worth_packing(s: Space, p: Product) -> bool:
@@ -193,8 +198,8 @@ def _worth_packing(s: Space, p: Product) -> bool:
 
 
 def _scratch(s: Space, p: Product, packed: bool) -> int:
-    short = _SHORT[s.values.rows[p.fold].dtype]
-    need = getattr(api_table(), f"gemm_scratch_{short}" if packed else f"gemm_any_scratch_{short}")
+    short = DTYPES[s.values.rows[p.fold].dtype]
+    need = getattr(api(), f"gemm_scratch_{short}" if packed else f"gemm_any_scratch_{short}")
     return int(need(s.width(p.rows), s.width(p.columns), s.values.sizes[p.depth]))
 
 

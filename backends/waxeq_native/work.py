@@ -20,16 +20,16 @@ from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.functions import source
+from waxeq_cfamily.functions import DTYPES, source
+from waxeq_cfamily.loops import beginning
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.values import Index, Values
+from waxeq_cfamily.values import Index, Values, resolve
 from waxeq_native import library
-from waxeq_native.gemm import Api, header
+from waxeq_native.gemm import FILES, api, header
 from waxeq_native.team import Phase, Team
 
 HERE = Path(__file__).parent
-CFAMILY = Path(__import__("waxeq_cfamily").__file__ or "").parent
 NAME = "WX_FUNCTION"
 """Stands for a function's name in its text; the name is a hash of the text."""
 OPERANDS = 3
@@ -75,13 +75,9 @@ class Pack:
         return Pack(operand, dtype, axes, values.sizes[p.depth], values.sizes[p.columns], *steps, where.const)
 
     @property
-    def _short(self) -> str:
-        return "f32" if self.dtype == "float32" else "f64"
-
-    @property
     def each(self) -> int:
         """Elements of one stack of panels."""
-        return int(getattr(api_table(), f"packed_size_{self._short}")(self.depth, self.columns))
+        return int(getattr(api(), f"packed_size_{DTYPES[self.dtype]}")(self.depth, self.columns))
 
     @property
     def stacks(self) -> int:
@@ -101,7 +97,7 @@ class Pack:
     def made(self, operand: np.ndarray) -> np.ndarray:
         """The panels of an operand."""
         flat = np.empty(self.stacks * self.each, numpy_dtype(self.dtype))
-        pack = getattr(api_table(), f"pack_b_{self._short}")
+        pack = getattr(api(), f"pack_b_{DTYPES[self.dtype]}")
         item = flat.itemsize
         for i, place in enumerate(product(*(range(n) for _, n, _ in self.axes))):
             step = self.start + sum(x * s for x, (_, _, s) in zip(place, self.axes, strict=True))
@@ -111,8 +107,8 @@ class Pack:
 
     def part(self, at: int) -> Part:
         """The phase that packs into the workspace, from byte `at` on: a task for some columns of a stack."""
-        t, s = CTYPES[self.dtype], self._short
-        wide = -(-128 // getattr(api_table(), f"nr_{s}")) * getattr(api_table(), f"nr_{s}")
+        t, s = CTYPES[self.dtype], DTYPES[self.dtype]
+        wide = -(-128 // getattr(api(), f"nr_{s}")) * getattr(api(), f"nr_{s}")
         pieces = -(-self.columns // wide)
         lines = [
             f"void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{",
@@ -172,6 +168,12 @@ class NativeKernel(Kernel):
         """The work of a call, made once."""
         return call.remember((self.name, "work"), lambda: self.work(call))
 
+    def values(self, call: Call) -> Values:
+        """The scalar values of a call's canonical form, resolved once for all kernels that look at it. Raises
+        Unsupported."""
+        c = call.canonical
+        return call.remember("values", lambda: resolve(c.meaning, c.operands, c.out, c.sizes))
+
     def accepts(self, call: Call) -> bool:
         return self.of(call) is not None
 
@@ -218,7 +220,7 @@ class NativeKernel(Kernel):
 @cache
 def prelude() -> str:
     """The text before every kernel."""
-    return "\n".join([source(), (CFAMILY / "prelude.h").read_text(encoding="utf-8"), header()])
+    return "\n".join([source(), beginning(), header()])
 
 
 def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
@@ -229,16 +231,9 @@ def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
 @cache
 def written() -> str:
     """A hash of the C that is not generated, without its comments."""
-    texts = [prelude(), *((HERE / n).read_text(encoding="utf-8") for n in ("gemm.c", "gemm.h", "team.c"))]
+    texts = [prelude(), *(f.read_text(encoding="utf-8") for f in (*FILES, HERE / "team.c"))]
     bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(texts), flags=re.DOTALL)
     return hashlib.sha256(" ".join(bare.split()).encode()).hexdigest()
-
-
-@cache
-def api_table() -> Api:
-    """The functions that kernels call."""
-    code = library.unit([HERE / "gemm.c", HERE / "gemm.h", HERE / "api.h"])
-    return Api.at(ctypes.cast(code.wx_get_api, ctypes.c_void_p).value or 0)
 
 
 class Step:
@@ -248,7 +243,7 @@ class Step:
 
     def __init__(self, work: Work, threads: int) -> None:
         addresses = compiled(work.parts)
-        self.work, self.context = work, Context(ctypes.addressof(api_table()), 0)
+        self.work, self.context = work, Context(ctypes.addressof(api()), 0)
         self.args = (ctypes.c_void_p * 64)()
         self.args[0] = ctypes.addressof(self.context)
         at = ctypes.addressof(self.args)

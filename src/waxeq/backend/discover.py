@@ -33,9 +33,10 @@ def found() -> tuple[Found, ...]:
     return tuple(rows)
 
 
-def backends(names: Sequence[str] = ()) -> tuple[Backend, ...]:
-    """The usable backends called `names`, or all; raises UsageError for one that is missing or unusable."""
-    rows = {f.name: f for f in found()}
+def backends(names: Sequence[str] = (), installed: Sequence[Found] | None = None) -> tuple[Backend, ...]:
+    """The usable backends called `names`, or all; `installed`: what `found` said, where it was asked already. Raises
+    UsageError for one that is missing or unusable."""
+    rows = {f.name: f for f in (found() if installed is None else installed)}
     for n in names:
         if n not in rows:
             raise UsageError(f"no backend {n!r} is installed; installed: {', '.join(rows) or 'none'}")

@@ -59,10 +59,13 @@ class Session:
         for text in opened.notes:
             events.emit(Note(text))
         worker = Worker.start()
-        missing = tuple(f"backend {f.name} is not used: {f.why}" for f in found_backends() if f.why)
+        installed = found_backends()
+        missing = tuple(f"backend {f.name} is not used: {f.why}" for f in installed if f.why)
         if missing and options.strict:
             raise FallbackError(missing[0])
-        found = {n: k for n, k in kernels(backends(options.backends)).items() if k.error <= options.tolerance}
+        found = {
+            n: k for n, k in kernels(backends(options.backends, installed)).items() if k.error <= options.tolerance
+        }
         device = current_device(options.threads)
         table = opened.table
         peaks = table.peaks(device)
