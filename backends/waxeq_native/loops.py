@@ -38,6 +38,7 @@ class Loops(NativeKernel):
     name = "loops"
     form = "loops"
     heads = INDEX_MAPS
+    pace = 0.15
     widths = Widths()
 
     def functions(self) -> Mapping[tuple[str, str], str]:

@@ -27,6 +27,8 @@ class Kernel(ABC):
     pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one
     or more) of sums. From it come the e-graph rule, the conformance test and the cost key.
     heads: for form "loops", heads beyond element-wise ones and folds that a meaning may have: index maps.
+    pace: for form "loops", roughly what an operation on an element takes, where a pass over the cache takes 1; it only
+    ranks what to fuse.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
     under a tolerance of at least that.
     """
@@ -36,6 +38,7 @@ class Kernel(ABC):
     pattern: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...] | None] = None
     heads: ClassVar[frozenset[str]] = frozenset()
+    pace: ClassVar[float] = 1.0
     error: ClassVar[float] = 0.0
 
     @property
