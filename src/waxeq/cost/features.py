@@ -12,6 +12,8 @@ The vocabulary, all of them non-negative numbers:
 | slow_bytes | bytes | moved by code that makes temporaries |
 | spilled | bytes | of intermediates that leave the cache between stages |
 | map:FUNCTION:DTYPE | elements | through one scalar function in cache |
+| operations | operations | of generated loops, a costly function counted as several |
+| packed | elements | of a matrix brought into another order first |
 | launches, calls, batches | calls | started one by one |
 | tiles | tiles | of a tiled loop |
 
@@ -40,6 +42,8 @@ _PARTS: Mapping[str, tuple[Part, float]] = {
     "strided_bytes": ("traffic", 4.0),
     "slow_bytes": ("traffic", 10.0),
     "spilled": ("traffic", 1.0),
+    "packed": ("elements", 8.0),
+    "operations": ("elements", 1.0),
     "launches": ("launches", 1.0),
     "calls": ("launches", 1.0),
     "batches": ("launches", 1.0),

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from waxeq.cost.estimate import Estimate
 from waxeq.extract.candidates import Candidate, State
 
+Mood = Literal["hopeful", "expected", "cautious"]
+"""Which end of its interval an estimate counts as, where nothing was measured: the least it may take, what it is
+expected to take, or the most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A candidate and its predicted time. A `cautious` price of what was not measured is the most it may take."""
+    """A candidate and its predicted time. The price of what was not measured depends on the mood."""
 
     candidate: Candidate
     estimate: Estimate
-    cautious: bool = False
+    mood: Mood = "expected"
 
     @property
     def cost(self) -> float:
         e = self.estimate
-        return e.high if self.cautious and e.source != "measured" else e.seconds
+        if e.source == "measured" or self.mood == "expected":
+            return e.seconds
+        return e.high if self.mood == "cautious" else e.low
 
 
 @dataclass(frozen=True)

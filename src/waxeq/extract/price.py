@@ -15,7 +15,7 @@ from waxeq.cost.estimate import CostModel, Estimate
 from waxeq.cost.key import METHOD, Family, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State
-from waxeq.extract.choice import Priced, Problem
+from waxeq.extract.choice import Mood, Priced, Problem
 from waxeq.extract.rough import FLOP, READ, START, Means
 
 _HEARD = 0.1
@@ -102,13 +102,13 @@ class Prices:
         self._grouped = ((), [])
 
     def problem(
-        self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], *, cautious: bool = False
+        self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], *, mood: Mood = "expected"
     ) -> Problem:
         """The extraction problem over priced candidates; those that another one makes needless are set aside."""
         makers, spare = {}, {}
         for group in self._groups(rows):
             estimates = self._estimates([c.call for c in group.candidates], group.numbers)
-            makers[group.out], spare[group.out] = group.priced(estimates, cautious)
+            makers[group.out], spare[group.out] = group.priced(estimates, mood)
         given = set(space.leaves.values())
         given |= {s for ps in makers.values() for p in ps for s in p.candidate.inputs if space.free(s.number)}
         given |= {r for r in roots if space.free(r.number)}
@@ -134,15 +134,15 @@ class _Makers:
     out: State
     candidates: Sequence[Candidate]
     numbers: Sequence[int]
-    last: tuple[list[Estimate], bool] | None = None
+    last: tuple[list[Estimate], Mood] | None = None
     split: tuple[tuple[Priced, ...], tuple[Priced, ...]] = ((), ())
 
-    def priced(self, estimates: list[Estimate], cautious: bool) -> tuple[tuple[Priced, ...], tuple[Priced, ...]]:
+    def priced(self, estimates: list[Estimate], mood: Mood) -> tuple[tuple[Priced, ...], tuple[Priced, ...]]:
         """Those worth a look, and the spare ones."""
-        if self.last != (estimates, cautious):
-            self.last = (estimates, cautious)
+        if self.last != (estimates, mood):
+            self.last = (estimates, mood)
             pairs = zip(self.candidates, estimates, strict=True)
-            self.split = _undominated([Priced(c, e, cautious) for c, e in pairs])
+            self.split = _undominated([Priced(c, e, mood) for c, e in pairs])
         return self.split
 
 

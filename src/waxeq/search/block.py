@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from waxeq.backend.call import Call
@@ -30,8 +30,9 @@ from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.search.session import Session
 
 _ROUNDS = 12
-_RIVAL_ROUNDS = 5
-_PER_ROUND = 16
+_HOPEFUL_ROUNDS = 8
+_GAIN = 0.98
+"""Part of a choice's cost that another must not exceed to be worth measuring for."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
 
@@ -188,54 +189,56 @@ class Chosen:
 
 def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...]) -> Chosen | None:
     """Choose, measure what the choice hangs on, choose again, until nothing that matters is unmeasured; then polish,
-    and measure what only the polished choice uses. After some rounds a guess must promise a gain even at its worst:
-    there is always one more that looks a little better than what was measured. None when some root cannot be made.
+    and measure what only the polished choice uses. None when some root cannot be made.
+
+    What matters is what is chosen when every guess counts as the least it may be: a plan that is no better even so need
+    not be tried. After some rounds a guess must promise a gain even at its worst, as there is always one more that
+    looks a little better than what was measured.
 
     Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
     """
     measuring = session.options.measure and session.options.cost != "roofline"
     measured, polished = 0, 0
 
-    def timed(problem: Problem, choice: Choice, with_rivals: bool) -> int:
+    def timed(*choices: Choice) -> int:
         last = n == _ROUNDS or polished == _POLISHES
-        return session.measure(_worth_measuring(problem, choice, with_rivals)) if measuring and not last else 0
+        return session.measure(_unmeasured(choices)) if measuring and not last else 0
 
     for n in range(_ROUNDS + 1):
-        problem = session.prices.problem(
-            space, rows, roots, cautious=measuring and (n >= _RIVAL_ROUNDS or polished > 0)
-        )
+        looking = measuring and n < _HOPEFUL_ROUNDS and not polished
+        mood = "expected" if looking or not measuring else "cautious"
+        problem = session.prices.problem(space, rows, roots, mood=mood)
         choice = start = greedy(problem)
         if start is None or choice is None:
             return None
-        new = timed(problem, start, n < _RIVAL_ROUNDS and not polished)
+        new = timed(start, *(_hopeful(session, space, rows, roots, start) if looking else ()))
         if new == 0 and session.options.polish and not session.hurried:
             polished += 1
             choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
-            new = timed(problem, choice, False)
+            new = timed(choice)
         measured += new
         if new == 0 and not any(p.candidate.call.kernel in session.prices.excluded for p in choice.in_order()):
             break
     return Chosen(problem, choice, start if choice.method == "polished" else None, measured)
 
 
+def _hopeful(
+    session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...], known: Choice
+) -> Iterator[Choice]:
+    """What would be chosen if every guess took the least it may, when that would be a gain."""
+    choice = greedy(session.prices.problem(space, rows, roots, mood="hopeful"))
+    if choice is not None and choice.cost < _GAIN * known.cost:
+        yield choice
+
+
+def _unmeasured(choices: Iterable[Choice]) -> list[Call]:
+    """The calls of choices that were not measured, each once."""
+    calls = (p.candidate.call for c in choices for p in c.in_order() if p.estimate.source != "measured")
+    return list({(c.kernel, c.text, c.dims, c.layout): c for c in calls}.values())
+
+
 def _polish_seconds(session: Session) -> float:
     return min(session.options.polish_seconds, session.deadline.share(0.2))
-
-
-def _worth_measuring(problem: Problem, choice: Choice, with_rivals: bool) -> list[Call]:
-    """Unmeasured calls that could change the choice: those chosen, then rivals whose low estimate beats what was
-    chosen, the greatest possible gain first.
-    """
-    chosen = [p for p in choice.in_order() if p.estimate.source != "measured"]
-    rivals = [
-        (q.estimate.low - p.cost, q)
-        for s, p in choice.made.items() for q in (*problem.makers[s], *problem.spare.get(s, ()))
-        if with_rivals and q is not p and q.estimate.source != "measured" and q.estimate.low < p.cost
-    ]  # fmt: skip
-    rivals.sort(key=lambda row: row[0])
-    calls = [p.candidate.call for p in (*chosen, *(q for _, q in rivals))]
-    distinct = {(c.kernel, c.text, c.dims, c.layout): c for c in calls}
-    return list(distinct.values())[: max(_PER_ROUND, len(chosen))]
 
 
 def with_runners_up(problem: Problem, choice: Choice) -> Choice:
