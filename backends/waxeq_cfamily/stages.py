@@ -15,6 +15,7 @@ from functools import cached_property
 from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.products import Product
+from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.values import Values, chain, reach
 
 _KEPT = 1 << 17
@@ -108,7 +109,7 @@ class Space:
     def bytes_of(self, row: int) -> int:
         """Bytes of a buffer for a row."""
         n = math.prod(self.width(k) for k in self.under(row))
-        return n * numpy_dtype(self.values.rows[row].dtype).itemsize
+        return n * numpy_dtype(carried(self.values.rows[row].dtype)).itemsize
 
     @property
     def scratch(self) -> int:

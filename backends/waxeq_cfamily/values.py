@@ -15,6 +15,7 @@ from typing import Any
 from waxeq.backend.call import View, operand_index
 from waxeq.basis.typing import TermType, types
 from waxeq.ir.term import Term
+from waxeq_cfamily.scalars import carried
 
 Atom = str | tuple[str, Any, int]
 """What an index is a multiple of: an axis; ("div" | "mod", index, n); ("row", number of the row, size it wraps at)."""
@@ -242,8 +243,12 @@ class _Resolver:
             raise Unsupported(kind)
         if kind != "sum" or size == 1:
             return arg
-        count = self.row(Row("number", repr(float(size)), (), dtype, frozenset()))
-        return self.row(Row("apply", "Mul", (arg, count), dtype, self.rows[arg].axes))
+        wide, axes = carried(dtype), self.rows[arg].axes  # a count may be more than a narrow float holds
+        count = self.row(Row("number", repr(float(size)), (), wide, frozenset()))
+        if wide == dtype:
+            return self.row(Row("apply", "Mul", (arg, count), dtype, axes))
+        whole = self.row(Row("apply", "Cast", (arg,), wide, axes))
+        return self.row(Row("apply", "Cast", (self.row(Row("apply", "Mul", (whole, count), wide, axes)),), dtype, axes))
 
     def view(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
         return self.at(t.terms[0], {**env, **_VIEWS[t.head](self.sizes, env, *t.args[:-1])}, guards)

@@ -13,7 +13,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import calls, functions
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.products import found
-from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
@@ -149,7 +149,7 @@ def operations(values: Values) -> dict[str, float]:
         count = float(math.prod(values.sizes[k] for k in axes))
         if r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly":
             rows["operations"] = rows.get("operations", 0.0) + _COSTLY * count
-            name = f"native:{r.name}:{r.dtype}"
+            name = f"native:{r.name}:{carried(r.dtype)}"
             rows[name] = rows.get(name, 0.0) + count
         elif r.op in ("apply", "fold", "load"):
             rows["operations"] = rows.get("operations", 0.0) + count
