@@ -32,6 +32,9 @@ from waxeq_cfamily.values import Atom, Guard, Index, Unsupported, Values, chain
 _BLOCK = 4096
 """Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
 
+_STEPS = {"sum": "Add", "prod": "Mul"}
+"""The functions of two numbers that scans are made of, where they have another name."""
+
 
 @dataclass(frozen=True)
 class Emitter:
@@ -187,11 +190,12 @@ class Emitter:
             return f"wx_within(r{what}, {n})"
         return f"(({self.index(what)}) {'/' if kind == 'div' else '%'} {n})"
 
-    def buffer(self, n: int) -> str:
-        """The element of a buffer at the loops' places."""
+    def buffer(self, n: int, before: str = "") -> str:
+        """The element of a buffer at the loops' places, or the one before along an axis."""
         parts, step = [], 1
         for k in reversed(self.space.buffered[n]):
             place = f"({var(k)} - {var(k)}_lo)" if k in self.space.tiles else var(k)
+            place = f"({place} - 1)" if k == before else place
             parts.append(place if step == 1 else f"{place} * {step}")
             step *= self.space.width(k)
         return f"b{n}[{' + '.join(reversed(parts)) or '0'}]"
@@ -256,13 +260,29 @@ class _Loop:
     def _row(self, n: int) -> Iterator[str]:
         if self._loaded(n):
             yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, self.e.buffer(n))};"
+        elif self.values.rows[n].op == "scan":
+            yield from self._ran(n)
         else:
             yield from self.e.declared(n)
 
-    def _kept(self, n: int, value: str) -> str:
-        """A value read from a buffer or an accumulator: sums and products are not rounded there."""
+    def _ran(self, n: int) -> Iterator[str]:
+        """One step of a scan: from a variable where its axis is the innermost loop, else from the row before."""
         r = self.values.rows[n]
-        unrounded = r.op == "fold" and r.name in ("sum", "prod") and n != self.values.root
+        axis, x = r.folded[0], self.e.name(r.args[0])
+        last = f"a{n}" if self.order[-1] == axis else self.e.buffer(n, axis)
+        name = _STEPS.get(r.name, r.name)
+        text = expression(name, r.dtype, r.dtype, {})
+        assert text is not None
+        step = text.format(last, x)
+        step = rounded(step, r.dtype) if rounds(name, r.dtype) else step
+        yield f"const {variable(r.dtype)} r{n} = {var(axis)} > 0 ? {step} : {x};"
+        if self.order[-1] == axis:
+            yield f"a{n} = r{n};"
+
+    def _kept(self, n: int, value: str) -> str:
+        """A value read from a buffer or an accumulator: sums are not rounded there."""
+        r = self.values.rows[n]
+        unrounded = r.op == "fold" and r.name == "sum" and n != self.values.root
         return rounded(value, r.dtype) if unrounded else value
 
     def _free(self, f: int) -> int:
@@ -272,6 +292,9 @@ class _Loop:
     def _nest(self, depth: int) -> list[str]:
         begun = [f for f in self.scalar if self._free(f) == depth]
         lines = [*self.at.get(depth, []), *(x for f in begun for x in self._begin(f))]
+        if depth == len(self.order) - 1:
+            ran = [n for n in self.stage.kept if self.values.rows[n].folded == (self.order[-1],)]
+            lines += [f"{variable(self.values.rows[n].dtype)} a{n} = 0;" for n in ran]
         if depth < len(self.order):
             lines += self._opened(depth)
         else:

@@ -20,8 +20,8 @@ CTYPES: Mapping[str, str] = MappingProxyType(
 """The C type of each dtype that generated kernels take, as it lies in memory."""
 
 NARROW: Mapping[str, str] = MappingProxyType({"float16": "f16", "bfloat16": "bf16"})
-"""Floats that are computed with as float32 and rounded after each function, as NumPy and ml_dtypes do. Sums and
-products are rounded once, at their end."""
+"""Floats that are computed with as float32 and rounded after each function, as NumPy and ml_dtypes do. Sums are rounded
+once, at their end."""
 _ROUNDED_ALREADY = frozenset(
     {"neg", "abs", "sign", "copysign", "floor", "ceil", "trunc", "rint", "max", "min", "fmax", "fmin", "Select"}
 )
