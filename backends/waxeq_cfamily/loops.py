@@ -270,7 +270,7 @@ class _Loop:
         r = self.values.rows[n]
         axis, x = r.folded[0], self.e.name(r.args[0])
         last = f"a{n}" if self.order[-1] == axis else self.e.buffer(n, axis)
-        name = _STEPS.get(r.name, r.name)
+        name = str(_STEPS.get(r.name, r.name))
         text = expression(name, r.dtype, r.dtype, {})
         assert text is not None
         step = text.format(last, x)
