@@ -53,7 +53,8 @@ class Rough:
         leaves: Collection[int],
         index_maps: frozenset[str] = frozenset(),
     ) -> None:
-        """`index_maps`: heads besides element-wise ones and folds that some kernel takes into its loops."""
+        """`index_maps`: heads besides element-wise ones and folds that some kernel takes into its loops, and folds that
+        give places."""
         self.snapshot, self.index_maps = snapshot, index_maps
         self.flow: dict[int, float] = {}
         self.maker: dict[int, ENode | None] = {}
@@ -160,7 +161,7 @@ class Rough:
     def _fusible(self, number: int) -> list[ENode]:
         heads = FUSIBLE | self.index_maps
         nodes = (n for n in self.snapshot.classes[number].nodes if n.head in heads and number not in n.tensors)
-        return [n for n in nodes if not (n.head == "Red" and n.args[0] in _PICKS)]
+        return [n for n in nodes if not (n.head == "Red" and n.args[0] in _PICKS and n.args[0] not in heads)]
 
     # -- pruning
 
