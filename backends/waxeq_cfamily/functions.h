@@ -44,11 +44,65 @@ WX_FN double wx_from_f64(wx_u64 i) { double x; __builtin_memcpy(&x, &i, 8); retu
 
 WX_FN float wx_abs_f32(float x) { return wx_from_f32(wx_bits_f32(x) & ~WX_SIGN_F32); }
 WX_FN double wx_abs_f64(double x) { return wx_from_f64(wx_bits_f64(x) & ~WX_SIGN_F64); }
+/* gcc 12 fails on __builtin_signbit of what was just put together from bits */
+WX_FN int wx_negative_f32(float x) { return (int)(wx_bits_f32(x) >> 31); }
+WX_FN int wx_negative_f64(double x) { return (int)(wx_bits_f64(x) >> 63); }
 /* y, a number of x's sign or +0 or NaN, with the sign bit of x set as well */
 WX_FN float wx_signed_f32(float y, float x) { return wx_from_f32(wx_bits_f32(y) | (wx_bits_f32(x) & WX_SIGN_F32)); }
 WX_FN double wx_signed_f64(double y, double x) { return wx_from_f64(wx_bits_f64(y) | (wx_bits_f64(x) & WX_SIGN_F64)); }
 /* the first 21 bits of x: products of two such numbers are exact */
 WX_FN double wx_high_f64(double x) { return wx_from_f64(wx_bits_f64(x) & WX_HIGH_F64); }
+
+/* ---- float16 and bfloat16: their bits, and the float32 numbers that they are; rounding is to nearest, ties to even;
+   what is NaN stays NaN, subnormals are not flushed ---- */
+
+WX_FN float wx_widened_bf16(unsigned short h) { return wx_from_f32((wx_u32)h << 16); }
+
+WX_FN float wx_rounded_bf16(float x) {
+  wx_u32 i = wx_bits_f32(x);
+  i = (i + 0x7fffu + (i >> 16 & 1u)) & 0xffff0000u;
+  return x != x ? x : wx_from_f32(i);
+}
+
+WX_FN unsigned short wx_narrowed_bf16(float x) {
+  wx_u32 i = wx_bits_f32(x);
+  wx_u32 y = (i + 0x7fffu + (i >> 16 & 1u)) >> 16;
+  return (unsigned short)(x != x ? 0x7fc0u : y);
+}
+
+/* exponents move by 112; of subnormals the sum with 2^-14 has the right bits, infinities move twice */
+WX_FN float wx_widened_f16(unsigned short h) {
+  wx_u32 s = ((wx_u32)h & 0x8000u) << 16, m = ((wx_u32)h & 0x7fffu) << 13;
+  float small = wx_from_f32(m + 0x38800000u) - 0x1p-14f;
+  wx_u32 i = m < 0x00800000u ? wx_bits_f32(small) : m + (m < 0x0f800000u ? 0x38000000u : 0x70000000u);
+  return wx_from_f32(i | s);
+}
+
+/* the sum with 1/2 rounds to multiples of 2^-24, the smallest subnormal */
+WX_FN float wx_rounded_f16(float x) {
+  float a = wx_abs_f32(x), small = (a + 0.5f) - 0.5f;
+  wx_u32 i = wx_bits_f32(a);
+  i = (i + 0xfffu + (i >> 13 & 1u)) & 0xffffe000u;
+  float y = a < 0x1p-14f ? small : wx_from_f32(i);
+  y = y >= 65536.0f ? WX_INF_F32 : y;
+  return wx_signed_f32(x != x ? x : y, x);
+}
+
+WX_FN unsigned short wx_narrowed_f16(float x) {
+  wx_u32 s = wx_bits_f32(x) >> 16 & 0x8000u;
+  float a = wx_abs_f32(x);
+  wx_u32 i = wx_bits_f32(a), small = wx_bits_f32(a + 0.5f) - 0x3f000000u;
+  wx_u32 y = a < 0x1p-14f ? small : (i + 0xc8000fffu + (i >> 13 & 1u)) >> 13;
+  y = a >= 65536.0f ? 0x7c00u : y;
+  return (unsigned short)(s | (x != x ? 0x7e00u : y));
+}
+
+/* a float32 that rounds to fewer digits as x does: the last bit is set where bits are cut off */
+WX_FN float wx_odd_f32(double x) {
+  wx_u64 i = wx_bits_f64(x);
+  wx_u64 odd = ((i & 0x1fffffffull) + 0x1fffffffull) & 0x20000000ull;
+  return (float)wx_from_f64((i & ~0x1fffffffull) | odd);
+}
 
 /* ---- exp: x = n ln 2 + r, |r| <= ln 2 / 2; 2^n as two factors, so that overflow and subnormals come out right ---- */
 

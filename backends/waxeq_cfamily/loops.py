@@ -14,12 +14,26 @@ from pathlib import Path
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.scalars import CTYPES, combine, expression, number, start
+from waxeq_cfamily.scalars import (
+    CTYPES,
+    combine,
+    expression,
+    narrowed,
+    number,
+    rounded,
+    rounds,
+    start,
+    variable,
+    widened,
+)
 from waxeq_cfamily.stages import Space, Stage
-from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
+from waxeq_cfamily.values import Atom, Guard, Index, Unsupported, Values, chain
 
 _BLOCK = 4096
 """Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
+
+_STEPS = {"sum": "Add", "prod": "Mul"}
+"""The functions of two numbers that scans are made of, where they have another name."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +118,7 @@ class Emitter:
     def _buffers(self) -> Iterator[str]:
         for n, axes in self.space.buffered.items():
             size = math.prod(self.space.width(k) for k in axes)
-            yield f"WX_ALIGNED {CTYPES[self.values.rows[n].dtype]} b{n}[{max(1, size)}];"
+            yield f"WX_ALIGNED {variable(self.values.rows[n].dtype)} b{n}[{max(1, size)}];"
 
     def _scalars(self, stage: Stage, done: set[int]) -> Iterator[str]:
         """Values without inner axes that a stage needs and that were not made before."""
@@ -134,16 +148,17 @@ class Emitter:
     def declared(self, n: int) -> Iterator[str]:
         """The definition of a row's variable; a position is looked at before it is used."""
         r = self.values.rows[n]
-        yield f"const {CTYPES[r.dtype]} r{n} = {self._expression(r)};"
+        yield f"const {variable(r.dtype)} r{n} = {self._expression(n)};"
         for size in self.values.positions.get(n, ()):
             yield f"bad |= wx_outside(r{n}, {size});"
 
-    def _expression(self, r: Row) -> str:
+    def _expression(self, n: int) -> str:
+        r = self.values.rows[n]
         if r.op == "load":
-            text = f"x{r.name[0]}[{self.index(r.name[1])}]"
+            text = widened(f"x{r.name[0]}[{self.index(r.name[1])}]", r.dtype)
             return f"({self._holds(r.guards)} ? {text} : 0)" if r.guards else text
         if r.op == "position":
-            return f"(({CTYPES[r.dtype]})({self.index(r.name)}))"
+            return rounded(f"(({variable(r.dtype)})({self.index(r.name)}))", r.dtype)
         if r.op == "within":
             (low, high), where = r.name
             return f"({self._holds(((where, low, high),))} ? {self.name(r.args[0])} : {self.name(r.args[1])})"
@@ -151,7 +166,8 @@ class Emitter:
         text = expression(r.name, taken, r.dtype, self.functions)
         if text is None:
             raise Unsupported(f"{r.name} of {taken}")
-        return text.format(*map(self.name, r.args))
+        text = text.format(*map(self.name, r.args))
+        return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n != self.values.root else text
 
     def _holds(self, guards: Sequence[Guard]) -> str:
         rows = []
@@ -174,11 +190,12 @@ class Emitter:
             return f"wx_within(r{what}, {n})"
         return f"(({self.index(what)}) {'/' if kind == 'div' else '%'} {n})"
 
-    def buffer(self, n: int) -> str:
-        """The element of a buffer at the loops' places."""
+    def buffer(self, n: int, before: str = "") -> str:
+        """The element of a buffer at the loops' places, or the one before along an axis."""
         parts, step = [], 1
         for k in reversed(self.space.buffered[n]):
             place = f"({var(k)} - {var(k)}_lo)" if k in self.space.tiles else var(k)
+            place = f"({place} - 1)" if k == before else place
             parts.append(place if step == 1 else f"{place} * {step}")
             step *= self.space.width(k)
         return f"b{n}[{' + '.join(reversed(parts)) or '0'}]"
@@ -242,9 +259,31 @@ class _Loop:
 
     def _row(self, n: int) -> Iterator[str]:
         if self._loaded(n):
-            yield f"const {CTYPES[self.values.rows[n].dtype]} r{n} = {self.e.buffer(n)};"
+            yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, self.e.buffer(n))};"
+        elif self.values.rows[n].op == "scan":
+            yield from self._ran(n)
         else:
             yield from self.e.declared(n)
+
+    def _ran(self, n: int) -> Iterator[str]:
+        """One step of a scan: from a variable where its axis is the innermost loop, else from the row before."""
+        r = self.values.rows[n]
+        axis, x = r.folded[0], self.e.name(r.args[0])
+        last = f"a{n}" if self.order[-1] == axis else self.e.buffer(n, axis)
+        name = str(_STEPS.get(r.name, r.name))
+        text = expression(name, r.dtype, r.dtype, {})
+        assert text is not None
+        step = text.format(last, x)
+        step = rounded(step, r.dtype) if rounds(name, r.dtype) else step
+        yield f"const {variable(r.dtype)} r{n} = {var(axis)} > 0 ? {step} : {x};"
+        if self.order[-1] == axis:
+            yield f"a{n} = r{n};"
+
+    def _kept(self, n: int, value: str) -> str:
+        """A value read from a buffer or an accumulator: sums are not rounded there."""
+        r = self.values.rows[n]
+        unrounded = r.op == "fold" and r.name == "sum" and n != self.values.root
+        return rounded(value, r.dtype) if unrounded else value
 
     def _free(self, f: int) -> int:
         """How many of the outermost loops are not folded."""
@@ -253,6 +292,9 @@ class _Loop:
     def _nest(self, depth: int) -> list[str]:
         begun = [f for f in self.scalar if self._free(f) == depth]
         lines = [*self.at.get(depth, []), *(x for f in begun for x in self._begin(f))]
+        if depth == len(self.order) - 1:
+            ran = [n for n in self.stage.kept if self.values.rows[n].folded == (self.order[-1],)]
+            lines += [f"{variable(self.values.rows[n].dtype)} a{n} = 0;" for n in ran]
         if depth < len(self.order):
             lines += self._opened(depth)
         else:
@@ -278,7 +320,7 @@ class _Loop:
 
     def _blocked(self, loop: list[str], v: str, low: str, high: str, sums: list[int]) -> list[str]:
         """A long sum in blocks, each with an accumulator of its own."""
-        begin = [f"{CTYPES[self.values.rows[f].dtype]} a{f} = 0;" for f in sums]
+        begin = [f"{variable(self.values.rows[f].dtype)} a{f} = 0;" for f in sums]
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
         rename = [f"s{f} += a{f};" for f in sums]
         return [
@@ -308,7 +350,7 @@ class _Loop:
 
     def _begin(self, f: int) -> Iterator[str]:
         r = self.values.rows[f]
-        t, zero = CTYPES[r.dtype], start(r.name, r.dtype)
+        t, zero = variable(r.dtype), start(r.name, r.dtype)
         if self._watches(f):
             yield f"int32_t n{f} = 0;"
         yield f"{t} s{f} = {zero};"
@@ -318,11 +360,11 @@ class _Loop:
         r = self.values.rows[f]
         value = f"s{f} + a{f}" if r.name == "sum" and r.dtype != "bool" else f"a{f}"
         if self._watches(f):
-            value = f"n{f} ? WX_NAN_{'F32' if r.dtype == 'float32' else 'F64'} : a{f}"
+            value = f"n{f} ? WX_NAN_{'F64' if r.dtype == 'float64' else 'F32'} : a{f}"
         if f in self.space.buffered:
             yield f"{self.e.buffer(f)} = {value};"
         else:
-            yield f"const {CTYPES[r.dtype]} r{f} = {value};"
+            yield f"const {variable(r.dtype)} r{f} = {self._kept(f, value)};"
 
     def _cleared(self, f: int) -> list[str]:
         r = self.values.rows[f]
@@ -342,5 +384,7 @@ class _Loop:
                 step = combine(r.name, r.dtype, b, x)
                 lines.append(f"{b} = {f'{x} != {x} ? {x} : ({step})' if self._watches(f) else step};")
         if self.stage.result:
-            lines.append(f"out[{self.e.index(self.values.out)}] = {self.e.name(self.values.root)};")
+            root = self.values.root
+            result = narrowed(self.e.name(root), self.values.rows[root].dtype)
+            lines.append(f"out[{self.e.index(self.values.out)}] = {result};")
         return lines

@@ -14,10 +14,18 @@ CTYPES: Mapping[str, str] = MappingProxyType(
     {
         "bool": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
         "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
-        "float32": "float", "float64": "double",
+        "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double",
     }
 )  # fmt: skip
-"""The C type of each dtype that generated kernels take."""
+"""The C type of each dtype that generated kernels take, as it lies in memory."""
+
+NARROW: Mapping[str, str] = MappingProxyType({"float16": "f16", "bfloat16": "bf16"})
+"""Floats that are computed with as float32 and rounded after each function, as NumPy and ml_dtypes do. Sums are rounded
+once, at their end."""
+_ROUNDED_ALREADY = frozenset(
+    {"neg", "abs", "sign", "copysign", "floor", "ceil", "trunc", "rint", "max", "min", "fmax", "fmin", "Select"}
+)
+"""Functions whose values need as few digits as their arguments."""
 
 _FLOAT: Mapping[str, str] = MappingProxyType(
     {
@@ -33,7 +41,7 @@ _FLOAT: Mapping[str, str] = MappingProxyType(
         "isnan": "({0} != {0})",
         "isinf": "(__builtin_fabs{s}({0}) > WX_MAX_{d})",
         "isfinite": "(__builtin_fabs{s}({0}) <= WX_MAX_{d})",
-        "signbit": "(__builtin_signbit({0}) != 0)",
+        "signbit": "wx_negative_{k}({0})",
         "copysign": "__builtin_copysign{s}({0}, {1})",
         "div": "({0} / {1})",
     }
@@ -78,19 +86,54 @@ _BOOL: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 
 
+def carried(dtype: str) -> str:
+    """The dtype of the C variables that hold a dtype's values."""
+    return "float32" if dtype in NARROW else dtype
+
+
+def variable(dtype: str) -> str:
+    """The C type of variables that hold a dtype's values."""
+    return CTYPES[carried(dtype)]
+
+
+def widened(text: str, dtype: str) -> str:
+    """What was read from memory as a value to compute with."""
+    return f"wx_widened_{NARROW[dtype]}({text})" if dtype in NARROW else text
+
+
+def narrowed(text: str, dtype: str) -> str:
+    """A value, rounded to its dtype or not, as it is written to memory."""
+    return f"wx_narrowed_{NARROW[dtype]}({text})" if dtype in NARROW else text
+
+
+def rounded(text: str, dtype: str) -> str:
+    """A value rounded to its dtype."""
+    return f"wx_rounded_{NARROW[dtype]}({text})" if dtype in NARROW else text
+
+
+def rounds(name: str, dtype: str) -> bool:
+    """Whether a function's value in `dtype` must be rounded after it is computed."""
+    return dtype in NARROW and name not in _ROUNDED_ALREADY
+
+
 def expression(name: str, dtype: str, gives: str, functions: Mapping[tuple[str, str], str]) -> str | None:
-    """A format string over its arguments for a function on `dtype` that gives dtype `gives`; None where there is none.
+    """A format string over its arguments for a function on `dtype` that gives dtype `gives`, not rounded where it
+    `rounds`; None where there is none.
 
     `functions`: C names by (function, dtype) of those that need code of their own.
     """
     if name == "Cast":
         return _cast(dtype, gives)
+    if dtype in NARROW:
+        if name == "rsqrt":
+            return f"(1 / {rounded('__builtin_sqrtf({0})', dtype)})"
+        return expression(name, carried(dtype), carried(gives), functions)
     if is_float(dtype):
         text = _FLOAT.get(name) or _ANY.get(name)
         if text is None and (name, dtype) in functions:
             text = functions[name, dtype] + ("({0}, {1})" if name in _BINARY else "({0})")
         suffix, kind = ("f", "F32") if dtype == "float32" else ("", "F64")
-        text = text and text.replace("{s}", suffix).replace("{d}", kind)
+        text = text and text.replace("{s}", suffix).replace("{d}", kind).replace("{k}", kind.lower())
     else:
         text = _BOOL.get(name) if dtype == "bool" else _INTEGER.get(name) or _ANY.get(name)
         if dtype.startswith("uint") and name == "abs":
@@ -106,7 +149,9 @@ _BINARY = frozenset({"pow", "arctan2", "hypot", "logaddexp", "logaddexp2", "fmod
 def _cast(dtype: str, gives: str) -> str:
     if gives == "bool":
         return "((uint8_t)({0} != 0))"
-    return f"(({CTYPES[gives]}){{0}})"
+    if (dtype, gives) == ("float64", "float16"):
+        return "wx_odd_f32({0})"
+    return f"(({variable(gives)}){{0}})"
 
 
 def number(value: str, dtype: str) -> str:
@@ -116,7 +161,7 @@ def number(value: str, dtype: str) -> str:
     if not is_float(dtype):
         return f"(({CTYPES[dtype]}){int(x)}{'u' if dtype.startswith('u') else ''}{'ll' if abs(int(x)) >> 31 else ''})"
     f = float(x)
-    suffix, kind = ("f", "F32") if dtype == "float32" else ("", "F64")
+    suffix, kind = ("", "F64") if dtype == "float64" else ("f", "F32")
     if math.isnan(f):
         return f"WX_NAN_{kind}"
     if math.isinf(f):

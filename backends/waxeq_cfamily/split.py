@@ -34,7 +34,7 @@ def nests(values: Values, widths: Widths, threads: int, operands: int) -> Iterat
     """The walks that compute `values` on so many threads, in order. Partial results are further operands, numbered from
     `operands` on."""
     count = 0
-    while threads > 1:
+    while threads > 1 and not values.scans:  # a scan has no pieces
         whole = space(values, widths)
         n = _splittable(values, whole, threads)
         if n is None:

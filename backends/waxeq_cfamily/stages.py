@@ -15,6 +15,7 @@ from functools import cached_property
 from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.products import Product
+from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.values import Values, chain, reach
 
 _KEPT = 1 << 17
@@ -108,7 +109,7 @@ class Space:
     def bytes_of(self, row: int) -> int:
         """Bytes of a buffer for a row."""
         n = math.prod(self.width(k) for k in self.under(row))
-        return n * numpy_dtype(self.values.rows[row].dtype).itemsize
+        return n * numpy_dtype(carried(self.values.rows[row].dtype)).itemsize
 
     @property
     def scratch(self) -> int:
@@ -123,7 +124,7 @@ class _Scheduler:
         self.folds = self._heads()
         self.products = {p.fold: p for p in space.products}
         sides = (n for p in space.products for n in (p.left, p.right) if self.rows[n].op != "load")
-        self.kept: set[int] = {*space.turned, *(n for n in sides if n not in self.folds)}
+        self.kept: set[int] = {*space.turned, *self.values.scans, *(n for n in sides if n not in self.folds)}
         self._known: dict[tuple[int, frozenset[str]], int] = {}
 
     def _heads(self) -> dict[int, tuple[tuple[str, ...], int]]:
@@ -155,7 +156,8 @@ class _Scheduler:
                 self._known[key] = self.fold_level(row) + 1
             elif row in self.kept:
                 own = self.space.under(row)
-                self._known[key] = self.inputs_level(row, own) + (over != own)
+                later = over != own or self.rows[row].op == "scan"
+                self._known[key] = self.inputs_level(row, own) + later
             else:
                 self._known[key] = self.inputs_level(row, over)
         return self._known[key]
@@ -228,6 +230,9 @@ class _Scheduler:
             groups.setdefault((self.fold_level(f), order), {}).setdefault("folds", []).append(f)
         for n in sorted(self.kept):
             under = self.space.under(n)
+            if self.rows[n].op == "scan":
+                groups.setdefault((self.inputs_level(n, under), self._running(n)), {}).setdefault("kept", []).append(n)
+                continue
             if n in self.space.turned:
                 across = self.space.across
                 order = tuple(sorted((k for k in self.space.inner if k in under), key=lambda k: k == across))
@@ -238,7 +243,8 @@ class _Scheduler:
             ).append(n)
         stages = [Stage(self.fold_level(f), (), product=p) for f, p in self.products.items()]
         for (level, order), g in groups.items():
-            straight = bool(order) and order[-1] in (*self.space.vectors, self.space.across)
+            ran = {k for n in g.get("kept", ()) if self.rows[n].op == "scan" for k in self.rows[n].folded}
+            straight = bool(order) and order[-1] in {*self.space.vectors, self.space.across} - ran
             stages.append(Stage(level, order, tuple(g.get("folds", ())), tuple(g.get("kept", ())), straight=straight))
         yield from sorted(stages, key=lambda s: (s.level, len(s.order), s.order))
         if self.values.root in self.products and self.space.direct(self.products[self.values.root]):
@@ -247,6 +253,13 @@ class _Scheduler:
         order = tuple(k for k in self.space.inner if k in under)
         straight = bool(order) and order[-1] in self.space.vectors
         yield Stage(self.level(self.values.root, under), order, result=True, straight=straight)
+
+    def _running(self, scan: int) -> tuple[str, ...]:
+        """The order of loops of a scan: its own axis last, but for the vector axis where that is another."""
+        axis, under = self.rows[scan].folded[0], self.space.under(scan)
+        v = next((k for k in self.space.vectors if k in under), axis)
+        rest = tuple(k for k in self.space.inner if k in under and k not in (axis, v))
+        return (*rest, axis) if v == axis else (*rest, axis, v)
 
     def _joined(
         self, groups: Mapping[tuple[int, tuple[str, ...]], object], level: int, under: frozenset[str]

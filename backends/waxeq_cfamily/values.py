@@ -15,6 +15,8 @@ from typing import Any
 from waxeq.backend.call import View, operand_index
 from waxeq.basis.typing import TermType, types
 from waxeq.ir.term import Term
+from waxeq.ir.types import is_float
+from waxeq_cfamily.scalars import carried
 
 Atom = str | tuple[str, Any, int]
 """What an index is a multiple of: an axis; ("div" | "mod", index, n); ("row", number of the row, size it wraps at)."""
@@ -60,8 +62,9 @@ Guard = tuple[Index, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One scalar value. `op`: load, number, position, apply, fold or within; `name`: operand, value, index, function
-    or kind of fold. A load is only made where its `guards` hold; elsewhere its value does not matter."""
+    """One scalar value. `op`: load, number, position, apply, fold, scan or within; `name`: operand, value, index,
+    function or kind of fold. A scan is a running fold: it has the axis that it runs along. A load is only made where
+    its `guards` hold; elsewhere its value does not matter."""
 
     op: str
     name: Any
@@ -106,8 +109,13 @@ class Values:
                     found.setdefault(n, {})[size] = None
         return {n: tuple(sizes) for n, sizes in found.items()}
 
+    @property
+    def scans(self) -> tuple[int, ...]:
+        return tuple(n for n, r in enumerate(self.rows) if r.op == "scan")
+
     @cached_property
     def folded(self) -> frozenset[str]:
+        """Axes that folds and scans run along."""
         return frozenset(k for r in self.rows for k in r.folded)
 
 
@@ -145,7 +153,7 @@ def reach(values: Values, axis: str) -> int:
 
 
 class Unsupported(Exception):
-    """A head that has no scalar form (a sort, a scan, ...)."""
+    """A head that has no scalar form (a sort, a scatter, ...)."""
 
 
 def resolve(meaning: Term, operands: Sequence[View], out: View, sizes: Mapping[str, int]) -> Values:
@@ -222,7 +230,9 @@ class _Resolver:
     def fold(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
         kind, k = ("sum", t.args[0]) if t.head == "Sum" else t.args[:2]
         if kind in ("argmax", "argmin"):
-            raise Unsupported(kind)
+            return self._place_of(t, env, guards)
+        if kind == "prod" and carried(self.kinds[t].dtype) != self.kinds[t].dtype:
+            raise Unsupported(kind)  # a float32 does not underflow where a narrow float does
         x = t.terms[0]
         if k not in self.kinds[x].axes:
             return self._constant_fold(kind, self.at(x, env, guards), self.sizes[k], self.kinds[t].dtype)
@@ -236,14 +246,47 @@ class _Resolver:
             return self._constant_fold(kind, arg, self.sizes[k], self.kinds[t].dtype)
         return self.row(Row("fold", kind, (arg,), self.kinds[t].dtype, inner.axes - {bound}, (bound,)))
 
+    def scan(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
+        """A running fold, where its axis is a loop of its own: each step is made once, in order."""
+        kind, k, x = t.args
+        axis = env[k].terms[0][0] if env[k].terms else None
+        if not isinstance(axis, str) or env[k] != Index.of(axis) or k not in self.kinds[x].axes:
+            raise Unsupported("Scan")
+        if any(axis in self.axes_of(i) for i in (*(env[a] for a in env if a != k), *(g[0] for g in guards))):
+            raise Unsupported("Scan")
+        arg = self.at(x, env, guards)
+        return self.row(Row("scan", kind, (arg,), self.kinds[t].dtype, self.rows[arg].axes | {axis}, (axis,)))
+
+    def _place_of(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
+        """The first place of the largest (or smallest) element, or of NaN where there is one: two folds, as one that
+        carries a place along has a branch at every step."""
+        kind, k, x = t.args
+        axes, dtype = self.kinds[x].axes, self.kinds[x].dtype
+        if self.sizes[k] == 0:
+            raise Unsupported(kind)
+        if k not in axes:
+            return self.row(Row("number", "0.0", (), "int64", frozenset()))
+        counted = "int32" if self.sizes[k] < 1 << 31 else "int64"
+        ends, none = Term("Red", kind[3:], k, x), Term("Num", float(self.sizes[k]), counted)
+        found = Term("Zip", "eq", x, ends)
+        if is_float(dtype):
+            found = Term("Zip", "or", found, Term("Map", "isnan", x))
+        place = Term("Cast", "int64", Term("Red", "min", k, Term("Select", found, Term("Iota", k, counted), none)))
+        self.kinds = {**self.kinds, **types(place)}
+        return self.at(place, env, guards)
+
     def _constant_fold(self, kind: str, arg: int, size: int, dtype: str) -> int:
         """A fold along an axis in which its operand is constant."""
         if size == 0 or kind == "prod":
             raise Unsupported(kind)
         if kind != "sum" or size == 1:
             return arg
-        count = self.row(Row("number", repr(float(size)), (), dtype, frozenset()))
-        return self.row(Row("apply", "Mul", (arg, count), dtype, self.rows[arg].axes))
+        wide, axes = carried(dtype), self.rows[arg].axes  # a count may be more than a narrow float holds
+        count = self.row(Row("number", repr(float(size)), (), wide, frozenset()))
+        if wide == dtype:
+            return self.row(Row("apply", "Mul", (arg, count), dtype, axes))
+        whole = self.row(Row("apply", "Cast", (arg,), wide, axes))
+        return self.row(Row("apply", "Cast", (self.row(Row("apply", "Mul", (whole, count), wide, axes)),), dtype, axes))
 
     def view(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
         return self.at(t.terms[0], {**env, **_VIEWS[t.head](self.sizes, env, *t.args[:-1])}, guards)
@@ -331,9 +374,11 @@ _VIEWS: Mapping[str, Callable[..., dict[str, Index]]] = {
 
 _R = _Resolver
 _HEADS: Mapping[str, Callable[[_Resolver, Term, Mapping[str, Index], tuple[Guard, ...]], int]] = {
-    "In": _R.load, "Num": _R.number, "Iota": _R.iota, "Sum": _R.fold, "Red": _R.fold, "Pad": _R.pad,
+    "In": _R.load, "Num": _R.number, "Iota": _R.iota, "Sum": _R.fold, "Red": _R.fold, "Scan": _R.scan, "Pad": _R.pad,
     "Cat": _R.concat, "Gather": _R.gather,
     **dict.fromkeys(("Map", "Zip", "Add", "Mul", "Select", "Cast"), _R.apply), **dict.fromkeys(_VIEWS, _R.view),
 }  # fmt: skip
 INDEX_MAPS = frozenset({"Gather", "Cat", "Pad", "Merge"})
 """Those that only say where an element is read, and that no strided view can say as well."""
+RUNNING = frozenset({"Scan", "argmax", "argmin"})
+"""Heads and folds that not every kernel of loops has."""

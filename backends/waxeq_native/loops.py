@@ -13,11 +13,11 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import calls, functions
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.products import found
-from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values
+from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
 from waxeq_native.work import NAME, OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
@@ -37,9 +37,11 @@ class Loops(NativeKernel):
 
     name = "loops"
     form = "loops"
-    heads = INDEX_MAPS
+    heads = INDEX_MAPS | RUNNING
     pace = 0.15
     widths = Widths()
+    narrower = (Widths(2048, 128), Widths(512, 16))
+    """Widths to try where what is kept for one point would not fit."""
 
     def functions(self) -> Mapping[tuple[str, str], str]:
         """C functions by (name, dtype)."""
@@ -57,10 +59,11 @@ class Loops(NativeKernel):
                 return Work(())
             if any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own):
                 return None
-            walks = tuple(nests(values, self.widths, call.threads, len(call.operands)))
-            if any(w.space.scratch > _SCRATCH for w in walks):
-                return None
-            return self._written(call, walks)
+            for widths in (self.widths, *self.narrower):
+                walks = tuple(nests(values, widths, call.threads, len(call.operands)))
+                if all(w.space.scratch <= _SCRATCH for w in walks):
+                    return self._written(call, walks)
+            return None
         except Unsupported:
             return None
 
@@ -150,9 +153,9 @@ def operations(values: Values) -> dict[str, float]:
         count = float(math.prod(values.sizes[k] for k in axes))
         if r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly":
             rows["operations"] = rows.get("operations", 0.0) + _COSTLY * count
-            name = f"native:{r.name}:{r.dtype}"
+            name = f"native:{r.name}:{carried(r.dtype)}"
             rows[name] = rows.get(name, 0.0) + count
-        elif r.op in ("apply", "fold", "load"):
+        elif r.op in ("apply", "fold", "scan", "load"):
             rows["operations"] = rows.get("operations", 0.0) + count
     return rows
 

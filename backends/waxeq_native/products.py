@@ -103,7 +103,7 @@ class Products(NativeKernel):
             return None
         try:
             values, products = self._arranged(call)
-            if products is None or values.positions or any(r.dtype not in CTYPES for r in values.rows):
+            if products is None or values.positions or values.scans or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             return self.written(call, tiled(values, products, self.tile(values, products, call.threads)))
         except Unsupported:

@@ -77,7 +77,8 @@ class Options(BaseModel):
     search_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
     """Bytes that the e-graph of one block may take while searching."""
     top_k: int = Field(default=3, ge=1)
-    polish_seconds: float = Field(default=1.0, ge=0)
+    polish_seconds: float = Field(default=10.0, ge=0)
+    """Polishing ends by work done, after about a second; by the clock after so long, which the report then says."""
     backends: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
     table: Path | None = None

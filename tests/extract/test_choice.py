@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+import time
+from collections.abc import Callable, Iterator
 from itertools import islice, product
 from typing import Any, cast
 
@@ -154,8 +156,53 @@ def test_highs_starts_from_the_choice_it_is_given(p: Problem) -> None:
     start = greedy(p)
     if start is None or not start.made:
         return
-    chosen, _ = _Model(p, start, 0, 0.0, ()).solve()
+    chosen, _ = _Model(p, start, 0, 0.0, (), 0).solve()
     assert chosen is not None and sum(q.cost for q in chosen) <= start.cost + 1e-6
+
+
+def tangled(states: int, seed: int = 1) -> Problem:
+    """A problem that takes HiGHS a while: cycles everywhere, makers of about equal costs."""
+    rng = random.Random(seed)
+    rows = [
+        (out, tuple({rng.randrange(states) for _ in range(rng.randint(1, 3))} - {out}) or (0,), rng.uniform(10.0, 12.0))
+        for out in range(1, states)
+        for _ in range(4)
+    ]
+    return problem(rows, (states - 1, states - 2, states - 3), (0,))
+
+
+def slowly(count: Callable[[_Model], None], delay: float, asked: list[float]) -> Callable[[_Model], None]:
+    """`_Model._count` on a machine where HiGHS takes longer to get from one step to the next."""
+
+    def counted(self: _Model) -> None:
+        count(self)
+        self.h.cbMipInterrupt.subscribe(lambda event: (asked.append(delay), time.sleep(delay)))
+
+    return counted
+
+
+def test_polishing_ends_by_work_done_however_long_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = tangled(60)
+    start = greedy(p)
+    assert start is not None
+    asked: list[float] = []
+
+    def polished(delay: float) -> tuple[Any, ...]:
+        with monkeypatch.context() as patched:
+            patched.setattr(_Model, "_count", slowly(_Model._count, delay, asked))
+            c = polish(p, start, 60.0, work=0)
+        assert not c.timed_out and (c.gap is None or c.gap > 0.01), "this problem is to be cut short"
+        return c.bound, c.cost, [id(q) for q in c.in_order()]
+
+    assert polished(0.0) == polished(0.02)
+    assert asked.count(0.0) == asked.count(0.02) > 0
+
+
+def test_a_choice_says_that_time_ended_its_search() -> None:
+    p = tangled(60)
+    start = greedy(p)
+    assert start is not None
+    assert polish(p, start, 0.0).timed_out and not polish(problem([(1, (0,), 1.0)], (1,), (0,)), start, 5.0).timed_out
 
 
 def test_what_lacks_a_maker_or_needs_itself_is_not_followed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import waxeq
 from waxeq.compile import optimize
 from waxeq.errors import FallbackError
+from waxeq.extract import exact
 from waxeq.options import Options
 from waxeq.plan.encode import encode
 
@@ -57,6 +59,40 @@ def test_a_plan_is_the_same_in_every_process(tmp_path: Path) -> None:
         for seed in ("0", "1", "77")
     }
     assert len(found) == 1 and len(found.pop().strip()) == 64
+
+
+@pytest.mark.slow
+def test_a_plan_is_the_same_however_slow_the_machine_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same table: timings that are taken anew may of course differ."""
+
+    def model(x, w, g):
+        h = np.tanh(x @ w) * g
+        return h, h.sum(axis=0)
+
+    given = random(24, 48), random(48, 64), random(64)
+    known = {"table": tmp_path / "t.duckdb", "trial": False, "fresh": True, "budget": None, "polish_seconds": 300}
+    optimize(model, *given, options=Options.of(**known))
+    count, delay = exact._Model._count, [0.0]
+    asked: list[float] = []
+
+    def slowly(self: exact._Model) -> None:
+        count(self)
+        self.h.cbMipInterrupt.subscribe(lambda event: (asked.append(delay[-1]), time.sleep(delay[-1])))
+
+    monkeypatch.setattr(exact._Model, "_count", slowly)
+    first = optimize(model, *given, options=Options.of(measure=False, **known)).text
+    delay.append(0.05)
+    assert optimize(model, *given, options=Options.of(measure=False, **known)).text == first
+    assert asked.count(0.0) == asked.count(0.05) > 0
+
+
+def test_what_the_clock_cut_short_is_said_and_not_remembered(tmp_path: Path) -> None:
+    options = Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False, polish_seconds=0)
+    a, b = random(30, 20), random(20, 30)
+    for _ in range(2):
+        found = optimize(lambda a, b: np.tanh(a @ b) + np.exp(a @ b), a, b, options=options)
+        assert not found.blocks[0].remembered
+        assert any("stopped by time: the plan may differ" in n for n in found.report.notes)
 
 
 def test_a_block_is_searched_once(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ class Kernel(ABC):
 
     pattern: for form "pattern", a term over variables, e.g. "(Gather k i x)"; "(Sum* k t)" stands for any number (one
     or more) of sums. From it come the e-graph rule, the conformance test and the cost key.
-    heads: for form "loops", heads beyond element-wise ones and folds that a meaning may have: index maps.
+    heads: for form "loops", what a meaning may have beyond element-wise heads and folds: index maps, scans, and by name
+    the folds that give places ("argmax", "argmin").
     pace: for form "loops", roughly what an operation on an element takes, where a pass over the cache takes 1; it only
     ranks what to fuse.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only

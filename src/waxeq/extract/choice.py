@@ -48,7 +48,7 @@ class Problem:
 @dataclass(frozen=True)
 class Choice:
     """One maker for each state that is needed. `cost` is the predicted seconds of all calls, shared work counted
-    once.
+    once. `timed_out`: the clock ended the search for it, so another run may choose otherwise.
     """
 
     made: Mapping[State, Priced]
@@ -57,6 +57,7 @@ class Choice:
     bound: float | None = None
     method: str = "greedy"
     runners_up: Mapping[State, Priced] = field(default_factory=dict)
+    timed_out: bool = False
 
     @property
     def gap(self) -> float | None:

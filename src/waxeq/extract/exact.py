@@ -1,44 +1,69 @@
-"""Polishing a choice with HiGHS: the same problem as a mixed-integer program, warm-started, under a time cap, gap
+"""Polishing a choice with HiGHS: the same problem as a mixed-integer program, warm-started, under a cap of work, gap
 reported.
 
 One binary per candidate. A needed state has exactly one maker; a maker needs its inputs; a level per state forbids
 cycles (Miller-Tucker-Zemlin), only within strongly connected components, where cycles can be. Sources: SPORES (VLDB
 2020), Tensat (MLSys 2021) for the formulation.
+
+What ends the search is counted, not timed, for the same problem must have the same answer on a busy machine. Nodes and
+improvements would not do: the first node of a large problem takes longer than all of a small one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Any
 
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.greedy import followed
 
+WORK = 15e6
+"""How often HiGHS may ask whether to go on, times the nonzeros of the problem to the power of 1.5, as what lies between
+takes about that much longer in larger ones: about a second of one core."""
+_ASKS = 10
+"""It may ask so often at least."""
+
 
 def polish(
-    problem: Problem, start: Choice, seconds: float, *, forbid: Iterable[frozenset[int]] = (), seed: int = 0
+    problem: Problem,
+    start: Choice,
+    seconds: float,
+    *,
+    forbid: Iterable[frozenset[int]] = (),
+    seed: int = 0,
+    work: float = WORK,
 ) -> Choice:
-    """The best choice HiGHS finds in `seconds`, never worse than `start`, with the proved lower bound.
+    """The best choice HiGHS finds with `work`, never worse than `start`, with the proved lower bound.
 
+    `seconds` are for what takes far longer than its work; where they ended the search, the choice is `timed_out`.
     `forbid`: sets of candidate positions (in `problem.candidates`) that must not all be chosen again.
     """
-    model = _Model(problem, start, seed, seconds, tuple(forbid))
+    model = _Model(problem, start, seed, seconds, tuple(forbid), work)
     chosen, bound = model.solve()
     if chosen is not None:
         made = {p.candidate.out: p for p in chosen}
         found = followed(problem, made, "polished")
         if found is not None and (found.cost < start.cost or model.forbid):
-            return Choice(found.made, found.roots, found.cost, bound, "polished")
-    return Choice(start.made, start.roots, start.cost, bound, start.method)
+            return Choice(found.made, found.roots, found.cost, bound, "polished", timed_out=model.timed_out)
+    return Choice(start.made, start.roots, start.cost, bound, start.method, timed_out=model.timed_out)
 
 
 class _Model:
     def __init__(
-        self, problem: Problem, start: Choice, seed: int, seconds: float, forbid: tuple[frozenset[int], ...]
+        self,
+        problem: Problem,
+        start: Choice,
+        seed: int,
+        seconds: float,
+        forbid: tuple[frozenset[int], ...],
+        work: float,
     ) -> None:
         import highspy
 
-        self.problem, self.start, self.forbid = problem, start, forbid
+        self.problem, self.start, self.forbid, self.work = problem, start, forbid, work
+        self.timed_out = False
         self.rows = _relevant(problem)
         self.h = highspy.Highs()
         for option, value in (("output_flag", False), ("time_limit", seconds), ("random_seed", seed), ("threads", 1)):
@@ -87,15 +112,30 @@ class _Model:
 
         if not self.forbid:
             self._warm_start()
+        self._count()
         self.h.minimize()
         info = self.h.getInfo()
         bound = info.mip_dual_bound * self.unit
         status = self.h.getModelStatus()
+        self.timed_out = status == highspy.HighsModelStatus.kTimeLimit
         known = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         if status == highspy.HighsModelStatus.kInfeasible or not known:
-            return None, None if bound != bound or bound in (float("inf"), float("-inf")) else bound
+            return None, bound if isfinite(bound) else None
         values = self.h.getSolution().col_value
-        return [p for i, p in self.rows.items() if values[self.x[i].index] > 0.5], bound
+        return [p for i, p in self.rows.items() if values[self.x[i].index] > 0.5], bound if isfinite(bound) else None
+
+    def _count(self) -> None:
+        """Have HiGHS stop when it has asked often enough; it asks between the steps of its search, whatever they
+        take."""
+        left = max(_ASKS, int(self.work / max(1, self.h.getNumNz()) ** 1.5))
+
+        def asked(event: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                event.interrupt()
+
+        self.h.cbMipInterrupt.subscribe(asked)
 
     def _warm_start(self) -> None:
         import highspy

@@ -57,9 +57,9 @@ class Rough:
         pace: float = 1.0,
         fused: bool = False,
     ) -> None:
-        """`index_maps`: heads besides element-wise ones and folds that some kernel takes into its loops; `pace`: what
-        an operation takes in the best of them. `fused`: loops start and move nothing, as if all of them were one: the
-        least that they may take."""
+        """`index_maps`: heads besides element-wise ones and folds that some kernel takes into its loops, and folds that
+        give places; `pace`: what an operation takes in the best of them. `fused`: loops start and move nothing, as if
+        all of them were one: the least that they may take."""
         self.snapshot, self.index_maps, self.pace, self.fused = snapshot, index_maps, pace, fused
         self.flow: dict[int, float] = {}
         self.maker: dict[int, ENode | None] = {}
@@ -168,7 +168,7 @@ class Rough:
     def _fusible(self, number: int) -> list[ENode]:
         heads = FUSIBLE | self.index_maps
         nodes = (n for n in self.snapshot.classes[number].nodes if n.head in heads and number not in n.tensors)
-        return [n for n in nodes if not (n.head == "Red" and n.args[0] in _PICKS)]
+        return [n for n in nodes if not (n.head == "Red" and n.args[0] in _PICKS and n.args[0] not in heads)]
 
     # -- pruning
 

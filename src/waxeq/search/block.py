@@ -35,13 +35,15 @@ _GAIN = 0.98
 """Part of a choice's cost that another must not exceed to be worth measuring for."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
+_TIMED_OUT = "polishing was stopped by time: the plan may differ on another run"
 
 
 @dataclass(frozen=True)
 class Optimized:
     """The plan of a block and how it was found. A remembered block has no saturation, problem or choice.
 
-    `unpolished`: the greedy choice, where polishing found another. `note`: a sentence on what it fell back on.
+    `unpolished`: the greedy choice, where polishing found another. `note`: a sentence on what it fell back on, or what
+    cut it short: it is not remembered then.
     """
 
     block: Block
@@ -112,8 +114,9 @@ def _searched(
         return None
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
+    note = f"{_TIMED_OUT} (the block at {_place(block)})" if choice.timed_out else ""
     found = Optimized(
-        block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished
+        block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished, note
     )
     return replace(found, plan=planned(found, choice))
 

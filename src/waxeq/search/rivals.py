@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.exact import WORK
 from waxeq.extract.greedy import greedy
 from waxeq.extract.paths import paths
 from waxeq.ir.blocks import Block
@@ -40,7 +41,8 @@ def _others(session: Session, found: Optimized) -> Iterator[Choice]:
     assert problem is not None and first is not None
     seen = {_calls(first)}
     slow, fast = (_reconsidered(problem, price) for price in (lambda p: p.estimate.high, lambda p: p.estimate.low))
-    following = islice(paths(problem, first, seconds=session.options.polish_seconds, seed=session.options.seed), 1, 3)
+    o = session.options
+    following = islice(paths(problem, first, seconds=o.polish_seconds, seed=o.seed, work=WORK), 1, 3)
     for choices in ((found.unpolished, slow, fast), following):
         for c in choices:
             if session.hurried:

@@ -13,7 +13,7 @@ import numpy as np
 from waxeq.backend.call import Call, View, axes_in, operand
 from waxeq.backend.kernel import Kernel
 from waxeq.basis.heads import HEADS
-from waxeq.basis.scalar import REDUCERS, SCALARS
+from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS
 from waxeq.basis.typing import types
 from waxeq.egraph.kernels import MANY
 from waxeq.egraph.kernels import pattern as kernel_pattern
@@ -98,6 +98,8 @@ def _functions() -> Iterator[Pattern]:
         yield _pattern(Apply("Map", (Lit(f.name), x)) if f.arity == 1 else Apply("Zip", (Lit(f.name), x, y)))
     for f in REDUCERS:
         yield _pattern(Apply("Red", (Lit(f), Var("k"), x)))
+    for f in SCANS:
+        yield _pattern(Apply("Scan", (Lit(f), Var("k"), x)))
     for d in DTYPES:
         yield _pattern(Apply("Cast", (Lit(d), x)))
 
