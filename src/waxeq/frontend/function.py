@@ -70,8 +70,9 @@ def by_name(
 
 def names(value: object) -> bool:
     """Whether this is a name or several: no array, and no mapping of them."""
-    several = isinstance(value, Collection) and not isinstance(value, Mapping)
-    return isinstance(value, str) or (several and all(isinstance(n, str) for n in value))
+    if isinstance(value, str) or not isinstance(value, Collection):
+        return isinstance(value, str)
+    return not isinstance(value, Mapping) and all(isinstance(n, str) for n in value)
 
 
 def _are_examples(signature: inspect.Signature, value: Any) -> bool:
