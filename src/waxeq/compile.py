@@ -8,7 +8,7 @@ from typing import Any
 
 from waxeq.events import Events
 from waxeq.frontend.annotations import example_arguments
-from waxeq.frontend.function import by_name, parameters
+from waxeq.frontend.function import by_name, names, parameters
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
@@ -25,13 +25,16 @@ from waxeq.search.trial import confirm
 
 def optimize(
     fn: Callable[..., Any],
-    *examples: Any,
+    /,
+    *positional: Any,
     weights: Collection[str] = (),
     options: Options | None = None,
     events: Events | None = None,
+    examples: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> Result:
-    """Optimize a Python function on arrays for the shapes and dtypes of the example arguments.
+    """Optimize a Python function on arrays for the shapes and dtypes of the example arguments: by position, by name, or
+    in `examples` (by name too, for a parameter that is called `weights`, `options`, `events` or `examples`).
 
     `weights` names parameters that stay the same between calls: they are bound to the examples, and everything that
     depends on them alone is computed once. Parameters annotated `wx.Input`, `wx.Weight` or `wx.State` need no example.
@@ -39,7 +42,9 @@ def optimize(
     TargetError when the function itself raises, BudgetError when no plan was found, AccuracyError (with `strict`) when
     no plan is right.
     """
-    given = example_arguments(fn, by_name(fn, examples, named))
+    own = {"weights": names(weights), "events": events is None or isinstance(events, Events)}
+    own["options"] = options is None or isinstance(options, Options)
+    given = example_arguments(fn, by_name(fn, positional, named, examples, own))
     weights = parameters(fn, given, weights)
     with Session.open(Options.given(options), events or Events()) as session:
         return optimize_traced(session, trace(fn, given, weights=weights))

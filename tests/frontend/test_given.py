@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,44 @@ def test_what_is_no_model_or_no_example(front: Callable, args: tuple, named: dic
     with pytest.raises(WaxeqError, match=said) as e:
         front(*args, **named)
     assert "\n" not in str(e.value) and e.value.exit_code in (2, 3)
+
+
+def test_parameters_may_be_called_as_arguments_of_optimize_are(tmp_path: Path) -> None:
+    def model(fn: Any, weights: Any, options: Any, examples: Any) -> Any:
+        return fn * weights["a"] + options * examples
+
+    arrays = {"fn": X, "weights": {"a": 2 * X}, "options": 3 * X, "examples": 4 * X}
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=False, measure=False)
+    rest = {n: a for n, a in arrays.items() if n != "fn"}
+    assert {x.name for x in wx.trace(model, examples=arrays).graph.leaves} == {"fn", "weights.a", "options", "examples"}
+    for result in (
+        wx.optimize(model, *arrays.values(), weights=["weights"], options=options),
+        wx.optimize(model, examples=arrays, weights=["weights"], options=options),
+        wx.optimize(model, X, examples=rest, weights="weights", options=options),
+        wx.optimize(model, fn=X, examples=rest, weights=("weights",), options=options),
+    ):
+        np.testing.assert_allclose(result.program(X, 3 * X, 4 * X), 14 * X)
+    with pytest.raises(UsageError, match="the examples do not fit model: 'fn' is given twice"):
+        wx.optimize(model, fn=X, examples=arrays)
+
+
+@pytest.mark.parametrize("front", [wx.optimize, wx.trace], ids=["optimize", "trace"])
+@pytest.mark.parametrize("given", [X, {"a": X}, 2.0], ids=["array", "dict", "number"])
+@pytest.mark.parametrize("name", ["weights", "examples"])
+def test_an_example_is_not_taken_for_another_argument(front: Callable, given: Any, name: str) -> None:
+    texts = {"weights": "lambda x, weights: x", "examples": "lambda x, examples: x"}
+    with pytest.raises(UsageError, match=rf"parameter of that name: .* or as examples={{'{name}': \.\.\.}}"):
+        front(eval(texts[name]), X, **{name: given})
+
+
+def test_other_arguments_that_are_examples() -> None:
+    for name, fn in (("options", lambda x, options: x), ("events", lambda x, events: x)):
+        with pytest.raises(UsageError, match=f"as examples={{'{name}'"):
+            wx.optimize(fn, X, **{name: X})
+    with pytest.raises(UsageError, match=r"as examples={'dims'"):
+        wx.trace(lambda x, dims: x, X, dims=X)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UsageError, match="examples is a mapping from names"):
+        wx.optimize(add, examples=X)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_single_weight_may_be_a_text() -> None:

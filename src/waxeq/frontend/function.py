@@ -13,26 +13,37 @@ from waxeq.frontend.annotations import example_arguments
 
 def trace(
     fn: Callable[..., Any],
-    *examples: Any,
+    /,
+    *positional: Any,
     weights: Collection[str] = (),
     states: Collection[str] = (),
     dims: Mapping[str, int] | None = None,
+    examples: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> tracing.Traced:
-    """The graph of a function for the dtypes and shapes of the example arguments.
+    """The graph of a function for the dtypes and shapes of the example arguments: by position, by name, or in
+    `examples` (by name too, for parameters that are called as an argument of this function is).
 
     A parameter annotated `wx.Input`, `wx.Weight` or `wx.State` needs no example; `dims` gives the sizes of dimensions
     that annotations name. Raises UsageError when examples do not fit the parameters, UnsupportedError (file:line and
     the way out) for what cannot be traced, TargetError when the function raises or a parameter has neither example nor
     annotation.
     """
-    given = example_arguments(fn, by_name(fn, examples, named), dims)
+    own = {"weights": names(weights), "states": names(states), "dims": dims is None or isinstance(dims, Mapping)}
+    given = example_arguments(fn, by_name(fn, positional, named, examples, own), dims)
     return tracing.trace(fn, given, weights=parameters(fn, given, weights), states=parameters(fn, given, states))
 
 
-def by_name(fn: Callable[..., Any], examples: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The example of every parameter that has one. Raises UsageError when `fn` is no function or its parameters do not
-    match the examples."""
+def by_name(
+    fn: Callable[..., Any],
+    positional: Sequence[Any],
+    named: Mapping[str, Any],
+    examples: Mapping[str, Any] | None = None,
+    own: Mapping[str, bool] | None = None,
+) -> dict[str, Any]:
+    """The example of every parameter that has one. `own`: the caller's other arguments by name, and whether each was
+    given what it takes. Raises UsageError when `fn` is no function, its parameters do not match the examples, or the
+    example of a parameter was taken for another argument."""
     if not callable(fn):
         raise UsageError(f"the model is {_described(fn)}; give a function on arrays, then an example of each argument")
     title, kinds = getattr(fn, "__name__", type(fn).__name__), inspect.Parameter
@@ -42,18 +53,52 @@ def by_name(fn: Callable[..., Any], examples: Sequence[Any], named: Mapping[str,
         raise UsageError(
             f"Python does not tell the parameters of {title}; wrap it in a function that names them"
         ) from e
+    _require_own(title, signature, {"examples": examples is None or _are_examples(signature, examples), **(own or {})})
     rows = signature.parameters.values()
     unnamed = [p.name for p in rows if p.kind in (kinds.VAR_POSITIONAL, kinds.POSITIONAL_ONLY)]
     if unnamed:
         raise UsageError(f"parameter {unnamed[0]!r} of {title} has no name a caller could use; give it one")
     try:
-        given = dict(signature.bind_partial(*examples, **named).arguments)
+        given = dict(signature.bind_partial(*positional, **{**named, **_others(named, examples or {})}).arguments)
     except TypeError as e:
         raise UsageError(f"the examples do not fit {title}: {e}") from e
     for p in rows:
         if p.kind is kinds.VAR_KEYWORD:
             given |= given.pop(p.name, {})
     return given
+
+
+def names(value: object) -> bool:
+    """Whether this is a name or several: no array, and no mapping of them."""
+    if isinstance(value, str) or not isinstance(value, Collection):
+        return isinstance(value, str)
+    return not isinstance(value, Mapping) and all(isinstance(n, str) for n in value)
+
+
+def _are_examples(signature: inspect.Signature, value: Any) -> bool:
+    """Whether a value is a mapping from parameters, and none of a single parameter that has this name itself."""
+    return isinstance(value, Mapping) and (
+        "examples" not in signature.parameters or {*value} <= {*signature.parameters}
+    )
+
+
+def _others(named: Mapping[str, Any], examples: Mapping[str, Any]) -> Mapping[str, Any]:
+    twice = sorted({*named} & {*examples})
+    if twice:
+        raise TypeError(f"{twice[0]!r} is given twice, by name and in examples")
+    return examples
+
+
+def _require_own(title: str, signature: inspect.Signature, own: Mapping[str, bool]) -> None:
+    """Raises UsageError where what was given for an argument of the caller looks like the example of a parameter."""
+    for name, right in own.items():
+        if not right and name in signature.parameters:
+            raise UsageError(
+                f"{name}= is an argument of its own here, and {title} has a parameter of that name: give the example "
+                f"by position, or as examples={{{name!r}: ...}}"
+            )
+        if not right and name == "examples":
+            raise UsageError("examples is a mapping from names of parameters to arrays: examples={'x': ..., 'w': ...}")
 
 
 def parameters(fn: Callable[..., Any], given: Mapping[str, Any], names: Collection[str]) -> tuple[str, ...]:
