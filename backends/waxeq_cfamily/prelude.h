@@ -6,10 +6,12 @@
 #define WX_MAX_F32 3.40282347e+38f
 #define WX_MAX_F64 1.7976931348623157e+308
 
-/* The first argument of every kernel. `outside`: a position led outside its axis. */
+/* The first argument of every kernel. `outside`: a position led outside its axis. `library`: what the machine's own
+   library of such kernels offers, for kernels that call it; `kept` is theirs. */
 typedef struct {
   const void *api;
-  int32_t outside;
+  const void *library;
+  int32_t outside, kept;
 } wx_context;
 
 /* A position, counted from either end, and whether it lies outside an axis of n > 0 elements. Macros: the type of i may

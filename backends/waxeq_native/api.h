@@ -46,4 +46,13 @@ typedef struct wx_api {
 
 const wx_api *wx_get_api(void);
 
+/* What `wx_context.library` is for kernels that call a BLAS: its cblas_?gemm, with integers of `bits` bits, and how many
+ * threads of its own it may use. */
+typedef struct {
+  void *f32, *f64;
+  void (*set_threads)(int);
+  int (*get_threads)(void);
+  int64_t bits;
+} wx_blas;
+
 #endif

@@ -38,6 +38,7 @@ class Loops(NativeKernel):
     name = "loops"
     form = "loops"
     heads = INDEX_MAPS | RUNNING
+    pace = 0.15
     widths = Widths()
     narrower = (Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""

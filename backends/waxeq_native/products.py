@@ -28,17 +28,15 @@ _SCRATCH = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Emitter(Emitter):
+class ProductEmitter(Emitter):
     """`packs`: for products whose right side is packed beforehand, the text of the pointer to its panels."""
 
     packs: Mapping[int, str] = field(default_factory=dict)
 
     def multiplied(self, p: Product) -> Iterator[str]:
-        dtype = self.values.rows[p.fold].dtype
-        t, s = CTYPES[dtype], DTYPES[dtype]
         m, n, k = self._length(p.rows), self._length(p.columns), str(self.values.sizes[p.depth])
         target, step = self._target(p)
-        left, ras, cas = self._side(p.left, p.rows, p.depth)
+        left, ras, cas = self.side(p.left, p.rows, p.depth)
         first = " | ".join(var(a) for a in p.around)
         add = f"({first}) != 0" if p.around else "0"
         for a in p.around:
@@ -48,14 +46,18 @@ class _Emitter(Emitter):
             low = f"{var(a)}_lo" if a in self.space.tiles else "0"
             yield f"  const int64_t {var(a)} = {low};"
         yield f"  const int64_t {var(p.depth)} = 0;"
-        head = f"{m}, {n}, {k}, {left}, {ras}, {cas}"
-        tail = f"{target}, {step}, {add}, scratch"
-        if p.fold in self.packs:
-            yield f"  api->gemm_{s}({head}, (const {t} *)({self.packs[p.fold]}), {tail});"
-        else:
-            right, rbs, cbs = self._side(p.right, p.depth, p.columns)
-            yield f"  api->gemm_any_{s}({head}, {right}, {rbs}, {cbs}, {tail});"
+        yield from self.call(p, f"{m}, {n}, {k}, {left}, {ras}, {cas}", f"{target}, {step}, {add}")
         yield "}"
+
+    def call(self, p: Product, left: str, target: str) -> Iterator[str]:
+        """The call of the product's function: `left` are sizes and the left side, `target` is where the result goes."""
+        s = DTYPES[self.values.rows[p.fold].dtype]
+        if p.fold in self.packs:
+            right = f"(const {CTYPES[self.values.rows[p.fold].dtype]} *)({self.packs[p.fold]})"
+            yield f"  api->gemm_{s}({left}, {right}, {target}, scratch);"
+        else:
+            right, rbs, cbs = self.side(p.right, p.depth, p.columns)
+            yield f"  api->gemm_any_{s}({left}, {right}, {rbs}, {cbs}, {target}, scratch);"
 
     def _length(self, axis: str) -> str:
         return f"{var(axis)}_hi - {var(axis)}_lo" if axis in self.space.tiles else str(self.values.sizes[axis])
@@ -70,7 +72,8 @@ class _Emitter(Emitter):
         axes = self.space.buffered[row]
         return math.prod(self.space.width(k) for k in axes[axes.index(axis) + 1 :])
 
-    def _side(self, row: int, first: str, second: str) -> tuple[str, int, int]:
+    def side(self, row: int, first: str, second: str) -> tuple[str, int, int]:
+        """A side as a matrix: its place, and the steps along two axes."""
         r = self.values.rows[row]
         if r.op == "load":
             where: Index = r.name[1]
@@ -87,6 +90,7 @@ class Products(NativeKernel):
 
     name = "products"
     form = "loops"
+    pace = 0.15
     error = 5e-7
     most = Tile(96, 256)
 
@@ -101,7 +105,7 @@ class Products(NativeKernel):
             values, products = self._arranged(call)
             if products is None or values.positions or values.scans or any(r.dtype not in CTYPES for r in values.rows):
                 return None
-            return self._written(call, tiled(values, products, self._tile(values, products, call.threads)))
+            return self.written(call, tiled(values, products, self.tile(values, products, call.threads)))
         except Unsupported:
             return None
 
@@ -112,7 +116,7 @@ class Products(NativeKernel):
 
         return call.remember("products", make)
 
-    def _tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
+    def tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
         """Tiles small enough that every thread has some, and that what lies between products stays in cache."""
         rows, columns = self.most.rows, self.most.columns
         p = products[-1]
@@ -128,11 +132,12 @@ class Products(NativeKernel):
             points *= 2
         return Tile(rows, columns)
 
-    def _written(self, call: Call, s: Space) -> Work | None:
+    def written(self, call: Call, s: Space) -> Work | None:
+        """The work of a call along a walk; None where it needs too much memory. Raises Unsupported."""
         packs, parts, workspace, texts = self._packed(call, s)
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, packs=texts)
+        e = ProductEmitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, packs=texts)
         scratch = max(_scratch(s, p, p.fold in texts) for p in s.products)
         if s.scratch + scratch > 2 * _SCRATCH:
             return None

@@ -137,18 +137,24 @@ class Pack:
 class Work:
     """The phases of a call, and the bytes of workspace that they share. `packs`: operands that are packed when the call
     is bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
-    one may lie outside its axis."""
+    one may lie outside its axis. `library`: address of what `wx_context` names so."""
 
     parts: tuple[Part, ...]
     workspace: int = 0
     looked_up: bool = False
     packs: tuple[Pack, ...] = ()
+    library: int | None = None
 
 
 class Context(ctypes.Structure):
     """`wx_context` of prelude.h."""
 
-    _fields_: ClassVar = [("api", ctypes.c_void_p), ("outside", ctypes.c_int32)]
+    _fields_: ClassVar = [
+        ("api", ctypes.c_void_p),
+        ("library", ctypes.c_void_p),
+        ("outside", ctypes.c_int32),
+        ("kept", ctypes.c_int32),
+    ]
 
 
 class NativeKernel(Kernel):
@@ -243,7 +249,7 @@ class Step:
 
     def __init__(self, work: Work, threads: int) -> None:
         addresses = compiled(work.parts)
-        self.work, self.context = work, Context(ctypes.addressof(api()), 0)
+        self.work, self.context = work, Context(ctypes.addressof(api()), work.library)
         self.args = (ctypes.c_void_p * 64)()
         self.args[0] = ctypes.addressof(self.context)
         at = ctypes.addressof(self.args)

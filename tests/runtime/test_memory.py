@@ -80,8 +80,8 @@ def test_a_call_allocates_its_results_and_nothing_else(found: tuple, traced: Non
             del held[:-1]
         peak = tracemalloc.get_traced_memory()[1] - before
         assert peak <= 3 * results + SLACK, f"{peak} bytes for results of {results}"
-    smallest = min(b.bytes for b in result.plan.buffers.values() if b.role == "temporary" and b.bytes > results)
-    assert smallest > 3 * SLACK, "a temporary would go unnoticed"
+    larger = [b.bytes for b in result.plan.buffers.values() if b.role == "temporary" and b.bytes > results]
+    assert min(larger, default=4 * SLACK) > 3 * SLACK, "a temporary would go unnoticed"
 
 
 def test_the_peak_names_what_it_is_made_of(found: tuple) -> None:

@@ -118,8 +118,11 @@ def test_what_cannot_be_faster_stays_as_written(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.program(a, b), a @ b, rtol=1e-3, atol=1e-3)
     if found.plan.written:
         assert "as written is kept" in (found.report.kept or "") and found.report.notes == ()
-        with pytest.raises(FallbackError, match="no plan is faster"):
-            optimize(lambda a, b: a @ b, a, b, options=Options.of(table=tmp_path / "t.duckdb", strict=True))
+        strict = Options.of(table=tmp_path / "t.duckdb", strict=True)
+        try:  # another contest, which a busy machine may decide otherwise
+            assert not optimize(lambda a, b: a @ b, a, b, options=strict).plan.written
+        except FallbackError as e:
+            assert "no plan is faster" in str(e)
 
 
 def test_equal_layers_are_one_block(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ class Kernel(ABC):
     or more) of sums. From it come the e-graph rule, the conformance test and the cost key.
     heads: for form "loops", what a meaning may have beyond element-wise heads and folds: index maps, scans, and by name
     the folds that give places ("argmax", "argmin").
+    pace: for form "loops", roughly what an operation on an element takes, where a pass over the cache takes 1; it only
+    ranks what to fuse.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
     under a tolerance of at least that.
     """
@@ -37,6 +39,7 @@ class Kernel(ABC):
     pattern: ClassVar[str] = ""
     dtypes: ClassVar[tuple[str, ...] | None] = None
     heads: ClassVar[frozenset[str]] = frozenset()
+    pace: ClassVar[float] = 1.0
     error: ClassVar[float] = 0.0
 
     @property

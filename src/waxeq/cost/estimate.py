@@ -11,6 +11,10 @@ from waxeq.cost.features import roofline
 from waxeq.cost.key import Family, Timing, TimingKey
 
 _ENOUGH = 8
+_PRIOR = 0.05
+"""Weight of a ceiling among the timings of a fit."""
+_DOUBT = 0.25
+"""How fast a fit is trusted less beyond what was measured: the exponent of how many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,14 @@ def least_sure(sources: Iterable[str]) -> str:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """seconds = sum of coefficient * feature, coefficients >= 0; `spread` is the factor that holds 80 % of
-    residuals.
+    residuals, between the `least` and the `most` seconds that were measured.
     """
 
     coefficients: Mapping[str, float]
     spread: float
     points: int
+    least: float
+    most: float
 
 
 class CostModel:
@@ -82,8 +88,14 @@ class CostModel:
         """The fit of a family; None while it has too few timings."""
         if family not in self._fits:
             rows = list(self._rows.get(family, {}).values())
-            self._fits[family] = _fit(rows) if len(rows) >= _ENOUGH else None
+            self._fits[family] = _fit(rows, self._ceilings(family, rows)) if len(rows) >= _ENOUGH else None
         return self._fits[family]
+
+    def _ceilings(self, family: Family, rows: Iterable[Timing]) -> dict[str, float]:
+        """Seconds that one unit of each feature takes at the machine's ceilings; 0 for those that say nothing."""
+        names = {f for t in rows for f in t.features}
+        none = roofline({}, family.dtype, self.peaks)
+        return {f: roofline({f: 1e9}, family.dtype, self.peaks) / 1e9 - none / 1e9 for f in sorted(names)}
 
     def estimate(self, key: TimingKey, features: Mapping[str, float]) -> Estimate:
         """Seconds for a call; positive and finite."""
@@ -97,11 +109,16 @@ class CostModel:
         known_part = sum(c * features.get(f, 0.0) for f, c in fit.coefficients.items())
         unknown = {f: v for f, v in features.items() if f not in fit.coefficients}
         seconds = max(known_part + (roofline(unknown, key.dtype, self.peaks) if unknown else 0.0), 1e-7)
-        return Estimate(seconds, seconds / fit.spread, seconds * fit.spread, "fitted")
+        spread = fit.spread * max(1.0, seconds / fit.most, fit.least / seconds) ** _DOUBT
+        return Estimate(seconds, seconds / spread, seconds * spread, "fitted")
 
 
-def _fit(rows: list[Timing]) -> Fit:
-    """Least squares on relative errors with coefficients >= 0."""
+def _fit(rows: list[Timing], ceilings: Mapping[str, float]) -> Fit:
+    """Least squares on relative errors with coefficients >= 0.
+
+    What the timings do not tell is what the machine's ceilings say: each counts as a weak observation, or large calls
+    alone would leave the price of starting one open, and small ones would be priced at anything.
+    """
     import numpy as np
     from scipy.optimize import nnls
 
@@ -109,11 +126,17 @@ def _fit(rows: list[Timing]) -> Fit:
     y = np.array([t.seconds for t in rows])
     a = np.array([[t.features.get(f, 0.0) for f in names] for t in rows])
     scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
-    found, _ = nnls(a / scale / y[:, None], np.ones(len(rows)), maxiter=50 * len(names))
+    prior = np.array([ceilings[f] for f in names])
+    said = np.flatnonzero(prior > 0)
+    weak = np.zeros((len(said), len(names)))
+    weak[np.arange(len(said)), said] = _PRIOR / prior[said] / scale[said]
+    system = np.vstack([a / scale / y[:, None], weak])
+    wanted = np.concatenate([np.ones(len(rows)), np.full(len(said), _PRIOR)])
+    found, _ = nnls(system, wanted, maxiter=50 * len(names))
     coefficients = dict(zip(names, (found / scale).tolist(), strict=True))
     predicted = np.maximum(a @ np.array(list(coefficients.values())), 1e-9)
     residual = np.abs(np.log(y / predicted))
     free = len(rows) - sum(c > 0 for c in coefficients.values())
     # a fit with hardly more timings than coefficients goes through all of them and proves nothing
     spread = math.exp(float(np.quantile(residual, 0.8)) * math.sqrt(len(rows) / max(1, free)))
-    return Fit(coefficients, max(1.2 if free >= 4 else 2.0, spread), len(rows))
+    return Fit(coefficients, max(1.2 if free >= 4 else 2.0, spread), len(rows), float(y.min()), float(y.max()))

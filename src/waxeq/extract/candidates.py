@@ -53,6 +53,11 @@ class Space:
         """Heads besides element-wise ones and folds that some kernel takes into its loops."""
         return frozenset[str]().union(*(k.heads for k in self.kernels.values() if k.form == "loops"))
 
+    @property
+    def pace(self) -> float:
+        """What an operation takes in the loops of the best kernel."""
+        return min((k.pace for k in self.kernels.values() if k.form == "loops"), default=1.0)
+
     def fixed(self, reads: Sequence[State]) -> tuple[int, ...]:
         """Which of these are the same in every run."""
         return tuple(i for i, s in enumerate(reads) if self.free(s.number))

@@ -13,7 +13,7 @@ from itertools import product
 from waxeq.egraph.snapshot import ENode
 from waxeq.extract.rough import FLOP, START, Rough
 
-_KEEP, _NODES, _SPAN, _PASSES = 4, 6, 28, 2
+_KEEP, _KEEP_ALONE, _NODES, _SPAN, _PASSES = 4, 2, 6, 28, 4
 _FAR = 16.0
 """A cut that is this many times as dear as the best is nobody's choice."""
 _HOT = 1 << 16
@@ -41,18 +41,32 @@ class Cuts:
         self._grow()
 
     def _grow(self) -> None:
-        work = sorted(
+        """Cuts of classes in rising order of price, again where those of what they are made from changed."""
+        order = sorted(
             (i for i, ns in self.rough.single.items() if ns and i in self.flow), key=lambda i: (self.flow[i], i)
         )
+        users: dict[int, set[int]] = {}
+        for i in order:
+            for a in {a for n in self.rough.single[i] for a in n.tensors}:
+                users.setdefault(a, set()).add(i)
+        stale = set(order)
         for _ in range(_PASSES):
-            before = dict(self.flow)
-            for i in work:
-                new = self._cuts_of(i)
-                if new:
-                    self.best[i] = new
-                    self.flow[i] = min(self.flow[i], new[0].flow)
-            if all(self.flow[i] > 0.999 * before[i] for i in work):
+            for i in order:
+                if i in stale:
+                    stale.discard(i)
+                    if self._better(i):
+                        stale |= users.get(i, set())
+            if not stale:
                 return
+
+    def _better(self, i: int) -> bool:
+        """Find a class's cuts anew; whether there are others than before."""
+        before, new = self.best.get(i, ()), self._cuts_of(i)
+        if not new:
+            return False
+        self.best[i] = new
+        self.flow[i] = min(self.flow[i], new[0].flow)
+        return [c.inside.keys() for c in before] != [c.inside.keys() for c in new]
 
     def _cuts_of(self, number: int) -> tuple[Cut, ...]:
         found: dict[tuple[int, ...], Cut] = {}
@@ -66,9 +80,17 @@ class Cuts:
                     found[cut.leaves] = cut
         best = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
-        kept = best[:_KEEP]
-        kept += [c for c in best[_KEEP:] if c.inside == {number: maker}]  # others may all need what is made from this
-        return tuple(kept)
+        alone = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
+        return tuple(
+            c for n, c in enumerate(best)
+            # others may all need what is made from the maker
+            if n < _KEEP or c in alone or c.inside == {number: maker}
+        )  # fmt: skip
+
+    def _alone(self, cut: Cut) -> float:
+        """What a cut costs when nobody else uses what it reads: many users of a class are alternatives, of which one at
+        most comes true."""
+        return cut.work + sum(self.rough.price(a) for a in cut.leaves)
 
     def _promise(self, n: ENode) -> float:
         return sum(self.rough.price(a) for a in dict.fromkeys(n.tensors))

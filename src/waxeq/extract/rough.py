@@ -20,6 +20,8 @@ FLOP = 0.03
 """Price of one floating-point operation of a product."""
 _SUMS = 3
 """Sums within a sum that are looked through for a product."""
+_COSTLY = 6.0
+"""Cheap operations that a function such as exp takes."""
 _PICKS = ("argmax", "argmin")
 READ = 0.6
 """Price of reading or writing one element of memory."""
@@ -52,10 +54,13 @@ class Rough:
         means: Sequence[Means],
         leaves: Collection[int],
         index_maps: frozenset[str] = frozenset(),
+        pace: float = 1.0,
+        fused: bool = False,
     ) -> None:
         """`index_maps`: heads besides element-wise ones and folds that some kernel takes into its loops, and folds that
-        give places."""
-        self.snapshot, self.index_maps = snapshot, index_maps
+        give places; `pace`: what an operation takes in the best of them. `fused`: loops start and move nothing, as if
+        all of them were one: the least that they may take."""
+        self.snapshot, self.index_maps, self.pace, self.fused = snapshot, index_maps, pace, fused
         self.flow: dict[int, float] = {}
         self.maker: dict[int, ENode | None] = {}
         self._base: dict[int, int] = {}
@@ -68,7 +73,9 @@ class Rough:
         self._spread(leaves)
 
     def _alone(self, number: int, n: ENode) -> Means:
-        work = START + self.work(number, n) + self.traffic(number, n.tensors)
+        work = self.work(number, n)
+        if not self.fused:
+            work += START + self.traffic(number, n.tensors)
         return Means(number, work, tuple(dict.fromkeys(n.tensors)), n)
 
     def _products(self, number: int, n: ENode) -> Iterator[Means]:
@@ -145,7 +152,7 @@ class Rough:
         if n.head not in self.index_maps:
             axes = axes.union(*(self.snapshot.classes[a].axes for a in n.tensors))
         costly = n.head in ("Map", "Zip") and SCALARS[n.args[0]].cost == "costly"
-        return self.elements(axes) * (4.0 if costly else 1.0)
+        return self.elements(axes) * self.pace * (_COSTLY if costly else 1.0)
 
     def elements(self, axes: frozenset[str]) -> int:
         return math.prod(self.snapshot.sizes[k] for k in axes)

@@ -168,15 +168,17 @@ def make_space(
 
 
 def grow(space: Space, roots: Iterable[State]) -> list[Candidate]:
-    """Candidates of a space, without those that rough prices rule out."""
-    rough = Rough(space.snapshot, other_means(space), space.leaves, space.index_maps)
-    near = replace(space, snapshot=rough.pruned({r.number for r in roots}))
-    return candidates(near, Cuts(Rough(near.snapshot, other_means(near), near.leaves, near.index_maps)))
+    """Candidates of a space, without those that rough prices rule out even if all loops were fused."""
+    return grow_all(replace(space, snapshot=_rough(space, fused=True).pruned({r.number for r in roots})), roots)
 
 
 def grow_all(space: Space, roots: Iterable[State]) -> list[Candidate]:
     """All candidates of a space that cuts are grown for."""
-    return candidates(space, Cuts(Rough(space.snapshot, other_means(space), space.leaves, space.index_maps)))
+    return candidates(space, Cuts(_rough(space)))
+
+
+def _rough(space: Space, *, fused: bool = False) -> Rough:
+    return Rough(space.snapshot, other_means(space), space.leaves, space.index_maps, space.pace, fused)
 
 
 @dataclass(frozen=True)

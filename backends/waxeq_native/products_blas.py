@@ -1,0 +1,125 @@
+"""Products by the BLAS that NumPy has loaded, called from the threads that run everything else.
+
+A BLAS with threads of its own keeps them spinning after each call, where they take the cores from the next kernel. Here
+each thread of ours multiplies a tile of its own, and what comes after the product is done while the tile is in cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from waxeq.backend.call import Call
+from waxeq.ir.term import Term
+from waxeq_cfamily.functions import DTYPES
+from waxeq_cfamily.products import Product
+from waxeq_cfamily.spaces import Tile
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import Unsupported, Values
+from waxeq_native.blas import Blas, find
+from waxeq_native.loops import libm, own
+from waxeq_native.products import ProductEmitter, Products
+from waxeq_native.work import NAME, OPERANDS, Part, Work
+
+_LEAST = 16
+"""Rows, columns and depth below which a call of a BLAS costs more than it computes."""
+
+
+class Library(ctypes.Structure):
+    """What `wx_context.library` points to; `wx_blas` of api.h."""
+
+    _fields_: ClassVar = [
+        ("f32", ctypes.c_void_p),
+        ("f64", ctypes.c_void_p),
+        ("set_threads", ctypes.c_void_p),
+        ("get_threads", ctypes.c_void_p),
+        ("bits", ctypes.c_int64),
+    ]
+
+
+_HEAD = f"""void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{
+  (void)begin, (void)end, (void)thread;
+  wx_context *c = (wx_context *)args[0];
+  const wx_blas *blas = (const wx_blas *)c->library;
+"""
+_ALONE = Part(_HEAD + "  c->kept = blas->get_threads();\n  blas->set_threads(1);\n}", 1, 1)
+_AGAIN = Part(_HEAD + "  blas->set_threads(c->kept);\n}", 1, 1)
+
+
+@cache
+def usable() -> Blas | None:
+    """A BLAS that can be told to leave the threads to us; None where there is none."""
+    found = find()
+    return found if isinstance(found, Blas) and found.set_threads and found.get_threads else None
+
+
+@cache
+def table() -> Library:
+    """The functions of that BLAS."""
+    b = usable()
+    assert b is not None, "no call is accepted without a BLAS"
+    return Library(b.sgemm, b.dgemm, b.set_threads, b.get_threads, b.bits)
+
+
+@dataclass(frozen=True)
+class _Emitter(ProductEmitter):
+    def call(self, p: Product, left: str, target: str) -> Iterator[str]:
+        s = DTYPES[self.values.rows[p.fold].dtype]
+        right, rbs, cbs = self.side(p.right, p.depth, p.columns)
+        for row, axes in ((p.left, (p.rows, p.depth)), (p.right, (p.depth, p.columns))):
+            _, *steps = self.side(row, *axes)
+            if not any(
+                steps[i] == 1 and steps[1 - i] >= self.values.sizes[axes[i]] for i in (0, 1)
+            ):  # fmt: skip
+                raise Unsupported("a matrix that no BLAS can read")
+        yield f"  api->blas_{s}(blas->{s}, blas->bits, {left}, {right}, {rbs}, {cbs}, {target});"
+
+
+class BlasProducts(Products):
+    """Sums of products of matrices by the BLAS of this process, with any epilogue."""
+
+    name = "products_blas"
+    most = Tile(512, 1024)
+
+    @property
+    def code(self) -> str:
+        b = usable()
+        parts = (super().code, *((b.name, b.version) if b is not None else ()))
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+    def matches(self, meaning: Term) -> bool:
+        return usable() is not None and super().matches(meaning)
+
+    def tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
+        """As few calls as there are threads, but no tile that leaves the cache."""
+        if len(products) != 1 or products[0].columns in values.folded:
+            raise Unsupported("products that are made one for the other")
+        p = products[0]
+        m, n = values.sizes[p.rows], values.sizes[p.columns]
+        if min(m, n, values.sizes[p.depth]) < _LEAST:
+            raise Unsupported("products that are small")
+        others = math.prod(values.sizes[k] for k in values.sizes if values.out.stride(k)) // (m * n)
+        rows, columns = -(-m // self.most.rows), -(-n // self.most.columns)
+        while others * rows * columns % threads and n // (columns + 1) >= _LEAST:
+            columns += 1
+        return Tile(-(-m // rows), min(n, -(-n // columns // _LEAST) * _LEAST))
+
+    def written(self, call: Call, s: Space) -> Work | None:
+        if max(call.sizes.values()) >= 1 << 31 and table().bits == 32:
+            return None
+        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", [v.dtype for v in call.operands])
+        text = e.function(NAME).replace(
+            "  (void)thread;",
+            "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
+            "  const wx_blas *blas = (const wx_blas *)((wx_context *)args[0])->library;",
+        )
+        return Work((_ALONE, Part(text, e.points, 1), _AGAIN), library=ctypes.addressof(table()))
+
+
+KERNELS = (BlasProducts,)
