@@ -160,6 +160,8 @@ class Products(NativeKernel):
             if r.op != "load" or not _worth_packing(s, p):
                 continue
             pack = Pack.of(s.values, p, r.name[0], r.name[1])
+            if pack.repeats:
+                continue
             place = f"args[{OPERANDS + len(call.operands) + len(packs)}]"
             if r.name[0] in call.fixed:
                 packs.append(pack)
