@@ -605,10 +605,12 @@ WX_FN float wx_arccosh_f32(float x) { return (float)wx_arccosh_f64((double)x); }
 WX_FN float wx_arctanh_f32(float x) { return (float)wx_arctanh_f64((double)x); }
 
 /* ---- sin, cos, tan: |x| = k pi/2 + r, |r| <= pi/4; pi/2 in parts whose products with k are exact.
-   Beyond WX_TRIG_LIMIT in size they give NaN: a kernel that meets such an x runs the loop again with wx_libm_... ---- */
+   Beyond WX_TRIG_LIMIT in size they give NaN: a kernel that meets such an x runs the loop again with wx_far_...,
+   which take any x ---- */
 
 #define WX_TRIG_LIMIT_F32 0x1p24f
 #define WX_TRIG_LIMIT_F64 0x1p30
+#define WX_FOURS_F64 0x1.8p54 /* x + WX_FOURS rounds x to a multiple of 4, of |x| < 2^52 */
 
 /* r; *k ends in the bits of k */
 WX_FN double wx_quarter_turns_f32(float x, wx_u32 *k) {
@@ -618,6 +620,27 @@ WX_FN double wx_quarter_turns_f32(float x, wx_u32 *k) {
   double n = t - WX_ROUND_F64;
   *k = (wx_u32)wx_bits_f64(t);
   return (d - n * 0x1.921fb54p+0) - n * 0x1.10b4611a62633p-30;
+}
+
+/* The same for any x. Of 2/pi only those bits matter whose products with x are no multiples of 4 (M. Payne and
+   R. Hanek): 29 bits, the next 29, and the rest, from one of four places on, so that the first two products are exact. */
+WX_FN double wx_far_quarter_turns_f32(float x, wx_u32 *k) {
+  double a = (double)wx_abs_f32(x);
+  double c0 = a < 0x1p51 ? 0x1.45f306dp-1 : 0x1.727220ap-27;
+  double c1 = a < 0x1p51 ? 0x1.9391054p-30 : 0x1.29fc275p-56;
+  double c2 = a < 0x1p51 ? 0x1.4fe13abe8fa9ap-59 : 0x1.f47d4d377036ep-86;
+  double d0 = a < 0x1p103 ? 0x1.4a7f09cp-54 : 0x1.abe8fa9p-79;
+  double d1 = a < 0x1p103 ? 0x1.5f47d4dp-82 : 0x1.4ddc0dbp-108;
+  double d2 = a < 0x1p103 ? 0x1.bb81b6c52b328p-113 : 0x1.8a5664f10e41p-138;
+  c0 = a * (a < 0x1p77 ? c0 : d0);
+  c1 = a * (a < 0x1p77 ? c1 : d1);
+  c2 = a * (a < 0x1p77 ? c2 : d2);
+  c0 = c0 - ((c0 + WX_FOURS_F64) - WX_FOURS_F64);
+  c1 = c1 - ((c1 + WX_FOURS_F64) - WX_FOURS_F64);
+  double t = ((c0 + c1) + c2) + WX_ROUND_F64;
+  double n = t - WX_ROUND_F64;
+  *k = (wx_u32)wx_bits_f64(t);
+  return (((c0 - n) + c1) + c2) * 0x1.921fb54442d18p+0;
 }
 
 /* sine where turn is even, cosine where it is odd; negative where bit 1 of turn is set */
@@ -648,9 +671,8 @@ WX_FN float wx_cos_f32(float x) {
   return wx_sincos_f32(r, k + 1u);
 }
 
-WX_FN float wx_tan_f32(float x) {
-  wx_u32 k;
-  double r = wx_quarter_turns_f32(x, &k), z = r * r;
+WX_FN float wx_sine_over_cosine_f32(double r, wx_u32 turn) {
+  double z = r * r;
   double s = 0x1.6cd2045ee7736p-19;
   s = s * z - 0x1.a00f7f7cbc086p-13;
   s = s * z + 0x1.1111086ad8e39p-7;
@@ -661,8 +683,34 @@ WX_FN float wx_tan_f32(float x) {
   c = c * z - 0x1.6c16b82a66402p-10;
   c = c * z + 0x1.5555554ed9d46p-5;
   c = c * (z * z) + (1.0 - 0.5 * z);
-  int odd = (k & 1u) != 0u;
-  float y = (float)((odd ? -c : s) / (odd ? s : c));
+  int odd = (turn & 1u) != 0u;
+  return (float)((odd ? -c : s) / (odd ? s : c));
+}
+
+WX_FN float wx_tan_f32(float x) {
+  wx_u32 k;
+  double r = wx_quarter_turns_f32(x, &k);
+  float y = wx_sine_over_cosine_f32(r, k);
+  return wx_from_f32(wx_bits_f32(y) ^ (wx_bits_f32(x) & WX_SIGN_F32));
+}
+
+WX_FN float wx_far_sin_f32(float x) {
+  wx_u32 k;
+  float r = (float)wx_far_quarter_turns_f32(x, &k);
+  float y = wx_sincos_f32(r, k);
+  return wx_from_f32(wx_bits_f32(y) ^ (wx_bits_f32(x) & WX_SIGN_F32));
+}
+
+WX_FN float wx_far_cos_f32(float x) {
+  wx_u32 k;
+  float r = (float)wx_far_quarter_turns_f32(x, &k);
+  return wx_sincos_f32(r, k + 1u);
+}
+
+WX_FN float wx_far_tan_f32(float x) {
+  wx_u32 k;
+  double r = wx_far_quarter_turns_f32(x, &k);
+  float y = wx_sine_over_cosine_f32(r, k);
   return wx_from_f32(wx_bits_f32(y) ^ (wx_bits_f32(x) & WX_SIGN_F32));
 }
 
@@ -1035,14 +1083,11 @@ WX_FN double wx_logaddexp_f64(double x, double y) {
   return x == y ? x + 0x1.62e42fefa39efp-1 : r; /* inf - inf is NaN */
 }
 
-/* ---- libm, one element at a time: what has no form without branches, and the far ends of sin, cos and tan ---- */
+/* ---- libm, one element at a time: what has no form without branches, and the far ends of float64's sin, cos and tan ---- */
 
-WX_FN float wx_libm_sin_f32(float x) { return WX_LIBM(sinf)(x); }
-WX_FN double wx_libm_sin_f64(double x) { return WX_LIBM(sin)(x); }
-WX_FN float wx_libm_cos_f32(float x) { return WX_LIBM(cosf)(x); }
-WX_FN double wx_libm_cos_f64(double x) { return WX_LIBM(cos)(x); }
-WX_FN float wx_libm_tan_f32(float x) { return WX_LIBM(tanf)(x); }
-WX_FN double wx_libm_tan_f64(double x) { return WX_LIBM(tan)(x); }
+WX_FN double wx_far_sin_f64(double x) { return WX_LIBM(sin)(x); }
+WX_FN double wx_far_cos_f64(double x) { return WX_LIBM(cos)(x); }
+WX_FN double wx_far_tan_f64(double x) { return WX_LIBM(tan)(x); }
 WX_FN float wx_fmod_f32(float x, float y) { return WX_LIBM(fmodf)(x, y); }
 WX_FN double wx_fmod_f64(double x, double y) { return WX_LIBM(fmod)(x, y); }
 

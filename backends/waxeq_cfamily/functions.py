@@ -146,7 +146,7 @@ def _function(row: Described, dtype: str, measured: Mapping[str, dict]) -> Funct
         row.arity,
         row.kind,
         limit_of(row, dtype),
-        symbol(f"libm_{row.name}", dtype) if row.limits else None,
+        symbol(f"far_{row.name}", dtype) if row.limits else None,
         found["largest_ulp"],
         tuple(float(x) for x in found["at"]),
         found["instructions"],

@@ -8,38 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 
-from waxeq.ir.types import is_float
+from waxeq_cfamily.functions import DTYPES
+from waxeq_cfamily.nest import Loop, var
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.scalars import (
-    CTYPES,
-    combine,
-    expression,
-    narrowed,
-    number,
-    rounded,
-    rounds,
-    start,
-    variable,
-    widened,
-)
+from waxeq_cfamily.scalars import CTYPES, carried, expression, number, rounded, rounds, variable, widened
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.values import Atom, Guard, Index, Unsupported, Values, chain
-
-_BLOCK = 4096
-"""Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
-
-_STEPS = {"sum": "Add", "prod": "Mul"}
-"""The functions of two numbers that scans are made of, where they have another name."""
 
 
 @dataclass(frozen=True)
 class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
-    operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace."""
+    operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
+    functions that end at some size of their argument that size, and the C name of one that goes on."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -47,6 +32,7 @@ class Emitter:
     result: str
     dtypes: Sequence[str]
     aliased: frozenset[int] = frozenset()
+    limits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     outside: str = "((wx_context *)args[0])->outside"
 
     @property
@@ -57,18 +43,37 @@ class Emitter:
         """The whole function. Raises Unsupported."""
         lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
         lines += self._pointers()
-        body = [*self._place(), *self._buffers()]
         watched = bool(self.values.positions)
         lines += ["  int32_t bad = 0;"] * watched
+        lines += ["  for (int64_t t = begin; t < end; t++) {", *("    " + x for x in self._point()), "  }"]
+        lines += [f"  if (bad) {self.outside} = 1;"] * watched
+        return "\n".join([*lines, "}"])
+
+    def _point(self) -> list[str]:
+        """What is done for one point of the outer axes: again, where an argument was beyond the limit of a function."""
+        body = [*self._place(), *self._buffers()]
         done: set[int] = set()
         for s in self.space.stages:
             if s.product is not None:
                 body += self.multiplied(s.product)
             else:
-                body += [*self._scalars(s, done), *_Loop(self, s).text()]
-        lines += ["  for (int64_t t = begin; t < end; t++) {", *("    " + x for x in body), "  }"]
-        lines += [f"  if (bad) {self.outside} = 1;"] * watched
-        return "\n".join([*lines, "}"])
+                body += [*self._scalars(s, done), *Loop(self, s).text()]
+        if not self.limited:
+            return body
+        beyond = {pair: name for pair, (_, name) in self.limits.items()}
+        again = replace(self, functions={**self.functions, **beyond}, limits={})._point()
+        return ["int32_t far = 0;", "{", *("  " + x for x in body), "}", "if (far) {", *("  " + x for x in again), "}"]
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether some function is used that ends at some argument."""
+        return any(self._limit(n) is not None for n in range(len(self.values.rows)))
+
+    def _limit(self, n: int) -> float | None:
+        """Beyond which size of its argument a row's function ends."""
+        r = self.values.rows[n]
+        pair = (str(r.name), carried(r.dtype))
+        return self.limits[pair][0] if r.op == "apply" and pair in self.limits else None
 
     def multiplied(self, p: Product) -> Iterator[str]:
         """The text of a product: one for each member of the C family."""
@@ -149,6 +154,10 @@ class Emitter:
         """The definition of a row's variable; a position is looked at before it is used."""
         r = self.values.rows[n]
         yield f"const {variable(r.dtype)} r{n} = {self._expression(n)};"
+        limit = self._limit(n)
+        if limit is not None:
+            short = DTYPES[carried(r.dtype)]
+            yield f"far |= wx_abs_{short}({self.name(r.args[0])}) > {number(repr(limit), carried(r.dtype))};"
         for size in self.values.positions.get(n, ()):
             yield f"bad |= wx_outside(r{n}, {size});"
 
@@ -205,186 +214,3 @@ class Emitter:
 def beginning() -> str:
     """The text of prelude.h: what kernels of C begin with, after the functions."""
     return (Path(__file__).parent / "prelude.h").read_text(encoding="utf-8")
-
-
-def var(axis: str) -> str:
-    """The C name of an axis."""
-    return axis.replace("'", "_b").replace(":", "_")
-
-
-class _Loop:
-    """The text of one stage."""
-
-    def __init__(self, e: Emitter, stage: Stage) -> None:
-        self.e, self.stage, self.space = e, stage, e.space
-        self.values = e.values
-        self.order = stage.order
-        self.sources = {f: chain(self.values, f) for f in stage.folds}
-        self.scalar = [f for f in stage.folds if not self._buffered_by_vector(f)]
-
-    def _buffered_by_vector(self, f: int) -> bool:
-        """Whether a fold's own axes reach the innermost loop: it then adds row to row."""
-        return bool(self.order) and self.order[-1] not in self.sources[f][0]
-
-    def text(self) -> list[str]:
-        self.at: dict[int, list[str]] = {}
-        for n in self._cone():
-            self.at.setdefault(self._depth(n), []).extend(self._row(n))
-        starts = [x for f in self.stage.folds if f not in self.scalar for x in self._cleared(f)]
-        return [*starts, *self._nest(0)]
-
-    def _depth(self, n: int) -> int:
-        under = self.space.under(n)
-        return max((i + 1 for i, k in enumerate(self.order) if k in under), default=0)
-
-    def _cone(self) -> list[int]:
-        """Rows to compute in the loops, in order."""
-        starts = [s for _, s in self.sources.values()] + list(self.stage.kept)
-        starts += [self.values.root] if self.stage.result else []
-        seen: set[int] = set()
-        stack = starts
-        while stack:
-            n = stack.pop()
-            r = self.values.rows[n]
-            if n in seen or r.op == "number" or not self.space.under(n):
-                continue
-            seen.add(n)
-            if not self._loaded(n):
-                stack += self.values.reads(r)
-        return sorted(seen)
-
-    def _loaded(self, n: int) -> bool:
-        """Whether a row was made by an earlier stage and lies in a buffer."""
-        return n in self.space.buffered and n not in self.stage.kept
-
-    def _row(self, n: int) -> Iterator[str]:
-        if self._loaded(n):
-            yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, self.e.buffer(n))};"
-        elif self.values.rows[n].op == "scan":
-            yield from self._ran(n)
-        else:
-            yield from self.e.declared(n)
-
-    def _ran(self, n: int) -> Iterator[str]:
-        """One step of a scan: from a variable where its axis is the innermost loop, else from the row before."""
-        r = self.values.rows[n]
-        axis, x = r.folded[0], self.e.name(r.args[0])
-        last = f"a{n}" if self.order[-1] == axis else self.e.buffer(n, axis)
-        name = str(_STEPS.get(r.name, r.name))
-        text = expression(name, r.dtype, r.dtype, {})
-        assert text is not None
-        step = text.format(last, x)
-        step = rounded(step, r.dtype) if rounds(name, r.dtype) else step
-        yield f"const {variable(r.dtype)} r{n} = {var(axis)} > 0 ? {step} : {x};"
-        if self.order[-1] == axis:
-            yield f"a{n} = r{n};"
-
-    def _kept(self, n: int, value: str) -> str:
-        """A value read from a buffer or an accumulator: sums are not rounded there."""
-        r = self.values.rows[n]
-        unrounded = r.op == "fold" and r.name == "sum" and n != self.values.root
-        return rounded(value, r.dtype) if unrounded else value
-
-    def _free(self, f: int) -> int:
-        """How many of the outermost loops are not folded."""
-        return len([k for k in self.order if k not in self.sources[f][0]])
-
-    def _nest(self, depth: int) -> list[str]:
-        begun = [f for f in self.scalar if self._free(f) == depth]
-        lines = [*self.at.get(depth, []), *(x for f in begun for x in self._begin(f))]
-        if depth == len(self.order) - 1:
-            ran = [n for n in self.stage.kept if self.values.rows[n].folded == (self.order[-1],)]
-            lines += [f"{variable(self.values.rows[n].dtype)} a{n} = 0;" for n in ran]
-        if depth < len(self.order):
-            lines += self._opened(depth)
-        else:
-            lines += self._body()
-        return [*lines, *(x for f in begun for x in self._end(f))]
-
-    def _opened(self, depth: int) -> list[str]:
-        k = self.order[depth]
-        v, last = var(k), depth == len(self.order) - 1
-        low, high = (f"{v}_lo", f"{v}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
-        inside = ["  " + x for x in self._nest(depth + 1)]
-        loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
-        if not (last and self.stage.straight):
-            return loop
-        sums = [f for f in self.scalar if self.values.rows[f].name == "sum"]
-        if any(is_float(self.values.rows[f].dtype) and self._terms(f) > 2 * _BLOCK for f in sums):
-            return self._blocked(loop, v, low, high, sums)
-        return [self._pragma(), *loop]
-
-    def _terms(self, f: int) -> int:
-        """How many numbers a fold takes in."""
-        return math.prod(self.values.sizes[k] for k in self.sources[f][0])
-
-    def _blocked(self, loop: list[str], v: str, low: str, high: str, sums: list[int]) -> list[str]:
-        """A long sum in blocks, each with an accumulator of its own."""
-        begin = [f"{variable(self.values.rows[f].dtype)} a{f} = 0;" for f in sums]
-        loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
-        rename = [f"s{f} += a{f};" for f in sums]
-        return [
-            f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_BLOCK}) {{",
-            f"  const int64_t {v}_to = {v}_at + {_BLOCK} < {high} ? {v}_at + {_BLOCK} : {high};",
-            *("  " + x for x in (*begin, self._pragma(), *loop, *rename)),
-            "}",
-        ]
-
-    def _pragma(self) -> str:
-        clauses = []
-        for f in self.scalar:
-            r = self.values.rows[f]
-            op = {"sum": "+", "prod": "*", "max": "max", "min": "min", "any": "|", "all": "&"}[r.name]
-            if r.dtype == "bool":
-                op = {"sum": "|", "prod": "&", "max": "|", "min": "&"}.get(r.name, op)
-            clauses.append(f"reduction({op}:a{f})")
-            if self._watches(f):
-                clauses.append(f"reduction(|:n{f})")
-        clauses += ["reduction(|:bad)"] * bool(self.values.positions)
-        return " ".join(["#pragma omp simd", *clauses])
-
-    def _watches(self, f: int) -> bool:
-        """Whether NaN must be looked for: a maximum that meets one is one."""
-        r = self.values.rows[f]
-        return r.name in ("max", "min") and is_float(r.dtype)
-
-    def _begin(self, f: int) -> Iterator[str]:
-        r = self.values.rows[f]
-        t, zero = variable(r.dtype), start(r.name, r.dtype)
-        if self._watches(f):
-            yield f"int32_t n{f} = 0;"
-        yield f"{t} s{f} = {zero};"
-        yield f"{t} a{f} = {zero};"
-
-    def _end(self, f: int) -> Iterator[str]:
-        r = self.values.rows[f]
-        value = f"s{f} + a{f}" if r.name == "sum" and r.dtype != "bool" else f"a{f}"
-        if self._watches(f):
-            value = f"n{f} ? WX_NAN_{'F64' if r.dtype == 'float64' else 'F32'} : a{f}"
-        if f in self.space.buffered:
-            yield f"{self.e.buffer(f)} = {value};"
-        else:
-            yield f"const {variable(r.dtype)} r{f} = {self._kept(f, value)};"
-
-    def _cleared(self, f: int) -> list[str]:
-        r = self.values.rows[f]
-        size = max(1, math.prod(self.space.width(k) for k in self.space.buffered[f]))
-        return [f"for (int64_t z = 0; z < {size}; z++) b{f}[z] = {start(r.name, r.dtype)};"]
-
-    def _body(self) -> list[str]:
-        lines = [f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept]
-        for f, (_, source) in self.sources.items():
-            r, x = self.values.rows[f], self.e.name(source)
-            if f in self.scalar:
-                if self._watches(f):
-                    lines.append(f"n{f} |= {x} != {x};")
-                lines.append(f"a{f} = {combine(r.name, r.dtype, f'a{f}', x)};")
-            else:
-                b = self.e.buffer(f)
-                step = combine(r.name, r.dtype, b, x)
-                lines.append(f"{b} = {f'{x} != {x} ? {x} : ({step})' if self._watches(f) else step};")
-        if self.stage.result:
-            root = self.values.root
-            result = narrowed(self.e.name(root), self.values.rows[root].dtype)
-            lines.append(f"out[{self.e.index(self.values.out)}] = {result};")
-        return lines

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from waxeq_cfamily.values import Values, chain
 
 DTYPES = ("float32", "float64")
+_DEEP = 32
+"""Depth from which a product is worth its start, whatever else speaks for another axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def _arranged(values: Values, f: Found, rows: str, vector: str) -> Product | Non
     columns = [k for k in f.own[1 - sides[0]] if k in inner]
     if len(columns) != 1 or inner != {columns[0]}:
         return None  # the others would have to be loops around the product
-    inside = max(f.folded, key=lambda k: (_beside(values, left, right, k), values.sizes[k], k))
+    deep = {k: min(values.sizes[k], _DEEP) for k in f.folded}
+    inside = max(f.folded, key=lambda k: (deep[k], _beside(values, left, right, k), values.sizes[k], k))
     around = tuple(k for k in f.folded if k != inside)
     if not all(_plain(values, n, (rows, columns[0], *f.folded)) for n in (left, right)):
         return None

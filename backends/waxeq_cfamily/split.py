@@ -36,7 +36,7 @@ def nests(values: Values, widths: Widths, threads: int, operands: int) -> Iterat
     count = 0
     while threads > 1 and not values.scans:  # a scan has no pieces
         whole = space(values, widths)
-        n = _splittable(values, whole, threads)
+        n = _splittable(values, whole, threads, operands)
         if n is None:
             break
         axis, pieces, width = _cut(values, n, threads)
@@ -50,12 +50,15 @@ def _size(values: Values, n: int) -> int:
     return math.prod(values.sizes[k] for k in values.rows[n].axes)
 
 
-def _splittable(values: Values, whole: Space, threads: int) -> int | None:
-    """The first fold that is long, has few points, and does not wait for another one that is long."""
+def _splittable(values: Values, whole: Space, threads: int, operands: int) -> int | None:
+    """The first fold that is long, has few points, and does not wait for another one that is long; not one of pieces:
+    there is no end to cutting those."""
     for n, r in enumerate(values.rows):
         if r.op != "fold" or any(values.rows[u].op == "fold" for u in values.users.get(n, ())):
             continue
-        axes, _ = chain(values, n)
+        axes, source = chain(values, n)
+        if values.rows[source].op == "load" and values.rows[source].name[0] >= operands:
+            continue
         volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
         points = math.prod(
             -(-values.sizes[k] // whole.tiles.get(k, 1)) for k in whole.outer if k in values.rows[n].axes

@@ -47,6 +47,10 @@ class Loops(NativeKernel):
         """C functions by (name, dtype)."""
         return libm()
 
+    def limits(self) -> Mapping[tuple[str, str], tuple[float, str]]:
+        """Where functions end, and the C name of what goes on there."""
+        return {}
+
     def work(self, call: Call) -> Work | None:
         c = call.canonical
         if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
@@ -76,7 +80,7 @@ class Loops(NativeKernel):
         at = 0
         for w in walks:
             place = "args[2]" if w.partial is None else f"(args[1] + {at})"
-            e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased)
+            e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased, self.limits())
             parts.append(Part(e.function(NAME), e.points, _grain(w.space, e.points)))
             if w.partial is not None:
                 operands, dtypes = [*operands, place], [*dtypes, w.space.values.rows[-1].dtype]
@@ -84,11 +88,14 @@ class Loops(NativeKernel):
         return Work(tuple(parts), at, any(w.space.values.positions for w in walks))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
-        """Operands that are read only where the result is written: each element before its place is."""
+        """Operands that are read only where the result is written: each element before its place is. None where what
+        is read may be read again, for a function that ends."""
         c = call.canonical
         try:
             values = self.values(call)
         except Unsupported:
+            return ()
+        if any((r.name, carried(r.dtype)) in self.limits() for r in values.rows if r.op == "apply"):
             return ()
         own = values.out
         reads: dict[int, bool] = {}
@@ -126,6 +133,9 @@ class FastLoops(Loops):
 
     def functions(self) -> Mapping[tuple[str, str], str]:
         return {**libm(), **own()}
+
+    def limits(self) -> Mapping[tuple[str, str], tuple[float, str]]:
+        return limits()
 
     def matches(self, meaning: Term) -> bool:
         return any(SCALARS[n].cost == "costly" for n in _named(meaning))
@@ -172,9 +182,15 @@ def libm() -> Mapping[tuple[str, str], str]:
 
 @cache
 def own() -> Mapping[tuple[str, str], str]:
-    """Functions of our own, but for those that end at some argument: the C library's go on."""
-    whole = {pair for pair, row in functions().items() if row.limit is None}
-    return {(n, d): name for n, d in whole if (name := calls(n, d)) is not None}
+    """Functions of our own."""
+    return {(n, d): name for n, d in functions() if (name := calls(n, d)) is not None}
+
+
+@cache
+def limits() -> Mapping[tuple[str, str], tuple[float, str]]:
+    """Where functions of our own end, and the C names of those that go on."""
+    rows = functions().items()
+    return {pair: (row.limit, row.beyond) for pair, row in rows if row.limit is not None and row.beyond is not None}
 
 
 KERNELS = (Loops, FastLoops)

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq_cfamily.functions import DTYPES
-from waxeq_cfamily.loops import Emitter, var
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.nest import var
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Tile, collapsed, tiled
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native.gemm import api
-from waxeq_native.loops import libm, operations, own
+from waxeq_native.loops import libm, limits, operations, own
 from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work, kept, same
 
 _SCRATCH = 1 << 20
@@ -137,7 +138,7 @@ class Products(NativeKernel):
         packs, parts, workspace, texts = self._packed(call, s)
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        e = ProductEmitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, packs=texts)
+        e = ProductEmitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts)
         scratch = max(_scratch(s, p, p.fold in texts) for p in s.products)
         if s.scratch + scratch > 2 * _SCRATCH:
             return None
@@ -159,6 +160,8 @@ class Products(NativeKernel):
             if r.op != "load" or not _worth_packing(s, p):
                 continue
             pack = Pack.of(s.values, p, r.name[0], r.name[1])
+            if pack.repeats:
+                continue
             place = f"args[{OPERANDS + len(call.operands) + len(packs)}]"
             if r.name[0] in call.fixed:
                 packs.append(pack)

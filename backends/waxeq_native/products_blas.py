@@ -22,7 +22,7 @@ from waxeq_cfamily.spaces import Tile
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native.blas import Blas, find
-from waxeq_native.loops import libm, own
+from waxeq_native.loops import libm, limits, own
 from waxeq_native.products import ProductEmitter, Products
 from waxeq_native.work import NAME, OPERANDS, Part, Work
 
@@ -113,7 +113,8 @@ class BlasProducts(Products):
         if max(call.sizes.values()) >= 1 << 31 and table().bits == 32:
             return None
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
-        e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", [v.dtype for v in call.operands])
+        dtypes = [v.dtype for v in call.operands]
+        e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits())
         text = e.function(NAME).replace(
             "  (void)thread;",
             "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"

@@ -88,6 +88,12 @@ class Pack:
     def bytes(self) -> int:
         return self.stacks * self.each * numpy_dtype(self.dtype).itemsize
 
+    @property
+    def repeats(self) -> bool:
+        """Whether elements lie in many panels: windows that overlap are better read where they are."""
+        axes = (*self.axes, ("", self.depth, self.depth_step), ("", self.columns, self.column_step))
+        return math.prod(n for _, n, _ in axes) > 2 * (1 + sum((n - 1) * abs(step) for _, n, step in axes))
+
     def offset(self) -> str:
         """Where the stack at the loops' places begins, in elements."""
         text = "0"

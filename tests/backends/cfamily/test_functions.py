@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -142,6 +143,20 @@ def test_nan_beyond_the_limit(dtype: str, judge_of: Callable[[str], Judge]) -> N
         x = np.array([limit, -limit, np.nextafter(np.dtype(dtype).type(limit), np.inf, dtype=dtype), 1e30], dtype)
         for build in BUILDS:
             assert np.isnan(judge_of(dtype).apply(build, name, x)).tolist() == [False, False, True, True]
+
+
+@pytest.mark.slow
+def test_functions_for_what_is_beyond_the_limit(tmp_path: Path) -> None:
+    """Of float32: vector code too, and as exact on all of float32 as the others are up to their limit."""
+    rows = tuple(replace(DESCRIBED[n], limits=None, call=f"wx_far_{n}_{{d}}(x)") for n in ("sin", "cos", "tan"))
+    wide = tuple(replace(row, limits=DESCRIBED[row.name].limits) for row in rows)
+    judge = Judge("float32", tmp_path, rows=rows)
+    judge.__dict__["wide"] = Judge("float64", tmp_path, rows=wide)
+    for row in rows:
+        assert functions()[row.name, "float32"].beyond == f"wx_far_{row.name}_f32"
+        assert all(row.name in names for _, names in judge.loops.values())
+        for found in (judge.patterns(row.name, 0, 2**32, 1009), judge.samples(row.name, 250_000, seed=3)):
+            assert max(w.error for w in found.worst.values()) <= 1.57
 
 
 @pytest.mark.slow

@@ -117,3 +117,11 @@ def test_plans_have_them_in_loops(tmp_path: Path) -> None:
     total, place = result.program(x)
     np.testing.assert_allclose(total, _model(x)[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(place, _model(x)[1])
+
+
+def test_what_is_folded_from_pieces_is_not_cut_again() -> None:
+    """A fold inside another has no points of its own, however often it is cut."""
+    inner = Term("Map", "exp", Term("Sum", "j", operand(0, "ij", "float32")))
+    call = _call(Term("Sum", "i", Term("Mul", inner, inner)), (20_000, 8), "float32", 2)
+    assert LOOPS.accepts(call)
+    assert check_call(LOOPS, call, np.random.default_rng(0)) is None

@@ -1,0 +1,207 @@
+"""C text of one stage: its loops, the accumulators of its folds, the buffers that it fills."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from waxeq.ir.types import is_float
+from waxeq_cfamily.scalars import combine, expression, narrowed, rounded, rounds, start, variable
+from waxeq_cfamily.stages import Stage
+from waxeq_cfamily.values import chain
+
+if TYPE_CHECKING:
+    from waxeq_cfamily.loops import Emitter
+
+_BLOCK = 4096
+"""Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
+
+_STEPS = {"sum": "Add", "prod": "Mul"}
+"""The functions of two numbers that scans are made of, where they have another name."""
+
+
+def var(axis: str) -> str:
+    """The C name of an axis."""
+    return axis.replace("'", "_b").replace(":", "_")
+
+
+class Loop:
+    """The text of one stage."""
+
+    def __init__(self, e: Emitter, stage: Stage) -> None:
+        self.e, self.stage, self.space = e, stage, e.space
+        self.values = e.values
+        self.order = stage.order
+        self.sources = {f: chain(self.values, f) for f in stage.folds}
+        self.scalar = [f for f in stage.folds if not self._buffered_by_vector(f)]
+        self.blocked = self._summed_in_blocks()
+
+    def _buffered_by_vector(self, f: int) -> bool:
+        """Whether a fold's own axes reach the innermost loop: it then adds row to row."""
+        return bool(self.order) and self.order[-1] not in self.sources[f][0]
+
+    def text(self) -> list[str]:
+        self.at: dict[int, list[str]] = {}
+        for n in self._cone():
+            self.at.setdefault(self._depth(n), []).extend(self._row(n))
+        starts = [x for f in self.stage.folds if f not in self.scalar for x in self._cleared(f)]
+        return [*starts, *self._nest(0)]
+
+    def _depth(self, n: int) -> int:
+        under = self.space.under(n)
+        return max((i + 1 for i, k in enumerate(self.order) if k in under), default=0)
+
+    def _cone(self) -> list[int]:
+        """Rows to compute in the loops, in order."""
+        starts = [s for _, s in self.sources.values()] + list(self.stage.kept)
+        starts += [self.values.root] if self.stage.result else []
+        seen: set[int] = set()
+        stack = starts
+        while stack:
+            n = stack.pop()
+            r = self.values.rows[n]
+            if n in seen or r.op == "number" or not self.space.under(n):
+                continue
+            seen.add(n)
+            if not self._loaded(n):
+                stack += self.values.reads(r)
+        return sorted(seen)
+
+    def _loaded(self, n: int) -> bool:
+        """Whether a row was made by an earlier stage and lies in a buffer."""
+        return n in self.space.buffered and n not in self.stage.kept
+
+    def _row(self, n: int) -> Iterator[str]:
+        if self._loaded(n):
+            yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, self.e.buffer(n))};"
+        elif self.values.rows[n].op == "scan":
+            yield from self._ran(n)
+        else:
+            yield from self.e.declared(n)
+
+    def _ran(self, n: int) -> Iterator[str]:
+        """One step of a scan: from a variable where its axis is the innermost loop, else from the row before."""
+        r = self.values.rows[n]
+        axis, x = r.folded[0], self.e.name(r.args[0])
+        last = f"a{n}" if self.order[-1] == axis else self.e.buffer(n, axis)
+        name = str(_STEPS.get(r.name, r.name))
+        text = expression(name, r.dtype, r.dtype, {})
+        assert text is not None
+        step = text.format(last, x)
+        step = rounded(step, r.dtype) if rounds(name, r.dtype) else step
+        yield f"const {variable(r.dtype)} r{n} = {var(axis)} > 0 ? {step} : {x};"
+        if self.order[-1] == axis:
+            yield f"a{n} = r{n};"
+
+    def _kept(self, n: int, value: str) -> str:
+        """A value read from a buffer or an accumulator: sums are not rounded there."""
+        r = self.values.rows[n]
+        unrounded = r.op == "fold" and r.name == "sum" and n != self.values.root
+        return rounded(value, r.dtype) if unrounded else value
+
+    def _free(self, f: int) -> int:
+        """How many of the outermost loops are not folded."""
+        return len([k for k in self.order if k not in self.sources[f][0]])
+
+    def _nest(self, depth: int) -> list[str]:
+        begun = [f for f in self.scalar if self._free(f) == depth]
+        lines = [*self.at.get(depth, []), *(x for f in begun for x in self._begin(f))]
+        if depth == len(self.order) - 1:
+            ran = [n for n in self.stage.kept if self.values.rows[n].folded == (self.order[-1],)]
+            lines += [f"{variable(self.values.rows[n].dtype)} a{n} = 0;" for n in ran]
+        if depth < len(self.order):
+            lines += self._opened(depth)
+        else:
+            lines += self._body()
+        return [*lines, *(x for f in begun for x in self._end(f))]
+
+    def _opened(self, depth: int) -> list[str]:
+        k = self.order[depth]
+        v, last = var(k), depth == len(self.order) - 1
+        low, high = (f"{v}_lo", f"{v}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
+        inside = ["  " + x for x in self._nest(depth + 1)]
+        loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
+        if not (last and self.stage.straight):
+            return loop
+        return self._blocked(loop, v, low, high) if self.blocked else [self._pragma(), *loop]
+
+    def _terms(self, f: int) -> int:
+        """How many numbers a fold takes in."""
+        return math.prod(self.values.sizes[k] for k in self.sources[f][0])
+
+    def _summed_in_blocks(self) -> tuple[int, ...]:
+        """The sums of a stage that has a long one: their innermost loop is cut in blocks."""
+        sums = tuple(f for f in self.scalar if self.values.rows[f].name == "sum")
+        long = any(is_float(self.values.rows[f].dtype) and self._terms(f) > 2 * _BLOCK for f in sums)
+        return sums if long and self.stage.straight else ()
+
+    def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
+        """A long sum in blocks, each with an accumulator of its own."""
+        begin = [f"{variable(self.values.rows[f].dtype)} a{f} = 0;" for f in self.blocked]
+        loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
+        rename = [f"s{f} += a{f};" for f in self.blocked]
+        return [
+            f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_BLOCK}) {{",
+            f"  const int64_t {v}_to = {v}_at + {_BLOCK} < {high} ? {v}_at + {_BLOCK} : {high};",
+            *("  " + x for x in (*begin, self._pragma(), *loop, *rename)),
+            "}",
+        ]
+
+    def _pragma(self) -> str:
+        clauses = []
+        for f in self.scalar:
+            r = self.values.rows[f]
+            op = {"sum": "+", "prod": "*", "max": "max", "min": "min", "any": "|", "all": "&"}[r.name]
+            if r.dtype == "bool":
+                op = {"sum": "|", "prod": "&", "max": "|", "min": "&"}.get(r.name, op)
+            clauses.append(f"reduction({op}:a{f})")
+            if self._watches(f):
+                clauses.append(f"reduction(|:n{f})")
+        clauses += ["reduction(|:bad)"] * bool(self.values.positions) + ["reduction(|:far)"] * self.e.limited
+        return " ".join(["#pragma omp simd", *clauses])
+
+    def _watches(self, f: int) -> bool:
+        """Whether NaN must be looked for: a maximum that meets one is one."""
+        r = self.values.rows[f]
+        return r.name in ("max", "min") and is_float(r.dtype)
+
+    def _begin(self, f: int) -> Iterator[str]:
+        r = self.values.rows[f]
+        t, zero = variable(r.dtype), start(r.name, r.dtype)
+        if self._watches(f):
+            yield f"int32_t n{f} = 0;"
+        yield f"{t} {'s' if f in self.blocked else 'a'}{f} = {zero};"
+
+    def _end(self, f: int) -> Iterator[str]:
+        r = self.values.rows[f]
+        value = f"{'s' if f in self.blocked else 'a'}{f}"
+        if self._watches(f):
+            value = f"n{f} ? WX_NAN_{'F64' if r.dtype == 'float64' else 'F32'} : a{f}"
+        if f in self.space.buffered:
+            yield f"{self.e.buffer(f)} = {value};"
+        else:
+            yield f"const {variable(r.dtype)} r{f} = {self._kept(f, value)};"
+
+    def _cleared(self, f: int) -> list[str]:
+        r = self.values.rows[f]
+        size = max(1, math.prod(self.space.width(k) for k in self.space.buffered[f]))
+        return [f"for (int64_t z = 0; z < {size}; z++) b{f}[z] = {start(r.name, r.dtype)};"]
+
+    def _body(self) -> list[str]:
+        lines = [f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept]
+        for f, (_, source) in self.sources.items():
+            r, x = self.values.rows[f], self.e.name(source)
+            if f in self.scalar:
+                if self._watches(f):
+                    lines.append(f"n{f} |= {x} != {x};")
+                lines.append(f"a{f} = {combine(r.name, r.dtype, f'a{f}', x)};")
+            else:
+                b = self.e.buffer(f)
+                step = combine(r.name, r.dtype, b, x)
+                lines.append(f"{b} = {f'{x} != {x} ? {x} : ({step})' if self._watches(f) else step};")
+        if self.stage.result:
+            root = self.values.root
+            result = narrowed(self.e.name(root), self.values.rows[root].dtype)
+            lines.append(f"out[{self.e.index(self.values.out)}] = {result};")
+        return lines

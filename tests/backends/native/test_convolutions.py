@@ -1,0 +1,110 @@
+"""Convolutions as sums of products over windows that are read where they are: no unfolded tensor in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
+from waxeq.testing.conformance import check_call
+
+NATIVE = backends(["native"])[0].kernels
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """x[n, c, height, width] (padded already) with a square kernel; `order`: the result's axes in memory."""
+
+    n: int
+    c: int
+    o: int
+    height: int
+    width: int
+    side: int
+    stride: int = 1
+    dilation: int = 1
+    order: str = "nohw"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        h, w = ((k - self.dilation * (self.side - 1) - 1) // self.stride + 1 for k in (self.height, self.width))
+        named = {"H": self.height, "W": self.width, "h": h, "w": w, "i": self.side, "j": self.side}
+        return {"n": self.n, "c": self.c, "o": self.o, **named}
+
+    @property
+    def view(self) -> View:
+        """The windows of x, as a view."""
+        s, row, plane = self.sizes, self.width, self.width * self.height
+        strides = (self.c * plane, plane, self.stride * row, self.stride, self.dilation * row, self.dilation)
+        return View(tuple("nchwij"), tuple(s[k] for k in "nchwij"), strides, "float32", 0)
+
+    @property
+    def windows(self) -> Term:
+        """The windows of x, as a term on x."""
+        x = operand(0, "ncHW", "float32")
+        for whole, place, window in ("Hhi", "Wwj"):
+            x = Term("Unfold", whole, place, window, self.stride, self.dilation, x)
+        return x
+
+
+def _folded(x: Term, kernel: Term, axes: str) -> Term:
+    total = Term("Mul", x, kernel)
+    for k in axes:
+        total = Term("Sum", k, total)
+    return total
+
+
+SHAPES = (
+    Convolution(1, 64, 64, 16, 16, 3),
+    Convolution(2, 17, 9, 11, 13, 3, order="nhwo"),
+    Convolution(1, 3, 16, 30, 31, 5, stride=2),
+    Convolution(1, 8, 5, 20, 19, 3, dilation=2),
+    Convolution(2, 40, 33, 9, 9, 1),
+)
+
+
+@pytest.mark.parametrize("seen", ["view", "unfold"])
+@pytest.mark.parametrize("c", SHAPES)
+def test_direct_convolution_with_and_without_an_epilogue(c: Convolution, seen: str) -> None:
+    kernel, products = NATIVE["native.products"], 0
+    first = View.dense("ncHW", c.sizes, "float32") if seen == "unfold" else c.view
+    x = c.windows if seen == "unfold" else operand(0, "nchwij", "float32")
+    for fixed in ((), (1,)):
+        plain = _folded(x, operand(1, "ocij", "float32"), "cij")
+        bias = Term("Add", plain, operand(2, "o", "float32"))
+        for meaning, more in ((plain, ""), (Term("Zip", "max", bias, Term("Num", 0.0, "float32")), "o")):
+            views = (first, View.dense("ocij", c.sizes, "float32"), *(View.dense(k, c.sizes, "float32") for k in more))
+            out = View.dense(c.order, c.sizes, "float32")
+            call = Call("native.products", meaning, c.sizes, views, out, fixed=fixed, threads=2)
+            assert kernel.accepts(call)
+            assert check_call(kernel, call, np.random.default_rng(0)) is None
+            assert kernel.workspace(call) + kernel.retained(call) <= 2 * (first.bytes + views[1].bytes)
+            products += 1
+    assert products == 4
+
+
+def test_windows_that_overlap_are_not_packed() -> None:
+    c = SHAPES[0]
+    meaning = _folded(operand(0, "nchwij", "float32"), operand(1, "ocij", "float32"), "cij")
+    views = (c.view, View.dense("ocij", c.sizes, "float32"))
+    for fixed in ((), (0, 1)):
+        call = Call("p", meaning, c.sizes, views, View.dense("nohw", c.sizes, "float32"), fixed=fixed, threads=2)
+        used = NATIVE["native.products"].workspace(call) + NATIVE["native.products"].retained(call)
+        assert used <= 2 * views[1].bytes, "only weights are put in panels"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("c", [s for s in SHAPES if s.side > 1])
+def test_depthwise_convolution_is_loops(c: Convolution, dtype: str) -> None:
+    kernel = NATIVE["native.loops"]
+    view = View(c.view.axes, c.view.shape, c.view.strides, dtype, 0)
+    meaning = _folded(operand(0, "nchwij", dtype), operand(1, "cij", dtype), "ij")
+    views, out = (view, View.dense("cij", c.sizes, dtype)), View.dense("nchw", c.sizes, dtype)
+    call = Call("native.loops", meaning, c.sizes, views, out, threads=2)
+    assert kernel.accepts(call)
+    assert check_call(kernel, call, np.random.default_rng(0)) is None
+    assert kernel.workspace(call) == 0
