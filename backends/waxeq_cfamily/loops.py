@@ -24,7 +24,8 @@ from waxeq_cfamily.values import Atom, Guard, Index, Unsupported, Values, chain
 class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
     operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
-    functions that end at some size of their argument that size, and the C name of one that goes on."""
+    functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
+    result is written past the cache."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -33,6 +34,7 @@ class Emitter:
     dtypes: Sequence[str]
     aliased: frozenset[int] = frozenset()
     limits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    streams: bool = False
     outside: str = "((wx_context *)args[0])->outside"
 
     @property
@@ -46,7 +48,7 @@ class Emitter:
         watched = bool(self.values.positions)
         lines += ["  int32_t bad = 0;"] * watched
         lines += ["  for (int64_t t = begin; t < end; t++) {", *("    " + x for x in self._point()), "  }"]
-        lines += [f"  if (bad) {self.outside} = 1;"] * watched
+        lines += [f"  if (bad) {self.outside} = 1;"] * watched + ["  wx_streamed();"] * self.streams
         return "\n".join([*lines, "}"])
 
     def _point(self) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.scalars import combine, expression, narrowed, rounded, rounds, start, variable
+from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, variable
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.values import chain
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 4096
 """Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
+
+_PIECE = 512
+"""Elements of the result that are made in cache before they are written past it."""
 
 _STEPS = {"sum": "Add", "prod": "Mul"}
 """The functions of two numbers that scans are made of, where they have another name."""
@@ -124,7 +128,35 @@ class Loop:
         loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
         if not (last and self.stage.straight):
             return loop
+        if self.streamed:
+            return self._streamed(loop, v, low, high)
         return self._blocked(loop, v, low, high) if self.blocked else [self._pragma(), *loop]
+
+    @cached_property
+    def streamed(self) -> bool:
+        """Whether the result goes past the cache, a piece at a time."""
+        return (
+            self.e.streams
+            and self.stage.result
+            and self.stage.straight
+            and not self.blocked
+            and bool(self.order)
+            and self.values.out.stride(self.order[-1]) == 1
+        )
+
+    def _streamed(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
+        """Pieces of the result are made in cache and written past it."""
+        t = CTYPES[self.values.rows[self.values.root].dtype]
+        loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
+        return [
+            f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_PIECE}) {{",
+            f"  const int64_t {v}_to = {v}_at + {_PIECE} < {high} ? {v}_at + {_PIECE} : {high};",
+            f"  WX_ALIGNED {t} piece[{_PIECE}];",
+            *("  " + x for x in (self._pragma(), *loop)),
+            f"  const int64_t {v} = {v}_at;",
+            f"  wx_stream(out + {self.e.index(self.values.out)}, piece, ({v}_to - {v}_at) * (int64_t)sizeof({t}));",
+            "}",
+        ]
 
     def _terms(self, f: int) -> int:
         """How many numbers a fold takes in."""
@@ -203,5 +235,6 @@ class Loop:
         if self.stage.result:
             root = self.values.root
             result = narrowed(self.e.name(root), self.values.rows[root].dtype)
-            lines.append(f"out[{self.e.index(self.values.out)}] = {result};")
+            at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
+            lines.append(f"piece[{at}] = {result};" if at else f"out[{self.e.index(self.values.out)}] = {result};")
         return lines

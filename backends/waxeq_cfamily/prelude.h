@@ -22,3 +22,23 @@ typedef struct {
 
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+/* Bytes that are written past the cache, where the machine can: nobody reads them soon, and a line that is overwritten
+   whole need not be fetched first. `wx_streamed` ends a kernel that does so: others see what was written. */
+#ifdef __SSE2__
+#include <emmintrin.h>
+static inline void wx_stream(void *to, const void *from, int64_t bytes) {
+  char *t = (char *)to;
+  const char *f = (const char *)from;
+  int64_t i = 0;
+  for (; i < bytes && ((uintptr_t)(t + i) & 15); i++) t[i] = f[i];
+  for (; i + 16 <= bytes; i += 16) _mm_stream_si128((__m128i *)(t + i), _mm_loadu_si128((const __m128i *)(f + i)));
+  for (; i < bytes; i++) t[i] = f[i];
+}
+static inline void wx_streamed(void) { _mm_sfence(); }
+#else
+static inline void wx_stream(void *to, const void *from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i++) ((char *)to)[i] = ((const char *)from)[i];
+}
+static inline void wx_streamed(void) {}
+#endif

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import ClassVar
 
 from waxeq.backend.call import Call
 from waxeq.basis.scalar import SCALARS
@@ -22,6 +23,8 @@ from waxeq_native.work import NAME, OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
 """Bytes of buffers that a point may need: they lie on the stack."""
+_STREAMED = 16 << 20
+"""Bytes of a result from which writing past the cache is a choice."""
 _GRAIN = 1 << 15
 """Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 _COSTLY = 16
@@ -39,6 +42,7 @@ class Loops(NativeKernel):
     form = "loops"
     heads = INDEX_MAPS | RUNNING
     pace = 0.15
+    streams: ClassVar[bool] = False
     widths = Widths()
     narrower = (Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""
@@ -54,6 +58,8 @@ class Loops(NativeKernel):
     def work(self, call: Call) -> Work | None:
         c = call.canonical
         if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
+            return None
+        if self.streams and 1 not in c.out.strides:
             return None
         try:
             values = self.values(call)
@@ -80,7 +86,7 @@ class Loops(NativeKernel):
         at = 0
         for w in walks:
             place = "args[2]" if w.partial is None else f"(args[1] + {at})"
-            e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased, self.limits())
+            e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams)
             parts.append(Part(e.function(NAME), e.points, _grain(w.space, e.points)))
             if w.partial is not None:
                 operands, dtypes = [*operands, place], [*dtypes, w.space.values.rows[-1].dtype]
@@ -141,6 +147,28 @@ class FastLoops(Loops):
         return any(SCALARS[n].cost == "costly" for n in _named(meaning))
 
 
+class Streaming(Loops):
+    """The same for results that no cache holds: they are written past it."""
+
+    name = "loops_stream"
+    streams = True
+    smallest = _STREAMED
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        return ()
+
+
+class FastStreaming(FastLoops):
+    """The same with functions of our own."""
+
+    name = "loops_fast_stream"
+    streams = True
+    smallest = _STREAMED
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        return ()
+
+
 def _named(meaning: Term) -> set[str]:
     from waxeq.ir.term import postorder
 
@@ -193,4 +221,4 @@ def limits() -> Mapping[tuple[str, str], tuple[float, str]]:
     return {pair: (row.limit, row.beyond) for pair, row in rows if row.limit is not None and row.beyond is not None}
 
 
-KERNELS = (Loops, FastLoops)
+KERNELS = (Loops, FastLoops, Streaming, FastStreaming)

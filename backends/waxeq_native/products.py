@@ -23,7 +23,7 @@ from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native.gemm import api
 from waxeq_native.loops import libm, limits, operations, own
-from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work
+from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work, kept, same
 
 _SCRATCH = 1 << 20
 
@@ -115,7 +115,7 @@ class Products(NativeKernel):
             values = collapsed(self.values(call))
             return values, arranged(values)
 
-        return call.remember("products", make)
+        return call.remember("products", lambda: kept(("arranged", *same(call)), make))
 
     def tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
         """Tiles small enough that every thread has some, and that what lies between products stays in cache."""

@@ -7,12 +7,12 @@ import hashlib
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from waxeq_cfamily.functions import DTYPES, source
 from waxeq_cfamily.loops import beginning
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.values import Index, Values, resolve
+from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 from waxeq_native import library
 from waxeq_native.gemm import FILES, api, header
 from waxeq_native.team import Phase, Team
 
 HERE = Path(__file__).parent
+Value = TypeVar("Value")
 NAME = "WX_FUNCTION"
 """Stands for a function's name in its text; the name is a hash of the text."""
 OPERANDS = 3
@@ -163,6 +164,32 @@ class Context(ctypes.Structure):
     ]
 
 
+_MOST = 1 << 13
+_known: dict[Hashable, Any] = {}
+"""What was found for equal calls, the oldest first; forgotten beyond `_MOST`. A search asks for the same work under
+many names, and for one meaning on behalf of several kernels."""
+
+
+def same(call: Call) -> tuple[Hashable, ...]:
+    """What calls have in common that differ in names of axes only."""
+    return call.text, call.dims, call.layout, call.threads, tuple(v.offset for v in (call.out, *call.operands))
+
+
+def kept(key: Hashable, make: Callable[[], Value]) -> Value:
+    """What `make` answers or raises for equal calls, found once."""
+    if key not in _known:
+        while len(_known) >= _MOST:
+            _known.pop(next(iter(_known)), None)
+        try:
+            _known[key] = make()
+        except Unsupported as e:
+            _known[key] = e
+    found = _known[key]
+    if isinstance(found, Unsupported):
+        raise Unsupported(*found.args)
+    return found
+
+
 class NativeKernel(Kernel):
     """A kernel of generated C."""
 
@@ -177,14 +204,14 @@ class NativeKernel(Kernel):
         """The work of a call; None for a call that the kernel does not take."""
 
     def of(self, call: Call) -> Work | None:
-        """The work of a call, made once."""
-        return call.remember((self.name, "work"), lambda: self.work(call))
+        """The work of a call, made once for all calls that are the same but for names."""
+        return call.remember((self.name, "work"), lambda: kept((self.name, *same(call)), lambda: self.work(call)))
 
     def values(self, call: Call) -> Values:
         """The scalar values of a call's canonical form, resolved once for all kernels that look at it. Raises
         Unsupported."""
         c = call.canonical
-        return call.remember("values", lambda: resolve(c.meaning, c.operands, c.out, c.sizes))
+        return call.remember("values", lambda: kept(same(call), lambda: resolve(c.meaning, c.operands, c.out, c.sizes)))
 
     def accepts(self, call: Call) -> bool:
         return self.of(call) is not None

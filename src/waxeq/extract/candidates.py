@@ -119,7 +119,7 @@ def _build(
                 kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out), sharing(read), space.fixed(read),
                 space.threads,
             )  # fmt: skip
-            if k.accepts(call):
+            if call.out.bytes >= k.smallest and k.accepts(call):
                 yield Candidate(out, tuple(s for s, _ in pick), call, nodes)
 
 
@@ -196,7 +196,7 @@ def _copies(space: Space, number: int) -> Iterator[Candidate]:
                 if s == out or (s.number != number and _via(space, s, number)):
                     continue
                 call = Call(name, meaning, sizes, (v,), space.dense(out), fixed=space.fixed([s]), threads=space.threads)
-                if k.accepts(call):
+                if call.out.bytes >= k.smallest and k.accepts(call):
                     yield Candidate(out, (s,), call, ())
 
 

@@ -77,12 +77,20 @@ def time_calls(
     return tuple(samples)
 
 
+_LOOKS = frozenset(12 << i for i in range(8))
+
+
 def interleaved(
-    rivals: Mapping[str, Callable[[], object]], *, rounds: int, budget_seconds: float, seed: int = 0
+    rivals: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    budget_seconds: float,
+    seed: int = 0,
+    settled: Callable[[Mapping[str, Samples]], bool] = lambda found: False,
 ) -> dict[str, Samples]:
     """Time rivals side by side: in each round every one once, in random (seeded) order. One that is after five rounds
     more than three times slower than the best is not run again. At least three rounds, then until the budget or
-    `rounds` is used."""
+    `rounds` is used, or (asked after 12, 24, 48 ... rounds) what was found is `settled`."""
     rng = random.Random(seed)
     taken: dict[str, list[float]] = {n: [] for n in rivals}
     running = list(rivals)
@@ -99,6 +107,8 @@ def interleaved(
         if n == 5:
             best = min(statistics.median(taken[k]) for k in running)
             running = [k for k in running if statistics.median(taken[k]) <= 3 * best]
+        if n + 1 in _LOOKS and settled({k: Samples(tuple(t)) for k, t in taken.items()}):
+            break
     return {n: Samples(tuple(t)) for n, t in taken.items()}
 
 

@@ -32,6 +32,8 @@ _SETTLED = 1.5
 """An interval that is wider than this factor is not remembered: the next time is another chance."""
 _PROMISING = 1.02
 """A median ratio that is worth another look when its interval does not settle who is faster."""
+_FAR, _CLOSE = 1.3, 1.05
+"""A ratio that leaves no doubt who is faster, and one that is not worth finding out."""
 _LONGEST = 10.0
 _PROCESS, _RUNS = 2.0, 4
 """Seconds that a process takes to start, import and load; and how often each contestant runs at least."""
@@ -106,9 +108,9 @@ def contest(
     rivals["written"] = partial(Written(saved.plan.graph, saved.tensors), inputs)
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
-    times = interleaved(rivals, rounds=200, budget_seconds=budget)
+    times = interleaved(rivals, rounds=200, budget_seconds=budget, settled=partial(decided, len(plans)))
     winner = fastest([times[f"plan {i}"] for i in range(len(plans))])
-    best = min((n for n in rivals if n[:4] != "plan"), key=lambda n: times[n].median)
+    best = _best_written(times)
     plan, written = times[f"plan {winner}"], times[best]
     c = compare(plan, written)
     if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
@@ -124,6 +126,21 @@ def contest(
         "high": c.high,
         "verdict": c.verdict,
     }
+
+
+def _best_written(times: Mapping[str, Samples]) -> str:
+    return min((n for n in times if n[:4] != "plan"), key=lambda n: times[n].median)
+
+
+def decided(plans: int, times: Mapping[str, Samples]) -> bool:
+    """Whether more rounds would change nothing: the model as written is far behind or ahead of the first plan, and no
+    other plan may still turn out to be faster than that."""
+    first = times["plan 0"]
+    against = compare(first, times[_best_written(times)])
+    others = (compare(times[f"plan {i}"], first) for i in range(1, plans))
+    return (against.low > _FAR or against.high < 1 / _FAR) and all(
+        c.verdict != "within noise" or c.high < _CLOSE for c in others
+    )  # fmt: skip
 
 
 def fastest(times: Sequence[Samples]) -> int:

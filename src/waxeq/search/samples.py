@@ -34,7 +34,7 @@ class Sample:
             fits = k.dtypes is None or all(v.dtype in k.dtypes for v in self.operands)
             if fits and _may_compute(k, forms.get(name), self.meaning):
                 call = Call(name, self.meaning, self.sizes, self.operands, out)
-                if k.accepts(call):
+                if call.out.bytes >= k.smallest and k.accepts(call):
                     yield call
 
 
