@@ -80,12 +80,17 @@ class Cuts:
                     found[cut.leaves] = cut
         best = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
-        alone = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
+        other = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
+        other += sorted(best, key=lambda c: (self._read(c), -len(c.inside), c.flow, c.leaves))[:1]
         return tuple(
             c for n, c in enumerate(best)
             # others may all need what is made from the maker
-            if n < _KEEP or c in alone or c.inside == {number: maker}
+            if n < _KEEP or c in other or c.inside == {number: maker}
         )  # fmt: skip
+
+    def _read(self, cut: Cut) -> int:
+        """Elements that a cut reads: the one that reads least may be the one with the most inside."""
+        return sum(self.rough.elements(self.snapshot.classes[a].axes) for a in cut.leaves)
 
     def _alone(self, cut: Cut) -> float:
         """What a cut costs when nobody else uses what it reads: many users of a class are alternatives, of which one at
