@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +17,7 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
     os.sched_setaffinity(0, {cpus[int(worker.removeprefix("gw")) % len(cpus)]})
 
 import numpy as np
+import platformdirs
 import pytest
 from hypothesis import settings
 
@@ -23,6 +26,42 @@ ROOT = Path(__file__).resolve().parents[1]
 # Machines differ in speed: a deadline would test the machine. One fixed seed, so that a failure comes again.
 settings.register_profile("waxeq", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("waxeq")
+
+
+NOBODY = Path(tempfile.mkdtemp(prefix="waxeq-nobody-"))
+"""Where the table of whoever runs the tests would lie: in this process, and in those that a test starts."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["XDG_DATA_HOME"] = str(NOBODY)
+    if config.cache is not None:  # what was compiled is kept from run to run, and by no other checkout
+        os.environ["WAXEQ_CACHE"] = str(config.cache.mkdir("waxeq-compiled"))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(NOBODY, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def nobodys_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that would write to the table or the cache of whoever runs it fails: it is to name others."""
+
+    def refused(name: str, *args: object, **named: object) -> str:
+        return (
+            pytest.fail("a test asked for the user's cache: WAXEQ_CACHE is to say another")
+            if name == "waxeq"
+            else (
+                user_cache_dir(name, *args, **named)  # pyright: ignore[reportArgumentType]
+            )
+        )
+
+    user_cache_dir = platformdirs.user_cache_dir
+    monkeypatch.setattr(platformdirs, "user_cache_dir", refused)
+    yield
+    written = sorted(str(p.relative_to(NOBODY)) for p in NOBODY.rglob("*"))
+    for p in NOBODY.iterdir():
+        shutil.rmtree(p, ignore_errors=True)
+    assert not written, f"the test wrote to the user's own folder: {', '.join(written)}; name a table in tmp_path"
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,8 @@ def failures(planner: Planner, first: int) -> list[str]:
         except WRONGS as e:
             plans.append(f"{type(e).__name__}: {e}")
     steps = (s for p in plans if isinstance(p, Plan) for s in p.steps)
-    prepare((planner.kernels[s.call.kernel], s.call) for s in steps)  # what is compiled, is compiled at once
+    with suppress(WaxeqError):  # whose fault that is shows when each is run
+        prepare((planner.kernels[s.call.kernel], s.call) for s in steps)  # what is compiled, is compiled at once
     found = []
     for i, (program, plan) in enumerate(zip(programs, plans, strict=True)):
         try:
@@ -57,7 +59,8 @@ def test_plans_of_random_programs_are_right(planner: Planner, first: int) -> Non
 
 WRONG = {
     "value": '(rewrite (Zip "sub" a b) (Zip "sub" b a) :ruleset planted :name "planted/value")',
-    "axis": '(rewrite (Red "min" k a) (Red "max" k a) :ruleset planted :name "planted/fold")',
+    "fold": '(rewrite (Red "max" k a) (Red "min" k a) :ruleset planted :name "planted/fold")',
+    "choice": '(rewrite (Select c a b) (Select c b a) :ruleset planted :name "planted/choice")',
     "order": '(rewrite (Cat p q n a b) (Cat q p n b a) :ruleset planted :name "planted/order")',
 }
 

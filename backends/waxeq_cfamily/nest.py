@@ -15,7 +15,7 @@ from waxeq_cfamily.values import chain
 if TYPE_CHECKING:
     from waxeq_cfamily.loops import Emitter
 
-_BLOCK = 4096
+_BLOCK = 512
 """Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
 
 _PIECE = 512

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from waxeq.ir.types import is_float
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index, Row, Values, chain, kept, reach, renumbered
@@ -18,6 +19,8 @@ _LONG = 1 << 16
 """Elements from which a fold is worth sharing out."""
 _PIECE = 1 << 14
 """Elements that a piece has at least."""
+_MANY = 1024
+"""Rows from which a sum of them is made of sums of fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,13 @@ def nests(values: Values, widths: Widths, threads: int, operands: int) -> Iterat
     """The walks that compute `values` on so many threads, in order. Partial results are further operands, numbered from
     `operands` on."""
     count = 0
-    while threads > 1 and not values.scans:  # a scan has no pieces
+    while not values.scans:  # a scan has no pieces
         whole = space(values, widths)
-        n = _splittable(values, whole, threads, operands)
+        shared = _splittable(values, whole, threads, operands) if threads > 1 else None
+        n = shared if shared is not None else _inexact(values, whole, operands)
         if n is None:
             break
-        axis, pieces, width = _cut(values, n, threads)
+        axis, pieces, width = _cut(values, n, threads, many=shared is None)
         yield Nest(_partial(values, n, axis, width, widths), operands + count, pieces * _size(values, n))
         values = _over_pieces(values, n, pieces, operands + count)
         count += 1
@@ -57,7 +61,7 @@ def _splittable(values: Values, whole: Space, threads: int, operands: int) -> in
         if r.op != "fold" or any(values.rows[u].op == "fold" for u in values.users.get(n, ())):
             continue
         axes, source = chain(values, n)
-        if values.rows[source].op == "load" and values.rows[source].name[0] >= operands:
+        if _of_pieces(values, source, operands):
             continue
         volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
         points = math.prod(
@@ -68,10 +72,32 @@ def _splittable(values: Values, whole: Space, threads: int, operands: int) -> in
     return None
 
 
-def _cut(values: Values, n: int, threads: int) -> tuple[str, int, int]:
-    """(axis, pieces, width of a piece)."""
+def _of_pieces(values: Values, source: int, operands: int) -> bool:
+    r = values.rows[source]
+    return r.op == "load" and r.name[0] >= operands
+
+
+def _inexact(values: Values, whole: Space, operands: int) -> int | None:
+    """The first sum of floats that would add many rows one after another: its error grows with their number, that of a
+    sum of sums with the root of it. Sums along the vector have several accumulators, and blocks."""
+    for n, r in enumerate(values.rows):
+        if r.op != "fold" or r.name != "sum" or not is_float(r.dtype) or whole.vector not in r.axes:
+            continue
+        axes, source = chain(values, n)
+        inside = any(values.rows[u].op == "fold" for u in values.users.get(n, ()))
+        if not inside and max(values.sizes[k] for k in axes) >= _MANY and not _of_pieces(values, source, operands):
+            return n
+    return None
+
+
+def _cut(values: Values, n: int, threads: int, *, many: bool = False) -> tuple[str, int, int]:
+    """(axis, pieces, width of a piece). `many`: as many pieces as each has elements."""
     axes, _ = chain(values, n)
     axis = max(axes, key=lambda k: (values.sizes[k] > 1, reach(values, k), k))
+    if many:
+        axis = max(axes, key=lambda k: values.sizes[k])
+        width = math.isqrt(values.sizes[axis])
+        return axis, -(-values.sizes[axis] // width), width
     volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
     pieces = min(values.sizes[axis], 8 * threads, max(2, volume // _PIECE))
     width = -(-values.sizes[axis] // pieces)

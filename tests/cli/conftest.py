@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from waxeq.cli import main
+from waxeq.cost.device import Peaks
 
 WEIGHTED = """
 import numpy as np
@@ -51,9 +53,15 @@ class Outcome:
         return lines[0].removeprefix("waxeq: ")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(autouse=True)
+def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test has a table of its own; the machine's ceilings are not measured for each."""
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+
+
+@pytest.fixture
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One timing table for all tests, so that the machine's ceilings are measured once."""
+    """Where a test may have a timing table; there is none yet."""
     return tmp_path_factory.mktemp("table") / "timings.duckdb"
 
 
@@ -88,10 +96,20 @@ def model(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the small model, its plan, and the table that was used."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "small.py").write_text(WEIGHTED)
+    argv = ["optimize", str(folder / "small.py"), "-o", str(folder / "small.plan.json")]
+    assert main([*argv, "--table", str(folder / "t.duckdb"), "--no-trial", "--no-measure", "--quiet"]) == 0
+    return folder
+
+
 @pytest.fixture
-def plan(tmp_path: Path, model: Callable[..., Path], waxeq: Callable[..., Outcome], quick: tuple) -> Path:
-    """A plan file of the small model."""
-    path = tmp_path / "small.plan.json"
-    outcome = waxeq("optimize", model(), "-o", path, *quick)
-    assert outcome.code == 0, outcome.err
-    return path
+def plan(tmp_path: Path, small: Path, model: Callable[..., Path]) -> Path:
+    """A plan file of the small model, which lies beside it, and beside the plan its weights."""
+    model()
+    for path in small.glob("small.plan*"):
+        shutil.copyfile(path, tmp_path / path.name)
+    return tmp_path / "small.plan.json"

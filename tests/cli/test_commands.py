@@ -112,14 +112,15 @@ def test_backends(waxeq) -> None:
     assert rows[0]["kernels"][0]["name"] in waxeq("backends").out
 
 
-def test_db_status(waxeq, table: Path) -> None:
+def test_db_status(waxeq, small: Path) -> None:
+    table = small / "t.duckdb"
     d = waxeq("db", "status", "--table", table, "--json").data
     assert d["path"] == str(table) and d["bytes"] > 0
     assert str(table.name) in waxeq("db", "status", "--table", table).out.replace("\n", "")
 
 
-def test_doctor_finds_nothing_wrong(waxeq, table: Path) -> None:
-    outcome = waxeq("doctor", "--table", table, "--json")
+def test_doctor_finds_nothing_wrong(waxeq, small: Path) -> None:
+    outcome = waxeq("doctor", "--table", small / "t.duckdb", "--json")
     assert outcome.code == 0 and all(r["ok"] for r in outcome.data), outcome.out
     assert {"python", "backends", "rules", "e-graph", "timing table"} <= {r["check"] for r in outcome.data}
 

@@ -167,7 +167,9 @@ def test_read_only_disk(waxeq, model, quick) -> None:
     assert outcome.code == CODE["target"] and "/proc/p.plan.json cannot be written" in outcome.sentence
 
 
-def test_disk_that_fills_up_leaves_the_old_plan(waxeq, model, plan: Path, quick, monkeypatch) -> None:
+def test_disk_that_fills_up_leaves_the_old_plan(waxeq, model, tmp_path: Path, quick, monkeypatch) -> None:
+    plan = tmp_path / "small.plan.json"
+    waxeq("optimize", model(), "-o", plan, *quick)  # the table knows all it will: what is written next is the plan
     before = {p: p.read_bytes() for p in plan.parent.iterdir()}
 
     def full(fd: int) -> None:
@@ -256,13 +258,15 @@ def rule(tmp_path: Path):
     return write
 
 
-def test_sound_rule(waxeq, rule) -> None:
-    outcome = waxeq("rules", "check", rule("(Add a b)", "(Add b a)"), "--samples", "10", "--json")
+def test_sound_rule(waxeq, rule, table: Path) -> None:
+    argv = ("rules", "check", rule("(Add a b)", "(Add b a)"), "--samples", "10", "--json", "--table", table)
+    outcome = waxeq(*argv)
     assert outcome.code == 0 and [r["verdict"] for r in outcome.data] == ["certified"]
 
 
-def test_unsound_rule(waxeq, rule) -> None:
-    outcome = waxeq("rules", "check", rule('(Zip "sub" a b)', '(Zip "sub" b a)'), "--samples", "10")
+def test_unsound_rule(waxeq, rule, table: Path) -> None:
+    wrong = rule('(Zip "sub" a b)', '(Zip "sub" b a)')
+    outcome = waxeq("rules", "check", wrong, "--samples", "10", "--table", table)
     assert outcome.code == CODE["check"] and "mine.egg:4: mine/own (exact) is refuted" in outcome.out
 
 
@@ -271,14 +275,15 @@ def test_unsound_rule(waxeq, rule) -> None:
     [("(Add a b)", "(Add b c)"), ("(Add a b)", "(Frob a b)"), ("(Add a", "(Add a b)"), ("(Add a)", "a")],
     ids=["unbound", "unknown head", "unclosed", "arity"],
 )
-def test_ill_typed_rule(waxeq, rule, left: str, right: str) -> None:
-    outcome = waxeq("rules", "check", rule(left, right), "--samples", "10")
+def test_ill_typed_rule(waxeq, rule, table: Path, left: str, right: str) -> None:
+    outcome = waxeq("rules", "check", rule(left, right), "--samples", "10", "--table", table)
     assert outcome.code == CODE["check"]
     assert re.search(r"mine\.egg:\d", outcome.sentence)
 
 
-def test_rule_file_that_is_not_there(waxeq, tmp_path: Path) -> None:
-    assert "none.egg cannot be read" in waxeq("rules", "check", tmp_path / "none.egg").sentence
+def test_rule_file_that_is_not_there(waxeq, table: Path, tmp_path: Path) -> None:
+    outcome = waxeq("rules", "check", tmp_path / "none.egg", "--table", table)
+    assert "none.egg cannot be read" in outcome.sentence
 
 
 # -- what is looked at

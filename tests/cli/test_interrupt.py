@@ -33,7 +33,7 @@ def start(tmp_path: Path, layers: int, body: str) -> tuple[subprocess.Popen, Pat
     model, plan = tmp_path / "slow.py", tmp_path / "slow.plan.json"
     model.write_text(MODEL.format(layers=layers, body=body))
     table = tmp_path / "t.duckdb"
-    command = ["optimize", str(model), "-o", str(plan), "--table", str(table), "--budget", "6s", "--verbose", "--json"]
+    command = ["optimize", str(model), "-o", str(plan), "--table", str(table), "--budget", "20s", "--verbose", "--json"]
     child = subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stdout=-1, stderr=-1, bufsize=0)
     return child, plan
 

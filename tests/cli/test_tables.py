@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from waxeq.cost.device import Peaks
 from waxeq.cost.shards import Shards
 from waxeq.cost.table import TimingTable, default_path
 
@@ -20,12 +19,6 @@ RULE = """(ruleset mine)
 ;; reassociating
 (rewrite (Mul (Map "exp" x) (Map "exp" x)) (Map "exp" (Add x x)) :ruleset mine :name "mine/own")
 """
-
-
-@pytest.fixture(autouse=True)
-def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of its own for each test; the machine's ceilings are not measured for each."""
-    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
 
 
 @pytest.fixture
