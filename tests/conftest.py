@@ -30,16 +30,18 @@ settings.load_profile("waxeq")
 
 NOBODY = Path(tempfile.mkdtemp(prefix="waxeq-nobody-"))
 """Where the table of whoever runs the tests would lie: in this process, and in those that a test starts."""
+COMPILED = Path(tempfile.mkdtemp(prefix="waxeq-compiled-"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_DATA_HOME"] = str(NOBODY)
-    if config.cache is not None:  # what was compiled is kept from run to run, and by no other checkout
-        os.environ["WAXEQ_CACHE"] = str(config.cache.mkdir("waxeq-compiled"))
+    kept = getattr(config, "cache", None)  # what was compiled is kept from run to run, and by no other checkout
+    os.environ["WAXEQ_CACHE"] = str(COMPILED if kept is None else kept.mkdir("waxeq-compiled"))
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(NOBODY, ignore_errors=True)
+    for folder in (NOBODY, COMPILED):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -36,6 +36,13 @@ class NativeBackend(Backend):
             return str(e)
         return None
 
+    def about(self) -> str:
+        from waxeq_native.library import shared
+
+        it = shared()
+        taken, most = (f"{size / 2**20:.1f} MiB" for size in (it.store.taken(), it.store.limit))
+        return f"{' '.join(it.compiler.command)}; what it compiled takes {taken} of at most {most} in {it.directory}"
+
 
 def backend() -> Backend:
     """The entry point."""

@@ -1,9 +1,4 @@
-"""Shared libraries of C: built once for a source, a compiler and a machine, kept on disk and for the process's life.
-
-On disk, `libraries/<hash of the file>.so` are the libraries, and `entries/<hash of what was asked>` holds the name of
-the library with the answer. Both are put in place by renaming, and a library whose bytes do not match its name is as
-good as none: so any number of processes may work on one cache, and whatever is damaged is built again.
-"""
+"""Shared libraries of C: built once for a source, a compiler and a machine, kept on disk and for the process's life."""
 
 from __future__ import annotations
 
@@ -25,6 +20,8 @@ from pathlib import Path
 
 from waxeq_native.compiler import CompileFailed, Compiler, ended, find, first_error
 from waxeq_native.files import replace
+from waxeq_native.store import LIMIT as SIZE
+from waxeq_native.store import Store, size_limit
 
 BUILDING = "building-"
 STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
@@ -50,9 +47,11 @@ class Library:
     Methods raise CompileFailed when a source does not compile or what was built cannot be loaded.
     """
 
-    def __init__(self, directory: Path, compiler: Compiler) -> None:
+    def __init__(self, directory: Path, compiler: Compiler, limit: int = SIZE) -> None:
+        """`limit`: bytes that libraries on disk may take."""
         self.directory = directory
         self.compiler = compiler
+        self.store = Store(directory, limit)
         self._addresses: dict[tuple[str, str, str], int] = {}
         self._units: dict[tuple[tuple[Path, ...], tuple[str, ...]], ctypes.CDLL] = {}
         self._loaded: dict[str, ctypes.CDLL] = {}
@@ -111,11 +110,11 @@ class Library:
     def _stored(self, key: str) -> ctypes.CDLL | None:
         """The library on disk that answers `key`; None if there is none or it is damaged."""
         try:
-            name = self._entry(key).read_text(encoding="ascii")
+            name = self.store.name(key)
             if name in self._loaded:
                 return self._loaded[name]
-            path = self._library(name)
-            if sha256(path.read_bytes()).hexdigest() != name:
+            path = self.store.used(name)
+            if path is None:
                 return None
             self._loaded[name] = ctypes.CDLL(str(path))
         except (OSError, ValueError):
@@ -137,6 +136,7 @@ class Library:
         finally:
             self._seconds += time.perf_counter() - began
         self._compiled += sum(len(unit.entries) for unit in units)
+        self.store.make_room(self._loaded)
         return found
 
     def _compiled_in(self, folder: Path, units: Sequence[Unit]) -> dict[str, ctypes.CDLL]:
@@ -181,25 +181,16 @@ class Library:
 
     def _kept(self, built: Path, unit: Unit) -> ctypes.CDLL:
         """Moves what was built to its place and loads it."""
-        name = sha256(built.read_bytes()).hexdigest()
-        path = self._library(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(built, path)
+        name = self.store.put(built)
         try:
-            self._loaded.setdefault(name, ctypes.CDLL(str(path)))
+            self._loaded.setdefault(name, ctypes.CDLL(str(self.store.library(name))))
         except OSError as e:
             raise CompileFailed(
                 f"What was compiled cannot be loaded ({e}): name a folder that allows programs in WAXEQ_CACHE."
             ) from e
         for key in unit.entries:
-            replace(self._entry(key), name.encode())
+            self.store.answers(key, name)
         return self._loaded[name]
-
-    def _entry(self, key: str) -> Path:
-        return self.directory / "entries" / key[:2] / key
-
-    def _library(self, name: str) -> Path:
-        return self.directory / "libraries" / f"{name}.so"
 
 
 def functions(sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
@@ -219,12 +210,13 @@ def spent() -> tuple[int, float]:
 
 @cache
 def shared() -> Library:
-    """The library of this process: its compiler is looked for, and WAXEQ_CACHE and CC are read, when it is first used.
+    """The library of this process: its compiler is looked for, and WAXEQ_CACHE, WAXEQ_CACHE_SIZE and CC are read, when
+    it is first used.
 
-    Raises MissingCompiler.
+    Raises MissingCompiler, and UsageError for a size that is none.
     """
-    folder = directory()
-    return Library(folder, find(memory=folder / "compilers"))
+    limit, folder = size_limit(), directory()
+    return Library(folder, find(memory=folder / "compilers"), limit)
 
 
 def directory(chosen: str | Path | None = None) -> Path:

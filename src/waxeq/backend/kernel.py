@@ -137,3 +137,7 @@ class Backend(ABC):
     def unusable(self) -> str | None:
         """Why the backend cannot run on this machine, in one sentence; None when it can."""
         return None
+
+    def about(self) -> str:
+        """What else there is to say of a backend that can run: what it found on this machine, what it keeps there."""
+        return ""

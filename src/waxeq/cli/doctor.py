@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from waxeq.backend.discover import found
+from waxeq.backend.discover import Found, found
 from waxeq.cost.device import current_device
 from waxeq.egraph.lower import lower
 from waxeq.egraph.program import RuleProgram
@@ -60,7 +60,14 @@ def _backends() -> str:
     if not any(f.why is None for f in rows):
         reasons = "; ".join(f"{f.name}: {f.why}" for f in rows) or "none is installed"
         raise UsageError(f"no backend can be used ({reasons}); reinstall waxeq")
-    return ", ".join(f.name if f.why is None else f"{f.name} cannot be used: {f.why}" for f in rows)
+    return ", ".join(_backend(f) for f in rows)
+
+
+def _backend(f: Found) -> str:
+    if f.why is not None or f.backend is None:
+        return f"{f.name} cannot be used: {f.why}"
+    about = f.backend.about()
+    return f"{f.name} ({about})" if about else f.name
 
 
 def _rules() -> str:
