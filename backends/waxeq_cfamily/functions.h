@@ -112,14 +112,11 @@ WX_FN float wx_exp_parts_f32(float x, float *a, float *b) {
   wx_u32 i = wx_bits_f32(t), h = i >> 1;
   float n = t - (WX_ROUND_F32 + 254.0f);
   float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-  float p = 0x1.6ac7e8p-10f;
-  p = p * r + 0x1.123deap-7f;
-  p = p * r + 0x1.555858p-5f;
-  p = p * r + 0x1.55548cp-3f;
-  p = p * r + 0x1.fffffcp-2f;
+  float s = r * r; /* Estrin's scheme: steps that do not wait for each other */
+  float u = 0x1.55548cp-3f * r + 0x1.fffffcp-2f, v = 0x1.123deap-7f * r + 0x1.555858p-5f;
   *a = wx_from_f32(h << 23);
   *b = wx_from_f32((i - h) << 23);
-  return p * (r * r) + r;
+  return ((0x1.6ac7e8p-10f * s + v) * s + u) * s + r;
 }
 
 WX_FN float wx_exp_f32(float x) {
@@ -127,7 +124,7 @@ WX_FN float wx_exp_f32(float x) {
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
   float q = wx_exp_parts_f32(x, &a, &b);
-  return (q + 1.0f) * a * b;
+  return (q * a + a) * b;
 }
 
 /* q, a, b with e^x = (1 + q) a b, for -746 <= x <= 711, or NaN */

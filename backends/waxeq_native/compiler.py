@@ -27,9 +27,12 @@ FLAGS = (
 """What every unit is built with. Never -ffast-math: NaN, infinities and -0 keep their meaning. Functions whose range
 gcc knows are called as strangers: gcc 12 takes `cos(x) != cos(x)` to be false."""
 
-TUNED = (("-march=native",), ("-mcpu=native",), ())
+STRAIGHT = "-fno-thread-jumps"
+"""gcc otherwise follows each bound of a clamp through the rest of a function, and selects between three results."""
+
+TUNED = tuple((*tune, *extra) for tune in (("-march=native",), ("-mcpu=native",), ()) for extra in ((STRAIGHT,), ()))
 """Ways to ask for the instructions of this machine, the first that works is used: some compilers for arm64 know only
-the second."""
+-mcpu."""
 
 PROBE = "#include <stdint.h>\n#include <math.h>\nint64_t wx_probe(double x) { return (int64_t)floor(x); }\n"
 

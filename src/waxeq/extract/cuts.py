@@ -13,7 +13,7 @@ from itertools import product
 from waxeq.egraph.snapshot import ENode
 from waxeq.extract.rough import FLOP, START, Rough
 
-_KEEP, _KEEP_ALONE, _NODES, _SPAN, _PASSES = 4, 2, 6, 28, 4
+_KEEP, _KEEP_ALONE, _NODES, _SPAN, _PASSES = 4, 2, 6, 80, 4
 _FAR = 16.0
 """A cut that is this many times as dear as the best is nobody's choice."""
 _HOT = 1 << 16

@@ -30,7 +30,7 @@ class Results:
             slots = self._slots[b]
             free = next((s for s in slots if s.free), None)
             if free is None:
-                free = _Slot(np.empty(t.elements, t.numpy))
+                free = _Slot(_aligned(t))
                 slots.append(free)
                 del slots[:-_SLOTS]
             self._current[b] = free
@@ -47,6 +47,15 @@ class Results:
 
 
 _SLOTS = 4
+_LINE = 64
+
+
+def _aligned(t: TensorType) -> np.ndarray:
+    """A flat array that begins with a cache line: vectors that are written across two lines cost twice."""
+    size = t.elements * t.numpy.itemsize
+    raw = np.empty(size + _LINE, np.uint8)
+    begin = -raw.ctypes.data % _LINE
+    return raw[begin : begin + size].view(t.numpy)
 
 
 class _Slot:

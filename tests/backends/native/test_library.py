@@ -278,7 +278,7 @@ def test_a_compiler_named_in_cc_is_not_replaced(tmp_path: Path, compiler: Compil
 def test_a_compiler_that_knows_only_the_other_word_for_this_machine(program: Callable[[str], Compiler]) -> None:
     refusing = program('case "$*" in *-march=native*) echo "error: unknown" >&2; exit 1;; esac')
     found = find({**os.environ, "CC": refusing.command[0]})
-    assert found.flags == (*compilers.FLAGS, "-mcpu=native")
+    assert found.flags[: len(compilers.FLAGS) + 1] == (*compilers.FLAGS, "-mcpu=native")
 
 
 def test_what_a_compiler_was_found_to_know_is_remembered(program: Callable[[str], Compiler], tmp_path: Path) -> None:
