@@ -108,7 +108,8 @@ class Planner:
         for more in _MORE:
             few = part if more == 1.0 else part.only(_thinned(rough, space.leaves, rng, more))
             space, roots = make_space(kernels, few.lowered, few.snapshot)
-            rows = candidates(space, _some_cuts(Cuts(Rough(few.snapshot, other_means(space), space.leaves, space.index_maps)), rng))
+            rougher = Rough(few.snapshot, other_means(space), space.leaves, space.index_maps)
+            rows = candidates(space, _some_cuts(Cuts(rougher), rng))
             choice = greedy(_problem(space, rows, roots, rng))
             if choice is not None:
                 return self._written(few, choice, space)
