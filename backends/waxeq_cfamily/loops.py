@@ -198,7 +198,7 @@ class Emitter:
             return var(a)
         kind, what, n = a
         if kind == "row":
-            return f"wx_within(r{what}, {n})"
+            return f"wx_within({self.name(what)}, {n})"
         return f"(({self.index(what)}) {'/' if kind == 'div' else '%'} {n})"
 
     def buffer(self, n: int, before: str = "") -> str:

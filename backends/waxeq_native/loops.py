@@ -63,7 +63,7 @@ class Loops(NativeKernel):
             return None
         try:
             values = self.values(call)
-            if _empty(values) or any(r.dtype not in CTYPES for r in values.rows):
+            if _empty(values) or _astray(values) or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             if call.out.elements == 0:
                 return Work(())
@@ -181,6 +181,14 @@ def _empty(values: Values) -> bool:
         values.sizes[k] == 0 and r.name in ("max", "min") for r in values.rows for k in r.folded
     )  # fmt: skip
     return folded or any(0 in sizes for sizes in values.positions.values())
+
+
+def _astray(values: Values) -> bool:
+    """Whether a position that is known lies outside its axis: the kernel would have nothing to look at when it runs."""
+    return any(
+        values.rows[n].op == "number" and not all(-size <= float(values.rows[n].name) < size for size in sizes)
+        for n, sizes in values.positions.items()
+    )
 
 
 def operations(values: Values) -> dict[str, float]:

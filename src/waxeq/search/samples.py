@@ -66,6 +66,7 @@ def samples(quick: bool) -> Iterator[Sample]:
         yield from _products(dtype, quick)
         yield from _chains(dtype, quick or dtype != "float32")
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
+    yield from _large()
     yield from _copies((256,) if quick else (64, 256, 1024))
     yield from _single((64,) if quick else (64, 512))
 
@@ -134,6 +135,13 @@ def _functions(sizes: Sequence[int]) -> Iterator[Sample]:
         yield _sample(Term(head, *_ins(("i", dtype), ("i", dtype))), {"i": n}, [("i", dtype)] * 2, "i")
     for n, (a, b) in product(sizes, (("float32", "float64"), ("float64", "float32"), ("bool", "float32"))):
         yield _sample(Term("Cast", b, *_ins(("i", a))), {"i": n}, [("i", a)], "i")
+
+
+def _large() -> Iterator[Sample]:
+    """Results that no cache holds."""
+    x, sizes = operand(0, "i", "float32"), {"i": 1 << 22}
+    for meaning in (Term("Map", "neg", x), Term("Map", "exp", x)):
+        yield _sample(meaning, sizes, [("i", "float32")], "i")
 
 
 # -- fused chains over rows

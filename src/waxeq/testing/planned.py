@@ -103,12 +103,13 @@ class Planner:
     def plan(self, part: Part, rng: random.Random) -> Plan:
         """A random plan. Raises BudgetError when the kernels cannot compute the program."""
         space, roots = make_space(self.kernels, part.lowered, part.snapshot)
-        rough = Rough(part.snapshot, other_means(space), space.leaves)
+        rough = Rough(part.snapshot, other_means(space), space.leaves, space.index_maps)
         kernels = self._some(rng)
         for more in _MORE:
             few = part if more == 1.0 else part.only(_thinned(rough, space.leaves, rng, more))
             space, roots = make_space(kernels, few.lowered, few.snapshot)
-            rows = candidates(space, _some_cuts(Cuts(Rough(few.snapshot, other_means(space), space.leaves)), rng))
+            rougher = Rough(few.snapshot, other_means(space), space.leaves, space.index_maps)
+            rows = candidates(space, _some_cuts(Cuts(rougher), rng))
             choice = greedy(_problem(space, rows, roots, rng))
             if choice is not None:
                 return self._written(few, choice, space)
