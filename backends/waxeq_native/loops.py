@@ -41,7 +41,6 @@ class Loops(NativeKernel):
     name = "loops"
     form = "loops"
     heads = INDEX_MAPS | RUNNING
-    pace = 0.15
     streams: ClassVar[bool] = False
     widths = Widths()
     narrower = (Widths(2048, 128), Widths(512, 16))
@@ -95,7 +94,9 @@ class Loops(NativeKernel):
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is. None where what
-        is read may be read again, for a function that ends."""
+        is read may be read again, for a function that ends, nor where the result goes past the cache."""
+        if self.streams:
+            return ()
         c = call.canonical
         try:
             values = self.values(call)
@@ -154,9 +155,6 @@ class Streaming(Loops):
     streams = True
     smallest = _STREAMED
 
-    def in_place(self, call: Call) -> tuple[int, ...]:
-        return ()
-
 
 class FastStreaming(FastLoops):
     """The same with functions of our own."""
@@ -164,9 +162,6 @@ class FastStreaming(FastLoops):
     name = "loops_fast_stream"
     streams = True
     smallest = _STREAMED
-
-    def in_place(self, call: Call) -> tuple[int, ...]:
-        return ()
 
 
 def _named(meaning: Term) -> set[str]:

@@ -91,7 +91,6 @@ class Products(NativeKernel):
 
     name = "products"
     form = "loops"
-    pace = 0.15
     error = 5e-7
     most = Tile(96, 256)
 

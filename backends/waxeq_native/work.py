@@ -193,6 +193,8 @@ def kept(key: Hashable, make: Callable[[], Value]) -> Value:
 class NativeKernel(Kernel):
     """A kernel of generated C."""
 
+    pace = 0.15
+
     @property
     def code(self) -> str:
         """The class and what it uses, the C that it is compiled with, and the compiler."""
