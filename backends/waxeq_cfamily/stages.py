@@ -196,15 +196,20 @@ class _Scheduler:
                 continue
             yield (self.fold_level(f), self.over(f)), source
         for n in self.kept:
-            yield (self.inputs_level(n, self.space.under(n)), self.space.under(n)), n
+            yield self._place(n), n
         root, under = self.values.root, self.space.written
         yield (self.level(root, under), under), root
+
+    def _place(self, kept: int) -> tuple[int, frozenset[str]]:
+        """The loop in which a kept row is made."""
+        under = self.space.under(kept)
+        return self.inputs_level(kept, under), under
 
     def _computed_twice(self) -> list[int]:
         """Costly rows that would be computed in several loops, or again and again in one."""
         places: dict[int, set[tuple[int, frozenset[str]]]] = {}
         for place, start in self._sites():
-            if start in self.folds or (start in self.kept and place[1] != self.space.under(start)):
+            if start in self.folds or (start in self.kept and place != self._place(start)):
                 continue
             for n in self._cone(start):
                 if self.space.under(n) and n not in self.folds and n not in self.kept and self._costly(n):
@@ -246,13 +251,28 @@ class _Scheduler:
             ran = {k for n in g.get("kept", ()) if self.rows[n].op == "scan" for k in self.rows[n].folded}
             straight = bool(order) and order[-1] in {*self.space.vectors, self.space.across} - ran
             stages.append(Stage(level, order, tuple(g.get("folds", ())), tuple(g.get("kept", ())), straight=straight))
-        yield from sorted(stages, key=lambda s: (s.level, len(s.order), s.order))
+        yield from self._in_turn(sorted(stages, key=lambda s: (s.level, len(s.order), s.order)))
         if self.values.root in self.products and self.space.direct(self.products[self.values.root]):
             return
         under = self.space.written
         order = tuple(k for k in self.space.inner if k in under)
         straight = bool(order) and order[-1] in self.space.vectors
         yield Stage(self.level(self.values.root, under), order, result=True, straight=straight)
+
+    def _in_turn(self, stages: list[Stage]) -> Iterator[Stage]:
+        """By level, and at one level what keeps a value before the loops of another order that read it."""
+        maker = {n: i for i, s in enumerate(stages) for n in s.kept}
+        needs = {i: {maker[n] for n in self._read(s) if n in maker} - {i} for i, s in enumerate(stages)}
+        while needs:
+            ready = next(i for i, before in needs.items() if not before & needs.keys())
+            del needs[ready]
+            yield stages[ready]
+
+    def _read(self, stage: Stage) -> set[int]:
+        """The kept rows that the loops of a stage look at."""
+        starts = [self.folds[f][1] for f in stage.folds]
+        starts += [a for n in stage.kept for a in self.values.reads(self.rows[n])]
+        return {a for n in starts for row in self._cone(n) for a in (row, *self.values.reads(self.rows[row]))} & self.kept
 
     def _running(self, scan: int) -> tuple[str, ...]:
         """The order of loops of a scan: its own axis last, but for the vector axis where that is another."""

@@ -49,7 +49,8 @@ the cheapest."""
 _TRIES = 2000
 """Classes that are looked at before one is left out."""
 _CUTS = 0.4
-"""The part of the cuts of several e-nodes that calls are made from."""
+"""The part of the cuts of several e-nodes that calls are made from. All are at the end: the maximum of nothing, which
+no kernel has, is there in what is computed for each element of nothing."""
 _CONDITION = 200.0
 """How much larger an error that a kernel adds may be in a result: programs are well-conditioned."""
 
@@ -109,7 +110,7 @@ class Planner:
             few = part if more == 1.0 else part.only(_thinned(rough, space.leaves, rng, more))
             space, roots = make_space(kernels, few.lowered, few.snapshot)
             rougher = Rough(few.snapshot, other_means(space), space.leaves, space.index_maps)
-            rows = candidates(space, _some_cuts(Cuts(rougher), rng))
+            rows = candidates(space, _some_cuts(Cuts(rougher), rng, _CUTS if more < 1.0 else 1.0))
             choice = greedy(_problem(space, rows, roots, rng))
             if choice is not None:
                 return self._written(few, choice, space)
@@ -261,10 +262,10 @@ def _drawn(rough: Rough, leaves: Collection[int], rng: random.Random) -> Mapping
     return drawn
 
 
-def _some_cuts(cuts: Cuts, rng: random.Random) -> Cuts:
-    """Those of one e-node, without which there may be no plan, and some of the others."""
+def _some_cuts(cuts: Cuts, rng: random.Random, part: float) -> Cuts:
+    """Those of one e-node, without which there is seldom a plan, and of the others about that part."""
     for i, rows in cuts.best.items():
-        cuts.best[i] = tuple(c for c in rows if len(c.inside) == 1 or rng.random() < _CUTS)
+        cuts.best[i] = tuple(c for c in rows if len(c.inside) == 1 or rng.random() < part)
     return cuts
 
 

@@ -87,6 +87,20 @@ def test_running_folds(f: str, dtype: str) -> None:
     assert ran > 0.8 * len(calls)
 
 
+def test_what_a_scan_reads_is_made_before_it() -> None:
+    """The loops of a scan and of the values that it reads had the same axes in another order, and ran too early."""
+    sizes = {"i": 2, "j": 4, "k": 7}
+    costly = Term("Mul", Term("Map", "exp", operand(0, "jk", "float64")), operand(1, "i", "float64"))
+    s = Term("Scan", "sum", "j", Term("Zip", "div", costly, Term("Num", 3.0, "float64")))
+    top = Term("Red", "max", "i", Term("Red", "max", "j", Term("Red", "max", "k", s)))
+    for meaning in (Term("Zip", "sub", s, top), Term("Add", Term("Zip", "sub", s, top), costly)):
+        views = (View.dense("jk", sizes, "float64"), View.dense("i", sizes, "float64"))
+        call = Call("native.loops", meaning, sizes, views, View.dense("ijk", sizes, "float64"))
+        assert LOOPS.accepts(call)
+        for seed in range(5):
+            assert check_call(LOOPS, call, np.random.default_rng(seed)) is None
+
+
 def test_the_sign_of_a_first_zero_stays() -> None:
     call = _call(Term("Scan", "sum", "j", operand(0, "ij", "float32")), (2, 3), "float32", 1)
     x, got = np.full((2, 3), -0.0, np.float32), np.ones((2, 3), np.float32)
