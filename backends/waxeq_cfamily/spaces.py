@@ -153,7 +153,7 @@ def _joinable(values: Values) -> Iterator[tuple[str, str]]:
     """Pairs (outer, inner) of folded axes. Every fold of one is the only user, or the only operand, of one of the
     other."""
     every = [values.out, *(i for r in values.rows for i in indices(r))]
-    for n, r in enumerate(values.rows):
+    for r in values.rows:
         if r.op != "fold" or values.rows[r.args[0]].op != "fold":
             continue
         for a, b in permutations((r.folded[0], values.rows[r.args[0]].folded[0])):
@@ -185,7 +185,9 @@ def _join(values: Values, a: str, b: str) -> Values:
     """Axis a (outer) is taken up by b, and of two folds along them one is left."""
     whole = {n: r.args[0] for n, r in enumerate(values.rows) if r.folded and r.folded[0] in (a, b)}
     gone = {n: below for n, below in whole.items() if below in whole}
-    merged = _merge(replace(values, rows=tuple(replace(r, folded=()) if r.folded == (a,) else r for r in values.rows)), a, b)
+    merged = _merge(
+        replace(values, rows=tuple(replace(r, folded=()) if r.folded == (a,) else r for r in values.rows)), a, b
+    )
     new, rows = {}, []
     for n, r in enumerate(merged.rows):
         if n in gone:

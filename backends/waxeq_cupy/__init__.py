@@ -1,4 +1,4 @@
-"""The CUDA backend of waxeq: generated CUDA C++ for NVIDIA GPUs, and a simulated one to check it where there is none."""
+"""The CUDA backend of waxeq: generated CUDA C++ for NVIDIA GPUs, and a simulated GPU to check it on."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def _together(text: Text, v: str, need: list[int]) -> Iterator[str]:
 
 
 def turned(text: Text, across: str) -> tuple[str, int, int]:
-    """(kernel, blocks, threads of a block) of element-wise work that reads along `across` what it writes along the vector
-    axis. Raises Unsupported where the squares do not fit."""
+    """(kernel, blocks, threads of a block) of element-wise work that reads along `across` what it writes along the
+    vector axis. Raises Unsupported where the squares do not fit."""
     space, values, v = text.space, text.values, text.space.vector
     assert v is not None
     rows = sorted(space.turned)
@@ -146,7 +146,7 @@ def _lines(text: Text, rows: list[int], along: tuple[str, str], sizes: tuple[int
     inside = [text.known(n, f"b{n}[lane * {SQUARE + 1} + q]") for n in rows]
     inside += [x for n in text.need([text.values.root], rows) for x in text.declared(n)]
     inside.append(f"out[{text.index(text.values.out)}] = {text.stored};")
-    yield from _loop(text, along[::-1], sizes[::-1], inside)
+    yield from _loop(text, (along[1], along[0]), (sizes[1], sizes[0]), inside)
 
 
 def width_of(space: Space) -> int:

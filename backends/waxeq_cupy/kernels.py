@@ -18,8 +18,7 @@ from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import calls, functions, source
 from waxeq_cfamily.products import found
-from waxeq_cfamily.scalars import CTYPES, carried
-from waxeq_cfamily.split import Nest
+from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values, resolve
 from waxeq_cupy import device
@@ -49,8 +48,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel of CUDA C++ and how it is started. `reads`: numbers of operands, or parts of the workspace; `writes`: a
-    part of the workspace, or None for the result. `looked_up`: it has a flag for positions outside their axis."""
+    """One kernel of CUDA C++ and how it is started. `reads`: numbers of operands, or parts of the workspace; `writes`:
+    a part of the workspace, or None for the result. `looked_up`: it has a flag for positions outside their axis."""
 
     text: str
     blocks: int
@@ -91,8 +90,8 @@ def _written() -> str:
 
 @cache
 def library() -> Mapping[tuple[str, str], str]:
-    """C names of scalar functions: CUDA's own, which are exact to a few units in the last place, and ours where CUDA has
-    none."""
+    """C names of scalar functions: CUDA's own, which are exact to a few units in the last place, and ours where CUDA
+    has none."""
     same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
             "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
     names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
@@ -113,7 +112,9 @@ class Loops(Kernel):
     @property
     def code(self) -> str:
         """The class and what it uses, the text before every kernel, and the device."""
-        return hashlib.sha256("|".join((code_hash(type(self)), _written(), device.identity())).encode()).hexdigest()[:16]
+        return hashlib.sha256("|".join((code_hash(type(self)), _written(), device.identity())).encode()).hexdigest()[
+            :16
+        ]
 
     def work(self, call: Call, *, aligned: bool = True) -> Work | None:
         """The launches of a call; None for a call that the kernel does not take. `aligned`: everything begins at
@@ -216,7 +217,12 @@ def _resolved(call: Call) -> Values | Unsupported:
 
 
 def _launch(
-    s: Space, dtypes: tuple[str, ...], replaced: frozenset[int], reads: tuple[int | Slot, ...], to: Slot | None, aligned: bool
+    s: Space,
+    dtypes: tuple[str, ...],
+    replaced: frozenset[int],
+    reads: tuple[int | Slot, ...],
+    to: Slot | None,
+    aligned: bool,
 ) -> Launch:
     """The kernel of one walk. Raises Unsupported."""
     make = {"operands": (), "result": "", "dtypes": dtypes, "aliased": replaced}

@@ -1,7 +1,7 @@
 """Long folds that too few teams would share: they are folded in pieces, and what comes of those is folded in turn.
 
-Every walk is a launch of its own. A fold of the pieces that others wait for is made by a walk of its own too, so that the
-last walk reads it as any other operand.
+Every walk is a launch of its own. A fold of the pieces that others wait for is made by a walk of its own too, so that
+the last walk reads it as any other operand.
 """
 
 from __future__ import annotations
@@ -37,11 +37,20 @@ def walks(values: Values, operands: int) -> Iterator[Nest]:
         rows = values.rows
         over = next(n for n, r in enumerate(rows) if r.op == "fold" and rows[r.args[0]].op == "load"
                     and rows[r.args[0]].name[0] == count - 1)  # fmt: skip
-        if over != values.root:
+        if _read_again(values, over):
             nest, values = apart(values, over, WIDTHS, count)
             yield replace(nest, space=threaded(nest.space))
             count += 1
     yield Nest(threaded(space(values, WIDTHS)))
+
+
+def _read_again(values: Values, n: int) -> bool:
+    """Whether a row is used along axes that it lacks: made there, it would be made again and again."""
+    above = {n}
+    for m in range(n + 1, len(values.rows)):
+        if above & {*values.reads(values.rows[m])}:
+            above.add(m)
+    return any(values.rows[m].axes - values.rows[n].axes for m in above)
 
 
 def threaded(s: Space) -> Space:

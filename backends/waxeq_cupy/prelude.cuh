@@ -70,8 +70,10 @@ WX_FN uint16_t wx_machine_narrowed_bf16(float x) { uint16_t h; asm("cvt.rn.bf16.
 #define wx_widened_f16 wx_machine_widened_f16
 #define wx_narrowed_f16 wx_machine_narrowed_f16
 #define wx_narrowed_bf16 wx_machine_narrowed_bf16
-#define wx_rounded_f16(x) wx_widened_f16(wx_narrowed_f16(x))
-#define wx_rounded_bf16(x) wx_widened_bf16(wx_narrowed_bf16(x))
+WX_FN float wx_machine_rounded_f16(float x) { return wx_widened_f16(wx_narrowed_f16(x)); }
+WX_FN float wx_machine_rounded_bf16(float x) { return wx_widened_bf16(wx_narrowed_bf16(x)); }
+#define wx_rounded_f16 wx_machine_rounded_f16
+#define wx_rounded_bf16 wx_machine_rounded_bf16
 #endif
 
 /* Steps of folds. NaN stays: a maximum that meets one is one. */

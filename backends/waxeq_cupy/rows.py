@@ -1,4 +1,4 @@
-"""Text of kernels with folds: the ranks of a team share out a loop, fold what they took, and fold that among themselves.
+"""Text of kernels with folds: the ranks of a team share out a loop, fold what they took, and then fold that together.
 
 What several stages of one row need is kept in registers; folds that have a value for each place of a loop lie in shared
 memory. Nothing else leaves the chip but the result.
@@ -19,7 +19,16 @@ from waxeq_cupy.threads import Laid
 
 _SHARED = 48 << 10
 """Bytes of shared memory that a block may have without asking."""
-_SIZES = {"float": 4, "double": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "int16_t": 2, "uint16_t": 2}
+_SIZES = {
+    "float": 4,
+    "double": 8,
+    "int64_t": 8,
+    "uint64_t": 8,
+    "int32_t": 4,
+    "uint32_t": 4,
+    "int16_t": 2,
+    "uint16_t": 2,
+}
 
 
 def step(kind: str, dtype: str) -> str:
@@ -54,7 +63,11 @@ class Rows:
     def _placed(self) -> Iterator[str]:
         t, laid, i = self.laid.threads, self.laid, self.text.integer
         rank = f"threadIdx.x / {t.columns}" if t.columns > 1 else "threadIdx.x"
-        yield f"const int rank = {f'{rank} % {t.ranks}' if t.points > 1 else rank};" if t.ranks > 1 else "const int rank = 0;"
+        yield (
+            f"const int rank = {f'{rank} % {t.ranks}' if t.points > 1 else rank};"
+            if t.ranks > 1
+            else "const int rank = 0;"
+        )
         block = f"blockIdx.x / {laid.tiles}" if laid.tiles > 1 else "blockIdx.x"
         if t.points > 1:
             yield f"const {i} t = ({i})({block}) * {t.points} + threadIdx.x / {t.team};"
@@ -68,8 +81,8 @@ class Rows:
         yield "(void)t, (void)rank;"
 
     def _column(self) -> Iterator[str]:
-        """The place along the vector axis. Beyond its end a thread that others wait for does its neighbour's work again,
-        and writes nothing."""
+        """The place along the vector axis. Beyond its end a thread that others wait for does its neighbour's work
+        again, and writes nothing."""
         t, laid, i = self.laid.threads, self.laid, self.text.integer
         v, size = var(str(laid.space.vector)), laid.values.sizes[str(laid.space.vector)]
         tile = f"(blockIdx.x % {laid.tiles}) * {t.columns} + " if laid.tiles > 1 else ""
@@ -228,13 +241,18 @@ class Loops:
         low, high = self.text.bounds(k)
         width = self._width(k)
         inside = ["  " + x for x in (self._group(k) if width > 1 else self._nest(depth + 1))]
-        if k != self.stage.spread or t.ranks == 1 and width == 1 and not self.stepped:
+        if k != self.stage.spread or (t.ranks == 1 and width == 1 and not self.stepped):
             return [f"for ({i} {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
         at = v if width == 1 else f"{v}_at"
         taken = f"rank * {width}" if width > 1 else "rank"
         if not self.stepped:
             first = taken if low == "0" else f"{low} + {taken}"
-            return ["#pragma unroll 4", f"for ({i} {at} = {first}; {at} < {high}; {at} += {t.ranks * width}) {{", *inside, "}"]
+            return [
+                "#pragma unroll 4",
+                f"for ({i} {at} = {first}; {at} < {high}; {at} += {t.ranks * width}) {{",
+                *inside,
+                "}",
+            ]
         n = self.laid.steps
         where = f"({i})(n * {t.ranks * width} + {taken})" if n > 1 else f"({i})({taken})"
         even = k not in self.laid.space.tiles and self.laid.values.sizes[k] == n * t.ranks * width
@@ -252,7 +270,11 @@ class Loops:
         root = self.laid.values.rows[self.laid.values.root]
         if together:
             lines.append(f"  wx_group<{CTYPES[root.dtype]}, {width}> all;")
-        lines += ["  #pragma unroll", f"  for (int u = 0; u < {width}; u++) {{", f"    const {i} {var(v)} = {var(v)}_at + u;"]
+        lines += [
+            "  #pragma unroll",
+            f"  for (int u = 0; u < {width}; u++) {{",
+            f"    const {i} {var(v)} = {var(v)}_at + u;",
+        ]
         for n in own:
             lines += ["    " + x for x in ([self.text.one(n, "u"), *self._keep(n)] if n in wide else self._row(n))]
         lines += ["    " + x for x in self._body("all.at[u]" if together else "")]

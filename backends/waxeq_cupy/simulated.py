@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -85,7 +85,7 @@ class Simulated(Device):
 
     def __init__(self, library: Library, order: int = 0) -> None:
         self.library, self.order = library, order
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Callable[..., int]] = {}
 
     @staticmethod
     def found() -> Simulated:
@@ -98,7 +98,9 @@ class Simulated(Device):
 
     @property
     def about(self) -> str:
-        return f"simulated on the CPU by {' '.join(self.library.compiler.command)}; no time that it takes means anything"
+        return (
+            f"simulated on the CPU by {' '.join(self.library.compiler.command)}; no time that it takes means anything"
+        )
 
     def compiled(self, launches: Sequence[Launch]) -> None:
         self.functions({x.name: x.source for x in launches})

@@ -120,7 +120,8 @@ class Text(Emitter):
     def taken(self, n: int) -> str:
         """Several elements of a row, from the place of the loops on."""
         r = self.values.rows[n]
-        return f"const wx_group<{CTYPES[r.dtype]}, {self.width}> g{n} = wx_taken<{self.width}>(x{r.name[0]}, {self.index(r.name[1])});"
+        kind = f"wx_group<{CTYPES[r.dtype]}, {self.width}>"
+        return f"const {kind} g{n} = wx_taken<{self.width}>(x{r.name[0]}, {self.index(r.name[1])});"
 
     def one(self, n: int, place: str) -> str:
         """One of the elements that were taken together."""

@@ -116,7 +116,9 @@ class Laid:
         if not self.steps or len(stages) < 2:
             return ()
         rows = self.values.rows
-        often = [n for n in range(len(rows)) if self.space.under(n) and sum(n in self.schedule.cone(s) for s in stages) > 1]
+        often = [
+            n for n in range(len(rows)) if self.space.under(n) and sum(n in self.schedule.cone(s) for s in stages) > 1
+        ]
         loads = [n for n in often if rows[n].op == "load"]
         found: list[int] = []
         left = min(_WORDS, 1 << 15 if self.threads.block < _BLOCK else (1 << 15) // self.threads.block)
@@ -180,8 +182,8 @@ def _up(n: int) -> int:
 
 
 def _width(space: Space, v: str) -> int:
-    """How many elements along an axis can be moved at once: everything that lies side by side there begins at a multiple
-    of as many; 1 where nothing does. All of the axis is in groups of so many."""
+    """How many elements along an axis can be moved at once: everything that lies side by side there begins at a
+    multiple of as many; 1 where nothing does. All of the axis is in groups of so many."""
     sizes = [numpy_dtype(d).itemsize for _, d in side_by_side(space.values, v)]
     width = min(8, 16 // min(sizes)) if sizes else 1
     length = space.tiles.get(v, space.values.sizes[v])
