@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import Index, Values, indices, reindexed
+from waxeq_cfamily.values import Index, Values, indices, reindexed, renumbered
 
 _SHORT = 8
 """A vector axis with fewer elements leaves lanes empty."""
@@ -137,6 +137,66 @@ def _merge(values: Values, a: str, b: str) -> Values:
     rows = tuple(replace(reindexed(r, index), axes=r.axes - {a}) for r in values.rows)
     sizes = {k: n * values.sizes[a] if k == b else n for k, n in values.sizes.items() if k != a}
     return Values(rows, sizes, index(values.out))
+
+
+def joined(values: Values) -> Values:
+    """The same values with neighbouring folded axes merged, where they are folded together and every index runs through
+    both in one go: a fold of a whole matrix is one of a vector."""
+    while True:
+        pair = next(_joinable(values), None)
+        if pair is None:
+            return values
+        values = _join(values, *pair)
+
+
+def _joinable(values: Values) -> Iterator[tuple[str, str]]:
+    """Pairs (outer, inner) of folded axes. Every fold of one is the only user, or the only operand, of one of the
+    other."""
+    every = [values.out, *(i for r in values.rows for i in indices(r))]
+    for r in values.rows:
+        if r.op != "fold" or values.rows[r.args[0]].op != "fold":
+            continue
+        for a, b in permutations((r.folded[0], values.rows[r.args[0]].folded[0])):
+            if a != b and _twins(values, a, b) and all(_nested(i, a, b, values.sizes[b]) for i in every):
+                yield a, b
+
+
+def _twins(values: Values, a: str, b: str) -> bool:
+    """Whether two axes always go together: in what has them, and in what folds them."""
+    inner: set[int] = set()
+    for n, r in enumerate(values.rows):
+        if r.folded and r.folded[0] in (a, b) and n not in inner:
+            below = values.rows[r.args[0]]
+            if below.op == "fold" and {*r.folded, *below.folded} == {a, b}:
+                if r.op != "fold" or r.name != below.name or values.users[r.args[0]] != (n,):
+                    return False
+                inner.add(r.args[0])
+    for n, r in enumerate(values.rows):
+        if n in inner:
+            continue
+        if r.folded and r.folded[0] in (a, b) and r.args[0] not in inner:
+            return False
+        if (a in r.axes) != (b in r.axes):
+            return False
+    return True
+
+
+def _join(values: Values, a: str, b: str) -> Values:
+    """Axis a (outer) is taken up by b, and of two folds along them one is left."""
+    whole = {n: r.args[0] for n, r in enumerate(values.rows) if r.folded and r.folded[0] in (a, b)}
+    gone = {n: below for n, below in whole.items() if below in whole}
+    merged = _merge(
+        replace(values, rows=tuple(replace(r, folded=()) if r.folded == (a,) else r for r in values.rows)), a, b
+    )
+    new, rows = {}, []
+    for n, r in enumerate(merged.rows):
+        if n in gone:
+            new[n] = new[gone[n]]
+            continue
+        new[n] = len(rows)
+        row = renumbered(r, new)
+        rows.append(replace(row, folded=(b,), axes=row.axes - {b}) if n in whole else row)
+    return Values(tuple(rows), merged.sizes, merged.out)
 
 
 # -- products

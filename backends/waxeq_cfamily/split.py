@@ -50,6 +50,31 @@ def nests(values: Values, widths: Widths, threads: int, operands: int) -> Iterat
     yield Nest(space(values, widths))
 
 
+def cut(values: Values, n: int, axis: str, width: int, widths: Widths, operand: int) -> tuple[Nest, Values]:
+    """A fold in pieces of `width` of one of its axes: the walk that makes partial result number `operand`, and the
+    values that fold the pieces."""
+    pieces = -(-values.sizes[axis] // width)
+    partial = Nest(_partial(values, n, axis, width, widths), operand, pieces * _size(values, n))
+    return partial, _over_pieces(values, n, pieces, operand)
+
+
+def apart(values: Values, n: int, widths: Widths, operand: int) -> tuple[Nest, Values]:
+    """A row on its own: the walk that makes it as partial result number `operand`, and the values that read it."""
+    r = values.rows[n]
+    where, _ = _placed(values, n)
+    rows = kept(values.rows, n)
+    used = {k for x in rows for k in (*x.axes, *x.folded)}
+    own = Values(rows, {k: s for k, s in values.sizes.items() if k in used}, where)
+    left = [*values.rows]
+    left[n] = Row("load", (operand, where), (), r.dtype, r.axes)
+    found = kept(left, len(left) - 1)
+    used = {k for x in found for k in (*x.axes, *x.folded)} | {a for a, _ in values.out.terms if isinstance(a, str)}
+    return (
+        Nest(space(own, widths), operand, _size(values, n)),
+        Values(found, {k: s for k, s in values.sizes.items() if k in used}, values.out),
+    )
+
+
 def _size(values: Values, n: int) -> int:
     return math.prod(values.sizes[k] for k in values.rows[n].axes)
 

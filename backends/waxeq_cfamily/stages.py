@@ -272,7 +272,9 @@ class _Scheduler:
         """The kept rows that the loops of a stage look at."""
         starts = [self.folds[f][1] for f in stage.folds]
         starts += [a for n in stage.kept for a in self.values.reads(self.rows[n])]
-        return {a for n in starts for row in self._cone(n) for a in (row, *self.values.reads(self.rows[row]))} & self.kept
+        return {
+            a for n in starts for row in self._cone(n) for a in (row, *self.values.reads(self.rows[row]))
+        } & self.kept
 
     def _running(self, scan: int) -> tuple[str, ...]:
         """The order of loops of a scan: its own axis last, but for the vector axis where that is another."""

@@ -1,0 +1,270 @@
+"""Fused loops on a GPU: element-wise chains, folds of any number of stages, index maps, as kernels of CUDA C++."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+
+from waxeq.backend.call import Call
+from waxeq.backend.code import code_hash
+from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.basis.scalar import SCALARS
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.functions import calls, functions, source
+from waxeq_cfamily.products import found
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values, resolve
+from waxeq_cupy import device
+from waxeq_cupy.flat import flat, turned, width_of
+from waxeq_cupy.pieces import walks
+from waxeq_cupy.rows import Rows
+from waxeq_cupy.text import NAME, Text
+from waxeq_cupy.threads import laid
+
+_MATRIX = 4
+"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute."""
+_MOST_BLOCKS = (1 << 31) - 1
+_COSTLY = 8
+"""Operations of a function that is more than one instruction."""
+_LINE = 256
+"""Bytes at multiples of which partial results begin in the workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A part of the workspace: its first byte, its elements and their dtype."""
+
+    at: int
+    elements: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of CUDA C++ and how it is started. `reads`: numbers of operands, or parts of the workspace; `writes`:
+    a part of the workspace, or None for the result. `looked_up`: it has a flag for positions outside their axis."""
+
+    text: str
+    blocks: int
+    threads: int
+    reads: tuple[int | Slot, ...]
+    writes: Slot | None
+    looked_up: bool
+
+    @cached_property
+    def name(self) -> str:
+        return "wx_" + hashlib.sha256(self.text.encode()).hexdigest()[:20]
+
+    @property
+    def source(self) -> str:
+        return self.text.replace(NAME, self.name)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The launches of a call one after another, and the bytes of workspace that they share."""
+
+    launches: tuple[Launch, ...]
+    workspace: int = 0
+
+
+@cache
+def prelude() -> str:
+    """The text before every kernel."""
+    return source() + "\n" + (Path(__file__).parent / "prelude.cuh").read_text(encoding="utf-8")
+
+
+@cache
+def _written() -> str:
+    """A hash of the text that is not generated, without its comments."""
+    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", prelude(), flags=re.DOTALL)
+    return hashlib.sha256(" ".join(bare.split()).encode()).hexdigest()
+
+
+@cache
+def library() -> Mapping[tuple[str, str], str]:
+    """C names of scalar functions: CUDA's own, which are exact to a few units in the last place, and ours where CUDA
+    has none."""
+    same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
+            "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
+    names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
+    theirs = {(n, d): c + s for n, c in names.items() for d, s in (("float32", "f"), ("float64", ""))}
+    theirs |= {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
+    ours = {(n, d): name for n, d in functions() if (name := calls(n, d)) is not None}
+    return {**ours, **theirs}
+
+
+class Loops(Kernel):
+    """Any nest without scans."""
+
+    name = "loops"
+    form = "loops"
+    heads = INDEX_MAPS | {"argmax", "argmin"}
+    pace = 0.15
+
+    @property
+    def code(self) -> str:
+        """The class and what it uses, the text before every kernel, and the device."""
+        return hashlib.sha256("|".join((code_hash(type(self)), _written(), device.identity())).encode()).hexdigest()[
+            :16
+        ]
+
+    def work(self, call: Call, *, aligned: bool = True) -> Work | None:
+        """The launches of a call; None for a call that the kernel does not take. `aligned`: everything begins at
+        multiples of 16 bytes."""
+        return call.remember((self.name, "cuda", aligned), lambda: self._work(call, aligned))
+
+    def _work(self, call: Call, aligned: bool) -> Work | None:
+        try:
+            values = self._values(call)
+            if call.out.elements == 0:
+                return Work(())
+            parts: list[Launch] = []
+            reads: list[int | Slot] = [*range(len(call.operands))]
+            dtypes = [v.dtype for v in call.operands]
+            nests, at = tuple(walks(values, len(call.operands))), 0
+            replaced = frozenset(self.in_place(call)) if len(nests) == 1 else frozenset[int]()
+            for nest in nests:
+                slot = None
+                if nest.partial is not None:
+                    slot = Slot(at, nest.elements, nest.space.values.rows[-1].dtype)
+                    at += -(-slot.elements * numpy_dtype(slot.dtype).itemsize // _LINE) * _LINE
+                parts.append(_launch(nest.space, tuple(dtypes), replaced, tuple(reads), slot, aligned))
+                if slot is not None:
+                    reads, dtypes = [*reads, slot], [*dtypes, slot.dtype]
+            return Work(tuple(parts), at)
+        except Unsupported:
+            return None
+
+    def _values(self, call: Call) -> Values:
+        """The scalar values of a call's canonical form. Raises Unsupported for what no kernel is made of."""
+        c = call.canonical
+        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
+            raise Unsupported("dtype")
+        values = call.remember("cuda values", lambda: _resolved(call))
+        if isinstance(values, Unsupported):
+            raise values
+        return values
+
+    def accepts(self, call: Call) -> bool:
+        return self.work(call) is not None
+
+    def workspace(self, call: Call) -> int:
+        w = self.work(call)
+        return 0 if w is None else w.workspace
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        """Operands that are read only where the result is written, by the thread that writes there: in nests without
+        folds where nothing is turned, and in rows whose loops all run along one axis."""
+        c = call.canonical
+        try:
+            (nest,) = walks(self._values(call), len(call.operands))
+        except (Unsupported, ValueError):
+            return ()
+        s = nest.space
+        if call.shared or s.turned or (s.values.folded and (s.inner != (s.vector,) or s.vector in s.outer)):
+            return ()
+        reads: dict[int, bool] = {}
+        for r in s.values.rows:
+            if r.op == "load":
+                reads[r.name[0]] = reads.get(r.name[0], True) and r.name[1] == s.values.out and not r.guards
+        out = (c.out.axes, c.out.strides, c.out.dtype, c.out.offset)
+        return tuple(
+            i for i, v in enumerate(c.operands) if reads.get(i) and (v.axes, v.strides, v.dtype, v.offset) == out
+        )
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        w = self.work(call)
+        launches = float(len(w.launches)) if w is not None else 1.0
+        slots = [s for x in w.launches for s in (*x.reads, x.writes) if isinstance(s, Slot)] if w is not None else []
+        moved = call.bytes_read + call.out.bytes + sum(s.elements * numpy_dtype(s.dtype).itemsize for s in slots)
+        return {"launches": launches, "bytes": float(moved), "operations": _operations(self._values(call))}
+
+    @staticmethod
+    def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
+        works = (k.work(c) for k, c in rows if isinstance(k, Loops))
+        device.current().compiled([x for w in works if w is not None for x in w.launches])
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        on = device.current()
+        w = self.work(call, aligned=on.aligned((*operands, out, workspace)))
+        assert w is not None
+        return on.bound(w, operands, out, workspace) if w.launches else ()
+
+
+def _resolved(call: Call) -> Values | Unsupported:
+    c = call.canonical
+    try:
+        values = resolve(c.meaning, c.operands, c.out, c.sizes)
+        if values.scans or any(r.dtype not in CTYPES for r in values.rows):
+            raise Unsupported("a scan or a dtype")
+        if any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own):
+            raise Unsupported("a product of matrices")
+        if _empty(values) or _astray(values):
+            raise Unsupported("nothing to look at")
+        return values
+    except Unsupported as e:
+        return e
+
+
+def _launch(
+    s: Space,
+    dtypes: tuple[str, ...],
+    replaced: frozenset[int],
+    reads: tuple[int | Slot, ...],
+    to: Slot | None,
+    aligned: bool,
+) -> Launch:
+    """The kernel of one walk. Raises Unsupported."""
+    make = {"operands": (), "result": "", "dtypes": dtypes, "aliased": replaced}
+    if s.values.folded:
+        on = laid(s, aligned=aligned)
+        text = Text(s, library(), **make, threads=on.threads.block, width=on.threads.width)
+        written, blocks, threads = Rows(text, on).written(), on.blocks, on.threads.block
+    elif s.across is not None and s.turned:
+        written, blocks, threads = turned(Text(s, library(), **make), s.across)
+    else:
+        text = Text(s, library(), **make, width=width_of(s) if aligned else 1)
+        written, blocks, threads = flat(text)
+    if blocks > _MOST_BLOCKS:
+        raise Unsupported("more blocks than a launch has")
+    return Launch(written, blocks, threads, reads, to, bool(s.values.positions))
+
+
+def _empty(values: Values) -> bool:
+    """Whether something is folded or looked up that has no elements."""
+    folded = any(values.sizes[k] == 0 and r.name in ("max", "min") for r in values.rows for k in r.folded)
+    return folded or any(0 in sizes for sizes in values.positions.values())
+
+
+def _astray(values: Values) -> bool:
+    """Whether a position that is known lies outside its axis."""
+    return any(
+        values.rows[n].op == "number" and not all(-size <= float(values.rows[n].name) < size for size in sizes)
+        for n, sizes in values.positions.items()
+    )
+
+
+def _operations(values: Values) -> float:
+    """How many operations a nest makes, a costly function counted as several."""
+    total = 0.0
+    for r in values.rows:
+        axes = r.axes | {k for a in r.args for k in values.rows[a].axes} if r.op == "fold" else r.axes
+        count = 1.0
+        for k in axes:
+            count *= values.sizes[k]
+        known = SCALARS.get(str(r.name)) if r.op == "apply" else None
+        total += count * (_COSTLY if known is not None and known.cost == "costly" else 1)
+    return total
+
+
+KERNELS = (Loops,)

@@ -1,0 +1,144 @@
+"""NVIDIA's run-time compiler: CUDA C++ to machine code, on machines with a GPU and on those without.
+
+It is one shared library, which comes with CUDA, with the wheel `nvidia-cuda-nvrtc` (the extra `cuda-check`), and with
+CuPy's own wheels; it needs no driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+from waxeq.errors import WaxeqError
+from waxeq_native.compiler import first_error
+
+FLAGS = ("--std=c++17", "--ptxas-options=-v", "--diag-suppress=177,550")
+"""What every kernel is built with; the warnings are of variables that are not used. Never --use_fast_math: NaN,
+infinities, subnormals and the rounding of divisions keep their meaning."""
+INSTALL = "`pip install 'waxeq[cuda-check]'` brings it"
+
+
+class MissingCompiler(WaxeqError):
+    """NVRTC is not on this machine; says what to install."""
+
+    exit_code = 5
+
+
+class CompileFailed(WaxeqError):
+    """NVRTC refused a generated source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one kernel takes of a GPU: registers of a thread, bytes of a thread's stack, bytes that did not fit in
+    registers (stored and loaded), bytes of a block's shared memory."""
+
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code for one architecture, and what the compiler said when it was made."""
+
+    code: bytes
+    log: str
+
+    @cached_property
+    def kernels(self) -> Mapping[str, Resources]:
+        """Every kernel by name."""
+        parts = re.split(r"Compiling entry function '(\w+)' for '\w+'", self.log)
+        return {name: _resources(said) for name, said in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _resources(said: str) -> Resources:
+    def number(pattern: str) -> int:
+        found = re.search(pattern, said)
+        return int(found[1]) if found else 0
+
+    spilled = number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads")
+    return Resources(
+        number(r"Used (\d+) registers"), number(r"(\d+) bytes stack"), spilled, number(r"(\d+) bytes smem")
+    )
+
+
+class Nvrtc:
+    """The library at `path`. Raises MissingCompiler where it cannot be loaded."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as e:
+            raise MissingCompiler(f"NVRTC cannot be loaded ({e}): {INSTALL}.") from None
+        self.path = path
+
+    @staticmethod
+    def found() -> Nvrtc:
+        """The first that loads of those that wheels bring and the one of the system. Raises MissingCompiler."""
+        for path in _candidates():
+            try:
+                return Nvrtc(path)
+            except MissingCompiler:
+                continue
+        raise MissingCompiler(f"There is no NVRTC on this machine: {INSTALL}.")
+
+    @cached_property
+    def version(self) -> str:
+        """ "13.1", say."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        return f"{major.value}.{minor.value}"
+
+    def cubin(self, source: str, architecture: str, flags: Sequence[str] = ()) -> Cubin:
+        """Machine code for an architecture such as "sm_90". Raises CompileFailed."""
+        return Cubin(*self._compiled(source, (f"--gpu-architecture={architecture}", *FLAGS, *flags), "CUBIN"))
+
+    def ptx(self, source: str, architecture: str) -> str:
+        """Text of the virtual machine for an architecture such as "compute_90". Raises CompileFailed."""
+        return self._compiled(source, (f"--gpu-architecture={architecture}", *FLAGS), "PTX")[0].decode().rstrip("\0")
+
+    def _compiled(self, source: str, flags: Sequence[str], kind: str) -> tuple[bytes, str]:
+        program = ctypes.c_void_p()
+        made = self._library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None)
+        self._check(made)
+        try:
+            line = (ctypes.c_char_p * len(flags))(*(f.encode() for f in flags))
+            failed = self._library.nvrtcCompileProgram(program, len(flags), line)
+            log = self._taken(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+            if failed:
+                raise CompileFailed(f"NVRTC {self.version} refused a kernel: {first_error(log)}")
+            return self._taken(program, kind), log
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _taken(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._library, f"nvrtcGet{what}")(program, buffer))
+        return buffer.raw
+
+    def _check(self, code: int) -> None:
+        if code:
+            self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+            raise CompileFailed(f"NVRTC failed: {self._library.nvrtcGetErrorString(code).decode()}")
+
+
+def _candidates() -> Iterator[str]:
+    """The newest first: of wheels, of an installed CUDA, of the system."""
+    spec = find_spec("nvidia")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for folder in ("cu13", "cuda_nvrtc"):
+            yield from (str(p) for p in sorted(Path(place, folder, "lib").glob("libnvrtc.so.*"), reverse=True))
+    for variable in ("CUDA_PATH", "CUDA_HOME"):
+        if home := os.environ.get(variable):
+            yield from (str(p) for p in sorted(Path(home, "lib64").glob("libnvrtc.so.*"), reverse=True))
+    yield from ("libnvrtc.so.13", "libnvrtc.so.12")

@@ -1,0 +1,121 @@
+/* What every generated kernel of CUDA C++ begins with, after functions.h.
+
+   The text of a kernel is one for the GPU and for the simulated device, which runs it on the CPU with every access
+   checked: memory is only touched through the names below. */
+#ifdef __CUDACC_RTC__ /* NVRTC has no headers */
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+#define INT64_MAX 9223372036854775807ll
+#define INT64_MIN (-INT64_MAX - 1)
+#define UINT64_MAX 18446744073709551615ull
+#endif
+
+#define WX_MAX_F32 3.40282347e+38f
+#define WX_MAX_F64 1.7976931348623157e+308
+#define __builtin_floorf floorf
+#define __builtin_floor floor
+#define __builtin_ceilf ceilf
+#define __builtin_ceil ceil
+#define __builtin_truncf truncf
+#define __builtin_trunc trunc
+#define __builtin_rintf rintf
+#define __builtin_rint rint
+#define __builtin_sqrtf sqrtf
+#define __builtin_sqrt sqrt
+#define __builtin_fabsf fabsf
+#define __builtin_fabs fabs
+#define __builtin_copysignf copysignf
+#define __builtin_copysign copysign
+
+/* A position, counted from either end, and whether it lies outside an axis of n > 0 elements. Macros: the type of i may
+   be unsigned. */
+#define wx_wrapped(i, n) ((i) < 0 ? (int64_t)(i) + (n) : (int64_t)(i))
+#define wx_outside(i, n) ((uint64_t)wx_wrapped(i, n) >= (uint64_t)(n))
+#define wx_within(i, n) (wx_outside(i, n) ? 0 : wx_wrapped(i, n))
+
+WX_FN float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
+WX_FN double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+/* W elements that lie side by side, moved 16 bytes at a time. */
+template <class T, int W> struct alignas(W * sizeof(T) < 16 ? W * sizeof(T) : 16) wx_group { T at[W]; };
+
+#ifndef WX_SIMULATED
+#define WX_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define WX_IN(T) const T *__restrict__      /* what is read */
+#define WX_REPLACED(T) const T *            /* what is read, and the result may lie in its place */
+#define WX_OUT(T) T *__restrict__           /* what is written */
+#define WX_REPLACING(T) T *
+#define WX_FLAG int *
+#define WX_RAISE(flag) (*(flag) = 1)
+#define WX_SHARED(T, name, n) __shared__ T name[n]
+#define WX_KEPT(T, name, n) T name[n]       /* registers, if every index is known when it is compiled */
+
+template <int W, class T> WX_FN wx_group<T, W> wx_taken(const T *from, int64_t at) {
+  return *reinterpret_cast<const wx_group<T, W> *>(from + at);
+}
+template <int W, class T> WX_FN void wx_given(T *to, int64_t at, const wx_group<T, W> &group) {
+  *reinterpret_cast<wx_group<T, W> *>(to + at) = group;
+}
+
+/* The machine's own conversions: one instruction where functions.h has eight. */
+WX_FN float wx_machine_widened_f16(uint16_t h) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h)); return x; }
+WX_FN uint16_t wx_machine_narrowed_f16(float x) { uint16_t h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+WX_FN uint16_t wx_machine_narrowed_bf16(float x) { uint16_t h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+#define wx_widened_f16 wx_machine_widened_f16
+#define wx_narrowed_f16 wx_machine_narrowed_f16
+#define wx_narrowed_bf16 wx_machine_narrowed_bf16
+WX_FN float wx_machine_rounded_f16(float x) { return wx_widened_f16(wx_narrowed_f16(x)); }
+WX_FN float wx_machine_rounded_bf16(float x) { return wx_widened_bf16(wx_narrowed_bf16(x)); }
+#define wx_rounded_f16 wx_machine_rounded_f16
+#define wx_rounded_bf16 wx_machine_rounded_bf16
+#endif
+
+/* Steps of folds. NaN stays: a maximum that meets one is one. */
+struct wx_add { template <class V> static __device__ __forceinline__ V of(V a, V b) { return (V)(a + b); } };
+struct wx_mul { template <class V> static __device__ __forceinline__ V of(V a, V b) { return (V)(a * b); } };
+struct wx_or { template <class V> static __device__ __forceinline__ V of(V a, V b) { return (V)(a | b); } };
+struct wx_and { template <class V> static __device__ __forceinline__ V of(V a, V b) { return (V)(a & b); } };
+struct wx_max { template <class V> static __device__ __forceinline__ V of(V a, V b) { return b > a || b != b ? b : a; } };
+struct wx_min { template <class V> static __device__ __forceinline__ V of(V a, V b) { return b < a || b != b ? b : a; } };
+
+/* The threads of a block: threadIdx.x = column + C * (rank + T * point), all powers of two; the T ranks of a team share
+   the folds of one column. A warp has teams of whole columns; where C * T > 32 there is one point a block. */
+
+/* Lanes of the warp that work on the caller's point. */
+template <int C, int T> WX_FN unsigned wx_lanes() {
+  return C * T >= 32 ? 0xffffffffu : ((1u << (C * T & 31)) - 1) << (threadIdx.x & 31 & ~(C * T - 1));
+}
+
+/* What the ranks of a team hold, folded: the same in every rank, and in the same order whenever it runs. `shared` has
+   C * T / 32 * C elements if C < 32, else C * T, and is free again on return. */
+template <class F, int C, int T, class V, class S> WX_FN V wx_folded(V x, S &shared) {
+#pragma unroll
+  for (int far = C; far < 32 && far < C * T; far *= 2)
+    x = F::template of<V>(x, (V)__shfl_xor_sync(wx_lanes<C, T>(), x, far));
+  if constexpr (C * T > 32 && T > 1) {
+    constexpr int warps = C < 32 ? C * T / 32 : T; /* how many hold one column */
+    const int column = threadIdx.x % C, warp = threadIdx.x / (C < 32 ? 32 : C);
+    if (C >= 32 || (threadIdx.x & 31) < C) shared[warp * C + column] = x;
+    __syncthreads();
+    x = shared[column];
+#pragma unroll
+    for (int n = 1; n < warps; n++) x = F::template of<V>(x, shared[n * C + column]);
+    __syncthreads();
+  }
+  return x;
+}
+
+/* Waits for the ranks of a team, and for what they wrote to shared memory. */
+template <int C, int T> WX_FN void wx_met() {
+  if constexpr (C * T > 32) {
+    __syncthreads();
+  } else {
+    __syncwarp(wx_lanes<C, T>());
+  }
+}

@@ -1,0 +1,57 @@
+"""The backend where there is no GPU: a sentence, and nothing that others lose by it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from waxeq.backend.discover import backends, found
+from waxeq.errors import UsageError
+from waxeq_cupy.device import VARIABLE
+
+
+def test_without_a_gpu_it_says_why_and_is_not_picked(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    (row,) = {f.name: f for f in found() if f.name == "cupy"}.values()
+    assert row.backend is not None and row.backend.device == "cuda" and row.why is not None
+    assert row.why.endswith(".") and row.why.count(". ") == 0, "one sentence"
+    assert "cupy" not in {b.name for b in backends()}
+    with pytest.raises(UsageError, match="cupy cannot be used here"):
+        backends(["cupy"])
+
+
+def test_simulated_it_is_on_the_cpu_and_says_so(installed: Path) -> None:
+    (cupy,) = backends(["cupy"])
+    assert cupy.device == "cpu" and "simulated" in cupy.about()
+
+
+def test_another_value_is_refused(monkeypatch: pytest.MonkeyPatch, installed: Path) -> None:
+    monkeypatch.setenv(VARIABLE, "yes")
+    (row,) = {f.name: f for f in found() if f.name == "cupy"}.values()
+    assert row.why is not None and "'yes'" in row.why
+
+
+def test_that_there_is_no_gpu_is_no_fallback(installed: Path, tmp_path: Path) -> None:
+    """A model that is optimized for the CPU loses nothing: no note, and nothing for --strict to refuse."""
+    script = (
+        "import numpy as np, waxeq as wx\n"
+        "def f(x): return np.tanh(x) * 2 + 1\n"
+        f"o = wx.Options(table={str(tmp_path / 't.duckdb')!r}, trial=False, strict=True)\n"
+        "r = wx.optimize(f, np.ones((8, 8), np.float32), options=o)\n"
+        "print([n for n in r.report.notes if 'cupy' in n], len(r.plan.steps))\n"
+    )
+    environment = {n: v for n, v in os.environ.items() if n != VARIABLE}
+    path = os.pathsep.join([str(installed), *filter(None, [environment.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**environment, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[] "), done.stdout

@@ -1,0 +1,116 @@
+"""NVIDIA's own compiler takes every kernel, for GPUs that this machine does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call
+from waxeq.testing.calls import generated
+from waxeq_cupy import nvrtc
+from waxeq_cupy.kernels import Launch, Loops, prelude
+
+KernelsOf = Callable[[Iterable[Call]], dict[str, Launch]]
+ARCHITECTURES = ("sm_80", "sm_90")
+REGISTERS = 1 << 16
+"""Of one multiprocessor."""
+SHARED = 48 << 10
+_TURNS = ("sin", "cos", "tan")
+"""CUDA's own, for arguments of any size, need some bytes of a stack."""
+_CALLED = 64
+"""Bytes that kernels of float64 may store around a division, of which the rare half is a subroutine on sm_80."""
+
+
+@pytest.fixture(scope="module")
+def compiler() -> nvrtc.Nvrtc:
+    try:
+        return nvrtc.Nvrtc.found()
+    except nvrtc.MissingCompiler as e:
+        pytest.skip(str(e))
+
+
+def checked(compiler: nvrtc.Nvrtc, kernels: Mapping[str, Launch], architecture: str) -> None:
+    """All at once: the text before them takes longer than they do."""
+    source = prelude() + "\n".join(x.source for x in kernels.values())
+    found = compiler.cubin(source, architecture).kernels
+    assert found.keys() == kernels.keys()
+    for name, r in found.items():
+        x = kernels[name]
+        assert r.spilled <= _CALLED * ("double" in x.text), x.text
+        assert r.stack <= r.spilled + 64 * any(f"{f}(" in x.text or f"{f}f(" in x.text for f in _TURNS), x.text
+        assert 0 < r.registers * x.threads <= REGISTERS and r.registers <= 96, x.text
+        assert r.shared <= SHARED, x.text
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_form_compiles_and_spills_nothing(
+    architecture: str, compiler: nvrtc.Nvrtc, kernels_of: KernelsOf, cases: Mapping[str, Call]
+) -> None:
+    checked(compiler, kernels_of(cases.values()), architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_drawn_calls_compile_and_spill_nothing(
+    architecture: str, compiler: nvrtc.Nvrtc, loops: Loops, kernels_of: KernelsOf
+) -> None:
+    kernels = kernels_of(generated("cupy.loops", loops, np.random.default_rng(3), 60))
+    assert len(kernels) > 150, "few kernels prove little"
+    checked(compiler, kernels, architecture)
+
+
+def ptx(compiler: nvrtc.Nvrtc, loops: Loops, call: Call) -> str:
+    w = loops.work(call)
+    assert w is not None
+    return compiler.ptx(prelude() + w.launches[-1].source, "compute_90")
+
+
+@pytest.mark.parametrize(
+    ("name", "loads", "stores"),
+    [
+        ("element-wise", 2, 1),
+        ("halves", 1, 1),
+        ("halves to floats", 1, 2),  # 16 bytes of halves are 32 of floats
+        ("softmax of rows of 4096", 1, 1),
+        ("softmax of rows of 16384", 4, 4),
+        ("layer norm", 3 * 3, 3),
+    ],
+)
+def test_memory_is_read_once_and_16_bytes_at_a_time(
+    name: str, loads: int, stores: int, compiler: nvrtc.Nvrtc, loops: Loops, named: Callable[[str], Call]
+) -> None:
+    text = ptx(compiler, loops, named(name))
+    moved = re.findall(r"\b(ld|st)\.global(?:\.nc)?(?:\.L\w+)?(\.v\d)?\.", text)
+    assert sorted(moved) == [("ld", ".v4")] * loads + [("st", ".v4")] * stores
+    assert not re.search(r"\b(?:ld|st)\.local", text)
+
+
+def test_floats_of_16_bits_are_converted_by_the_machine(
+    compiler: nvrtc.Nvrtc, loops: Loops, named: Callable[[str], Call]
+) -> None:
+    text = ptx(compiler, loops, named("softmax of float16"))
+    assert "cvt.f32.f16" in text and "cvt.rn.f16.f32" in text
+    assert "cvt.rn.bf16.f32" in ptx(compiler, loops, named("softmax of bfloat16"))
+
+
+def test_spills_are_seen(compiler: nvrtc.Nvrtc) -> None:
+    """A kernel that needs more registers than it may have."""
+    body = "".join(f"const float r{n} = x0[t + {n} * 32];\n" for n in range(64))
+    total = " + ".join(f"sqrtf(r{n}) * r{63 - n}" for n in range(64))
+    head = 'extern "C" __global__ void planted(WX_IN(float) x0, WX_OUT(float) out)'
+    source = f"{head} {{ const int t = threadIdx.x; {body} out[t] = {total}; }}"
+    assert compiler.cubin(prelude() + source, "sm_90").kernels["planted"].spilled == 0
+    assert compiler.cubin(prelude() + source, "sm_90", ["--maxrregcount=24"]).kernels["planted"].spilled > 0
+
+
+def test_what_does_not_compile_is_a_sentence(compiler: nvrtc.Nvrtc) -> None:
+    with pytest.raises(nvrtc.CompileFailed, match=r"refused a kernel: .*error"):
+        compiler.cubin(prelude() + "WX_KERNEL(32) planted() { undeclared(); }", "sm_90")
+
+
+def test_a_library_that_is_none_is_a_sentence() -> None:
+    with pytest.raises(nvrtc.MissingCompiler, match="cuda-check"):
+        nvrtc.Nvrtc("/nowhere/libnvrtc.so")

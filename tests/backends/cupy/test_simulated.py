@@ -1,0 +1,201 @@
+"""The simulated device finds what is planted: races, places outside, barriers that not all threads come to."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call
+from waxeq_cupy.device import MissingDevice, current
+from waxeq_cupy.kernels import Loops, Work, prelude
+from waxeq_cupy.simulated import KernelFault, Simulated, compiler
+from waxeq_native.compiler import CompileFailed
+
+ORDERS = (0, 1, 2, 3)
+HEAD = "WX_KERNEL(64) NAME(WX_IN(float) x0, WX_OUT(float) out) {{ const int t = threadIdx.x; {} }}"
+
+
+def launched(device: Simulated, body: str, order: int = 0, threads: int = 64, blocks: int = 2) -> np.ndarray:
+    """The 128 results of a kernel with this body, of 128 numbers."""
+    name = "planted_" + hashlib.sha256(body.encode()).hexdigest()[:16]
+    device.functions({name: HEAD.format(body).replace("NAME", name)})
+    x, out = np.arange(128, dtype=np.float32), np.full(128, -1, np.float32)
+    device.order = order
+    device.run(name, [x, out], 1, blocks, threads)
+    return out
+
+
+FINE = {
+    "neighbours by shared memory": """WX_SHARED(float, s, 64); s[t] = x0[blockIdx.x * 64 + t]; __syncthreads();
+        out[blockIdx.x * 64 + t] = s[63 - t];""",
+    "neighbours in a warp": """WX_SHARED(float, s, 64); s[t] = x0[t]; __syncwarp(0xffffffffu);
+        out[blockIdx.x * 64 + t] = s[t ^ 1];""",
+    "memory that is used again": """WX_SHARED(float, s, 64); s[t] = x0[t]; __syncthreads(); float a = s[63 - t];
+        __syncthreads(); s[t] = a; __syncthreads(); out[blockIdx.x * 64 + t] = s[t ^ 1];""",
+    "a branch of whole warps": """float a = x0[t]; if (t < 32) a += __shfl_xor_sync(0xffffffffu, a, 1);
+        out[blockIdx.x * 64 + t] = a;""",
+    "halves of a warp": """float a = x0[t]; const unsigned half = t & 16 ? 0xffff0000u : 0xffffu;
+        if (t & 16) a += 1; a += __shfl_xor_sync(half, a, 8); out[blockIdx.x * 64 + t] = a;""",
+}
+PLANTED = {
+    "no barrier": (
+        "WX_SHARED(float, s, 64); s[t] = x0[t]; out[blockIdx.x * 64 + t] = s[63 - t];",
+        "shared memory is read|race",
+    ),
+    "no barrier before it is used again": (
+        """WX_SHARED(float, s, 64); s[t] = x0[t]; __syncthreads(); float a = s[63 - t]; s[t] = a; __syncthreads();
+        out[blockIdx.x * 64 + t] = s[t];""",
+        "race: shared memory",
+    ),
+    "lanes that only shuffle": (
+        """WX_SHARED(float, s, 64); s[t] = x0[t]; float a = __shfl_xor_sync(0xffffffffu, x0[t], 1);
+        out[blockIdx.x * 64 + t] = a + s[t ^ 1];""",
+        "race: shared memory",
+    ),
+    "a warp's barrier for two warps": (
+        "WX_SHARED(float, s, 64); s[t] = x0[t]; __syncwarp(0xffffffffu); out[blockIdx.x * 64 + t] = s[t ^ 32];",
+        "shared memory is read|race",
+    ),
+    "two threads write one element of shared memory": (
+        "WX_SHARED(float, s, 64); s[t / 2] = x0[t]; __syncthreads(); out[blockIdx.x * 64 + t] = s[t / 2];",
+        "race: shared memory is written by two threads",
+    ),
+    "two threads write one element": ("out[t / 2] = x0[t];", "race: two threads write one element"),
+    "two blocks write one element": ("out[t] = x0[t];", "race: two threads write one element"),
+    "shared memory nobody wrote": (
+        "WX_SHARED(float, s, 64); if (t < 32) s[t] = x0[t]; __syncthreads(); out[blockIdx.x * 64 + t] = s[t];",
+        "read before it is written",
+    ),
+    "what the block before left in shared memory": (
+        """WX_SHARED(float, s, 64); if (blockIdx.x == 0) s[t] = x0[t]; __syncthreads();
+        out[blockIdx.x * 64 + t] = s[t];""",
+        "read before it is written",
+    ),
+    "shared memory behind its end": (
+        "WX_SHARED(float, s, 64); s[t + 1] = x0[t]; out[blockIdx.x * 64 + t] = 0;",
+        "shared memory is used outside",
+    ),
+    "an operand behind its end": ("out[blockIdx.x * 64 + t] = x0[blockIdx.x * 64 + t + 1];", "read outside"),
+    "an operand before its beginning": ("out[blockIdx.x * 64 + t] = x0[t - 1];", "read outside"),
+    "the result behind its end": ("out[blockIdx.x * 64 + t + 1] = x0[t];", "written outside"),
+    "an array of a thread": (
+        "WX_KEPT(float, h, 4); h[t] = x0[t]; out[blockIdx.x * 64 + t] = h[t];",
+        "an array of a thread",
+    ),
+    "elements that do not begin at 16 bytes": (
+        "if (t < 8) wx_given<4>(out, blockIdx.x * 64 + t * 4 + 1, wx_taken<4>(x0, t * 4));",
+        "several elements are written",
+    ),
+    "a barrier in a branch": (
+        "if (t < 32) __syncthreads(); out[blockIdx.x * 64 + t] = x0[t];",
+        "waits at a barrier when others have ended",
+    ),
+    "two barriers": (
+        "if (t < 32) { __syncthreads(); }\n else { __syncthreads(); }\n out[blockIdx.x * 64 + t] = x0[t];",
+        "different barriers",
+    ),
+    "a thread that ends before a barrier": (
+        "if (t == 5) return; __syncthreads(); out[blockIdx.x * 64 + t] = x0[t];",
+        "when others have ended",
+    ),
+    "a shuffle in a branch": (
+        "float a = x0[t]; if (t & 1) a += __shfl_xor_sync(0xffffffffu, a, 1); out[blockIdx.x * 64 + t] = a;",
+        "a lane waits for one that has ended",
+    ),
+    "shuffles at different places": (
+        """float a = x0[t]; if (t & 1) { a += __shfl_xor_sync(0xffffffffu, a, 1); }
+        else { a -= __shfl_xor_sync(0xffffffffu, a, 1); } out[blockIdx.x * 64 + t] = a;""",
+        "at different places",
+    ),
+    "a shuffle for others": (
+        "out[blockIdx.x * 64 + t] = __shfl_xor_sync(0xffffu, x0[t], 1);",
+        "not among those that it names",
+    ),
+    "a shuffle from others": (
+        "out[blockIdx.x * 64 + t] = __shfl_xor_sync(t & 16 ? 0xffff0000u : 0xffffu, x0[t], 16);",
+        "takes from one that it does not name",
+    ),
+    "a warp that waits for a barrier and one for a lane": (
+        "if (t & 1) __syncthreads(); else __syncwarp(0xffffffffu); out[blockIdx.x * 64 + t] = x0[t];",
+        "others that do not come|different places|waits for",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_is_right_passes(name: str, device: Simulated) -> None:
+    results = [launched(device, FINE[name], order) for order in ORDERS]
+    assert all(np.array_equal(results[0], r) for r in results) and -1 not in results[0]
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_found_in_any_order(name: str, device: Simulated) -> None:
+    body, said = PLANTED[name]
+    for order in ORDERS:
+        with pytest.raises(KernelFault, match=said):
+            launched(device, body, order)
+    assert launched(device, FINE["neighbours in a warp"])[1] == 0, "the device works after a fault"
+
+
+def faulty(call: Call, text: str, device: Simulated, loops: Loops) -> str:
+    """What is found when the only kernel of a call has another text."""
+    w = loops.work(call)
+    assert w is not None and len(w.launches) == 1
+    broken = Work((replace(w.launches[0], text=text),), w.workspace)
+    arrays = [np.ones(v.shape, v.dtype) for v in call.operands]
+    (step,) = device.bound(broken, arrays, np.empty(call.out.shape, call.out.dtype), np.empty(0, np.uint8))
+    with pytest.raises(KernelFault) as found:
+        step()
+    return str(found.value)
+
+
+@pytest.mark.parametrize("name", ["a transposed copy", "a fold of folds", "folds that are used twice"])
+def test_a_barrier_that_a_generated_kernel_lacks_is_found(
+    name: str, named: Callable[[str], Call], device: Simulated, loops: Loops
+) -> None:
+    w = loops.work(named(name))
+    assert w is not None
+    text = w.launches[0].text.replace("wx_met<", "wx_passed<").replace("__syncthreads();", "")
+    assert text != w.launches[0].text
+    text = f"template <int C, int T> static void wx_passed() {{}}\n{text}"
+    assert "race" in (said := faulty(named(name), text, device, loops)) or "read before" in said
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_barrier_that_folds_lack_is_found(
+    which: int, named: Callable[[str], Call], device: Simulated, loops: Loops
+) -> None:
+    call = named("softmax of rows of 16384")
+    folded = re.search(r"^template <class F, int C, int T.*?^}", prelude(), re.M | re.S)
+    assert folded is not None
+    parts = folded[0].replace("wx_folded", f"wx_lacking{which}").split("__syncthreads();")
+    assert len(parts) == 3
+    cut = (
+        parts[0] + (";" if which == 0 else "__syncthreads();") + parts[1] + ("__syncthreads();" if which == 0 else ";")
+    )
+    w = loops.work(call)
+    assert w is not None
+    text = cut + parts[2] + "\n" + w.launches[0].text.replace("wx_folded", f"wx_lacking{which}")
+    assert "race" in (said := faulty(call, text, device, loops)) or "read before" in said
+
+
+def test_a_kernel_that_does_not_compile_is_a_sentence(device: Simulated) -> None:
+    with pytest.raises(CompileFailed, match="gave up"):
+        launched(device, "this is not C++;")
+
+
+def test_it_is_never_chosen_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WAXEQ_CUDA")
+    with pytest.raises(MissingDevice):
+        current()
+
+
+def test_a_compiler_that_is_named_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    with pytest.raises(MissingDevice, match="C\\+\\+ compiler"):
+        compiler()
