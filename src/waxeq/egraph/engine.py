@@ -77,6 +77,14 @@ class EGraph:
         matches = {k: n for k, n in report.num_matches_per_rule.items() if n}
         return Step(bool(report.updated), matches, time.perf_counter() - start)
 
+    def mark(self) -> None:
+        """Keep the graph as it is now, for `back`."""
+        self.run("(push)", "mark")
+
+    def back(self) -> None:
+        """Undo everything since the last `mark`."""
+        self.run("(pop)", "back")
+
     def nodes(self) -> int:
         """How many e-nodes the graph holds."""
         (sizes,) = self.run("(print-size)", "size")

@@ -19,6 +19,10 @@ from waxeq.egraph.program import Phase, RuleProgram
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.errors import WaxeqError
 
+_LEAP, _OVER = 16, 2
+"""How many times larger an iteration may make the e-graph before one is expected to pass the limit, and by how much the
+limit may be passed: iterations that end above that are taken back."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -122,11 +126,18 @@ class _Run:
                 break
             if nodes > 2 * self.shipped + 2000:
                 self._ship()  # what comes next may be cut off: leave something to fall back on
+            near = not phase.required and _LEAP * nodes > self.task.nodes
+            if near:
+                self.egraph.mark()
             step = self.egraph.step(f"(seq {run} (saturate (run analysis)))")
+            before, nodes = nodes, self.egraph.nodes()
+            if near and nodes > _OVER * self.task.nodes:
+                self.egraph.back()
+                nodes, stop = before, "NodeLimit"
+                break
             iterations += 1
             for k, n in step.matches.items():
                 matches[k] = matches.get(k, 0) + n
-            nodes = self.egraph.nodes()
             if not step.updated:
                 break
         self.done.append(PhaseRun(phase.name, iterations, nodes, time.perf_counter() - begun, matches))

@@ -38,7 +38,7 @@ from waxeq.runtime.program import Program
 from waxeq.search.block import make_space
 from waxeq.testing.programs import RandomProgram, rms
 
-NODES = 150
+NODES = 100
 """E-nodes that saturation may make of one program."""
 _MORE = (0.0, 0.0, 0.3, 1.0)
 """How much of the e-graph is looked at besides what was drawn, until a plan is found: what a kernel takes is not known
@@ -48,7 +48,9 @@ _FUSED = (0.0, 0.7, 1.4)
 the cheapest."""
 _TRIES = 2000
 """Classes that are looked at before one is left out."""
-_CUTS = 0.4
+_WAYS = 20
+"""Ways to have a class that are looked at."""
+_CUTS = 0.25
 """The part of the cuts of several e-nodes that calls are made from. All are at the end: the maximum of nothing, which
 no kernel has, is there in what is computed for each element of nothing."""
 _CONDITION = 200.0
@@ -250,7 +252,9 @@ def _drawn(rough: Rough, leaves: Collection[int], rng: random.Random) -> Mapping
         if i in above or tries[0] < 0:
             return False
         above.add(i)
-        for m in rng.sample(ways.get(i, ()), len(ways.get(i, ()))):
+        for m in rng.sample(ways.get(i, ()), min(_WAYS, len(ways.get(i, ())))):
+            if tries[0] < 0:
+                break
             if all(settled(a, above, tries) for a in m.inputs):
                 drawn[i] = m
                 break
