@@ -198,7 +198,7 @@ def test_a_kernel_that_does_not_compile_is_a_sentence(device: Simulated) -> None
 def test_other_compilers_and_machines_take_the_text(
     target: str, named: Callable[[str], Call], loops: Loops, tmp_path: Path
 ) -> None:
-    zig = [sys.executable, "-m", "ziglang", "c++"]
+    zig = [sys.executable, "-m", "ziglang", "cc"]
     other = zig if find_spec("ziglang") else [found] if (found := shutil.which("clang++")) else None
     if other is None or (target and other != zig):
         pytest.skip("ziglang is not installed, nor is clang++")
