@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ import numpy as np
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import Instruction, Kernel
-from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import calls, functions, source
 from waxeq_cfamily.products import found
@@ -25,8 +25,9 @@ from waxeq_cupy import device
 from waxeq_cupy.flat import flat, turned, width_of
 from waxeq_cupy.pieces import walks
 from waxeq_cupy.rows import Rows
+from waxeq_cupy.stages import Schedule
 from waxeq_cupy.text import NAME, Text
-from waxeq_cupy.threads import laid
+from waxeq_cupy.threads import costly, laid
 
 _MATRIX = 4
 """Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute."""
@@ -69,10 +70,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class Work:
-    """The launches of a call one after another, and the bytes of workspace that they share."""
+    """The launches of a call one after another, the bytes of workspace that they share, and how many operations they
+    make, a costly function counted as several."""
 
     launches: tuple[Launch, ...]
     workspace: int = 0
+    operations: float = 0.0
 
 
 @cache
@@ -139,7 +142,7 @@ class Loops(Kernel):
                 parts.append(_launch(nest.space, tuple(dtypes), replaced, tuple(reads), slot, aligned))
                 if slot is not None:
                     reads, dtypes = [*reads, slot], [*dtypes, slot.dtype]
-            return Work(tuple(parts), at)
+            return Work(tuple(parts), at, sum(_operations(n.space) for n in nests))
         except Unsupported:
             return None
 
@@ -162,14 +165,15 @@ class Loops(Kernel):
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written, by the thread that writes there: in nests without
-        folds where nothing is turned, and in rows whose loops all run along one axis."""
+        folds where nothing is turned, and in rows whose loops, the result's among them, all run along one axis."""
         c = call.canonical
         try:
             (nest,) = walks(self._values(call), len(call.operands))
         except (Unsupported, ValueError):
             return ()
         s = nest.space
-        if call.shared or s.turned or (s.values.folded and (s.inner != (s.vector,) or s.vector in s.outer)):
+        rows = s.inner == (s.vector,) and s.vector not in s.outer and s.vector in s.written
+        if call.shared or s.turned or (s.values.folded and not rows):
             return ()
         reads: dict[int, bool] = {}
         for r in s.values.rows:
@@ -182,10 +186,10 @@ class Loops(Kernel):
 
     def features(self, call: Call) -> Mapping[str, float]:
         w = self.work(call)
-        launches = float(len(w.launches)) if w is not None else 1.0
-        slots = [s for x in w.launches for s in (*x.reads, x.writes) if isinstance(s, Slot)] if w is not None else []
+        assert w is not None
+        slots = [s for x in w.launches for s in (*x.reads, x.writes) if isinstance(s, Slot)]
         moved = call.bytes_read + call.out.bytes + sum(s.elements * numpy_dtype(s.dtype).itemsize for s in slots)
-        return {"launches": launches, "bytes": float(moved), "operations": _operations(self._values(call))}
+        return {"launches": float(len(w.launches)), "bytes": float(moved), "operations": w.operations}
 
     @staticmethod
     def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
@@ -254,16 +258,16 @@ def _astray(values: Values) -> bool:
     )
 
 
-def _operations(values: Values) -> float:
-    """How many operations a nest makes, a costly function counted as several."""
-    total = 0.0
-    for r in values.rows:
-        axes = r.axes | {k for a in r.args for k in values.rows[a].axes} if r.op == "fold" else r.axes
-        count = 1.0
-        for k in axes:
-            count *= values.sizes[k]
-        known = SCALARS.get(str(r.name)) if r.op == "apply" else None
-        total += count * (_COSTLY if known is not None and known.cost == "costly" else 1)
+def _operations(s: Space) -> float:
+    """How many operations a walk makes: what does not depend on every point is made by each of them all the same."""
+    points = math.prod(-(-s.values.sizes[k] // s.tiles.get(k, 1)) for k in s.outer)
+    if not s.values.folded:
+        return float(points * sum(_COSTLY if costly(r) else 1 for r in s.values.rows))
+    schedule, total = Schedule(s), 0.0
+    for stage in schedule.stages:
+        over = math.prod(s.width(k) for k in stage.order)
+        rows = (s.values.rows[n] for n in schedule.cone(stage) if s.under(n))
+        total += points * over * (1 + sum(_COSTLY if costly(r) else 1 for r in rows))
     return total
 
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from waxeq_cfamily.spaces import Widths, joined, space
 from waxeq_cfamily.split import Nest, apart, cut
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import Values, chain
+from waxeq_cfamily.values import Values
+from waxeq_cupy.stages import Schedule
 
 WIDTHS = Widths(flat=256, columns=32, square=32)
 _TEAMS = 264
@@ -24,24 +25,47 @@ _COLUMN = 256
 """Elements of a column that one block still folds at once."""
 _INEXACT = 1 << 21, 1 << 15
 """Elements of a row, of a column, from which a thread would add up too many in a row to be exact."""
+_AGAIN = 1 << 24
+"""Elements that are folded again from which a launch of its own is cheaper: some microseconds of a large GPU."""
 
 
 def walks(values: Values, operands: int) -> Iterator[Nest]:
     """The walks that compute `values`, in order. Partial results are further operands, from number `operands` on."""
     values, count = joined(values), operands
-    while (found := _long(values, operands)) is not None:
-        n, axis, width = found
-        nest, values = cut(values, n, axis, width, WIDTHS, count)
-        yield replace(nest, space=threaded(nest.space))
-        count += 1
-        rows = values.rows
-        over = next(n for n, r in enumerate(rows) if r.op == "fold" and rows[r.args[0]].op == "load"
-                    and rows[r.args[0]].name[0] == count - 1)  # fmt: skip
-        if _read_again(values, over):
-            nest, values = apart(values, over, WIDTHS, count)
+    while True:
+        long, again = _long(values, operands), _made_again(values)
+        if long is not None and (again is None or long[0] <= again):
+            nest, values = cut(values, *long, WIDTHS, count)
+            again = _of_pieces(values, count)
+            again = again if _read_again(values, again) else None
+            yield replace(nest, space=threaded(nest.space))
+            count += 1
+        elif again is None:
+            break
+        if again is not None:
+            nest, values = apart(values, again, WIDTHS, count)
             yield replace(nest, space=threaded(nest.space))
             count += 1
     yield Nest(threaded(space(values, WIDTHS)))
+
+
+def _of_pieces(values: Values, operand: int) -> int:
+    """The fold of a partial result."""
+    rows = values.rows
+    folds = (n for n, r in enumerate(rows) if r.op == "fold" and rows[r.args[0]].op == "load")
+    return next(n for n in folds if rows[rows[n].args[0]].name[0] == operand)
+
+
+def _made_again(values: Values) -> int | None:
+    """The first fold that many points would each make for themselves, as it does not depend on all of their axes."""
+    whole = space(values, WIDTHS)
+    for n, (axes, _) in Schedule(whole).folds.items():
+        r = values.rows[n]
+        work = math.prod(values.sizes[k] for k in (*axes, *r.axes))
+        again = math.prod(values.sizes[k] for k in whole.outer if k not in r.axes and k not in axes)
+        if n != values.root and work * (again - 1) > _AGAIN:
+            return n
+    return None
 
 
 def _read_again(values: Values, n: int) -> bool:
@@ -61,11 +85,8 @@ def threaded(s: Space) -> Space:
 def _long(values: Values, operands: int) -> tuple[int, str, int] | None:
     """The first fold that is to be made in pieces: its row, the axis that is cut and the width of a piece."""
     v = space(values, WIDTHS).vector
-    for n, r in enumerate(values.rows):
-        if r.op != "fold" or any(values.rows[u].op == "fold" for u in values.users.get(n, ())):
-            continue
-        axes, source = chain(values, n)
-        s = values.rows[source]
+    for n, (axes, source) in Schedule(space(values, WIDTHS)).folds.items():
+        r, s = values.rows[n], values.rows[source]
         if s.op == "load" and s.name[0] >= operands:
             continue  # of pieces: there is no end to cutting those
         length = math.prod(values.sizes[k] for k in axes)

@@ -77,7 +77,12 @@ def _candidates() -> Iterator[tuple[str, ...]]:
         if found := shutil.which(name):
             yield (found,)
     if importlib.util.find_spec("ziglang") is not None:
-        yield (sys.executable, "-m", "ziglang", "c++")
+        yield (
+            sys.executable,
+            "-m",
+            "ziglang",
+            "cc",
+        )  # "c++" would build a C++ library first
 
 
 class Simulated(Device):

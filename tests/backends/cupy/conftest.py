@@ -68,6 +68,10 @@ def _folds() -> Iterator[tuple[str, Call]]:
     yield "softmax between", call(softmax(operand(0, "ijk", F32), "j"), {"i": 3, "j": 50, "k": 37}, ["ijk"], "ijk")
     cube, sizes = operand(0, "ijk", F32), {"i": 64, "j": 65, "k": 66}
     yield "sum of all", call(Term("Sum", "i", Term("Sum", "j", Term("Sum", "k", cube))), sizes, ["ijk"], "")
+    inner = Term("Sum", "j", Term("Mul", operand(1, "ij", F32), operand(2, "j", F32)))
+    outer = Term("Sum", "i", Term("Mul", operand(0, "ki", F32), inner))
+    for n, again in ((60, "again"), (700, "apart")):
+        yield f"two matrices times a vector, {again}", call(outer, dict.fromkeys("ijk", n), ["ki", "ij", "j"], "k")
     softened = softmax(operand(0, "j", F32), "j")
     yield "softmax of one long row", call(softened, {"j": 200_000}, ["j"], "j")
     for kind, dtype in (("max", "float16"), ("any", "bool"), ("all", "bool"), ("prod", "int32"), ("min", "int8")):

@@ -52,8 +52,22 @@ def test_launches_are_as_few_as_can_be(cases: Mapping[str, Call], loops: Loops) 
     assert several == {
         "softmax of rows of 40001": 5, "softmax of rows of 100000": 5, "softmax of one long row": 5,
         "sum of all": 2, "sum of 5000 rows of 3": 2, "sum of 1000 rows of 64": 2, "sum of 40000 rows of 33": 2,
-        "sum of 70000 rows of 1": 2, "argmin of columns": 4,
+        "sum of 70000 rows of 1": 2, "two matrices times a vector, apart": 2, "argmin of columns": 4,
     }  # fmt: skip
+
+
+def test_what_every_point_makes_again_is_counted(named: Named, loops: Loops) -> None:
+    again, apart = (loops.work(named(f"two matrices times a vector, {how}")) for how in ("again", "apart"))
+    assert again is not None and apart is not None
+    assert again.operations > 60**3 and apart.operations < 10 * 700**2
+
+
+def test_what_all_ranks_read_no_rank_replaces(loops: Loops) -> None:
+    """The result of a fold may lie where a scalar lay, were it not that others may still have to read it."""
+    x, y, sizes = operand(0, "j", "float32"), operand(1, "", "float32"), {"j": 5}
+    meaning = Term("Mul", Term("Sum", "j", Term("Mul", x, y)), y)
+    views = View.dense("j", sizes, "float32"), View.dense("", sizes, "float32")
+    assert not loops.in_place(Call("cupy.loops", meaning, sizes, views, views[1]))
 
 
 def test_what_memory_does_not_begin_at_16_bytes_is_read_one_by_one(

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +18,7 @@ import pytest
 from waxeq.backend.call import Call
 from waxeq_cupy.device import MissingDevice, current
 from waxeq_cupy.kernels import Loops, Work, prelude
-from waxeq_cupy.simulated import KernelFault, Simulated, compiler
+from waxeq_cupy.simulated import FLAGS, KernelFault, Simulated, compiler, header
 from waxeq_native.compiler import CompileFailed
 
 ORDERS = (0, 1, 2, 3)
@@ -187,6 +192,23 @@ def test_a_barrier_that_folds_lack_is_found(
 def test_a_kernel_that_does_not_compile_is_a_sentence(device: Simulated) -> None:
     with pytest.raises(CompileFailed, match="gave up"):
         launched(device, "this is not C++;")
+
+
+@pytest.mark.parametrize("target", ["", "aarch64-linux-gnu"])
+def test_other_compilers_and_machines_take_the_text(
+    target: str, named: Callable[[str], Call], loops: Loops, tmp_path: Path
+) -> None:
+    zig = [sys.executable, "-m", "ziglang", "cc"]
+    other = zig if find_spec("ziglang") else [found] if (found := shutil.which("clang++")) else None
+    if other is None or (target and other != zig):
+        pytest.skip("ziglang is not installed, nor is clang++")
+    w = loops.work(named("softmax of rows of 4096"))
+    assert w is not None
+    (launch,) = w.launches
+    source = tmp_path / "kernel.c"
+    source.write_text(f"{header()}{prelude()}{launch.source}\nWX_RUNS({launch.name})\n")
+    line = [*other, *FLAGS, *(["-target", target] if target else []), str(source), "-o", str(tmp_path / "kernel.so")]
+    subprocess.run([*line, "-lm"], check=True)
 
 
 def test_it_is_never_chosen_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,89 @@
+"""Whole plans on the simulated device: from a function to a program, with everything that checks one on a CPU."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.backend.kernel import prepare
+from waxeq.errors import WaxeqError
+from waxeq.plan.plan import Plan
+from waxeq.testing.planned import Planner, errors
+from waxeq.testing.programs import random_program
+from waxeq_cupy import nvrtc
+from waxeq_cupy.kernels import Loops, prelude
+
+LARGE = {"minilm"}
+"""Examples that would take minutes here."""
+EXAMPLES = sorted(p.stem for p in (Path(__file__).parents[3] / "examples").glob("*.py") if p.stem not in LARGE)
+
+
+def _model(x: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    centred = x - x.mean(-1, keepdims=True)
+    y = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gain
+    e = np.exp(y - y.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True), y.T + 1
+
+
+def _inputs() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in ((40, 96), (96,))]
+
+
+def test_a_plan_of_nothing_else_is_timed_proved_saved_and_run(installed: Path, tmp_path: Path) -> None:
+    inputs = _inputs()
+    options = wx.Options(table=tmp_path / "t.duckdb", backends=("cupy",), trial=False)
+    result = wx.optimize(_model, *inputs, options=options)
+    assert {s.call.kernel for s in result.plan.steps} == {"cupy.loops"}
+    want = _model(*(x.astype(np.float64) for x in inputs))
+    result.save(tmp_path / "model.plan.json")
+    for program in (result.program, wx.load(tmp_path / "model.plan.json")):
+        for got, w in zip(program(*inputs), want, strict=True):
+            assert np.abs(got - w).max() < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run_and_their_kernels_compile_for_gpus(
+    name: str, installed: Path, tmp_path: Path, load_example: Callable[[str], ModuleType], loops: Loops
+) -> None:
+    """Chosen by roofline: times on a simulated device mean nothing. The plan is proved against float64 as any other."""
+    example = load_example(name)
+    options = wx.Options(table=tmp_path / "t.duckdb", backends=("cupy", "numpy"), trial=False, cost="roofline")
+    result = wx.optimize(example.model, examples=example.example_inputs(), options=options)
+    calls = [s.call for s in result.plan.steps if s.call.kernel.startswith("cupy.")]
+    assert calls and not result.report.notes, "the plan is not what was to be tested"
+    try:
+        compiler = nvrtc.Nvrtc.found()
+    except nvrtc.MissingCompiler as e:
+        pytest.skip(str(e))
+    works = (loops.work(c) for c in calls)
+    kernels = {x.name: x for w in works if w is not None for x in w.launches}
+    source = prelude() + "\n".join(x.source for x in kernels.values())
+    for architecture in ("sm_80", "sm_90"):
+        found = compiler.cubin(source, architecture).kernels
+        assert found.keys() == kernels.keys()
+        assert all(r.spilled <= 64 * ("double" in kernels[n].text) and r.registers <= 128 for n, r in found.items())
+
+
+@pytest.mark.slow
+def test_random_plans_of_all_backends_are_right(installed: Path) -> None:
+    programs = [random_program(random.Random(7000 + i)) for i in range(20)]
+    with Planner.open() as planner:
+        plans: list[Plan] = []
+        for i, part in enumerate(planner.saturated(programs)):
+            plans.append(planner.plan(part, random.Random(i)))
+        steps = [s for p in plans for s in p.steps]
+        own = sum(s.call.kernel == "cupy.loops" for s in steps)
+        assert own > 40, "few kernels prove little"
+        with suppress(WaxeqError):  # whose fault that is shows when each is run
+            prepare((planner.kernels[s.call.kernel], s.call) for s in steps)
+        for i, (program, plan) in enumerate(zip(programs, plans, strict=True)):
+            assert not errors(program, plan, planner.kernels), f"seed {7000 + i}"
