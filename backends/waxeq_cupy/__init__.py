@@ -17,10 +17,10 @@ class CupyBackend(Backend):
 
     @property
     def device(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """ "cuda"; a simulated device has its memory where the CPU has its own."""
-        from waxeq_cupy.device import SIMULATED, VARIABLE
+        """ "cuda"; "cpu" where WAXEQ_CUDA has kernels work on what lies in the memory of the CPU."""
+        from waxeq_cupy.device import VARIABLE
 
-        return "cpu" if os.environ.get(VARIABLE) == SIMULATED else "cuda"
+        return "cpu" if os.environ.get(VARIABLE) else "cuda"
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:

@@ -1,6 +1,7 @@
-"""The device that kernels run on: a GPU, or one that is simulated on the CPU where WAXEQ_CUDA says so.
+"""The device that kernels run on, as WAXEQ_CUDA says: "simulated" on the CPU, or "copied", a GPU that gets the operands
+of each call and gives its result back.
 
-The simulated one is never chosen by itself: it is thousands of times slower than what it stands for.
+Neither is ever chosen by itself: both are there to check, and slower than the CPU alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from waxeq_cupy.kernels import Launch, Work
 
 VARIABLE = "WAXEQ_CUDA"
-SIMULATED = "simulated"
+SIMULATED, COPIED = "simulated", "copied"
 
 
 class MissingDevice(WaxeqError):
@@ -62,9 +63,11 @@ def current() -> Device:
     chosen = os.environ.get(VARIABLE, "")
     if chosen == SIMULATED:
         return _simulated()
+    if chosen == COPIED:
+        return _copied()
     if chosen:
-        raise UsageError(f"{VARIABLE} is {chosen!r}; the only value that it can have is {SIMULATED!r}")
-    raise MissingDevice(_why_not())
+        raise UsageError(f"{VARIABLE} is {chosen!r}; it can be {SIMULATED!r} or {COPIED!r}")
+    raise MissingDevice("Plans do not lie on a GPU yet; WAXEQ_CUDA says how kernels for one can be checked.")
 
 
 def identity() -> str:
@@ -82,10 +85,12 @@ def _simulated() -> Device:
     return Simulated.found()
 
 
-def _why_not() -> str:
-    """Why no GPU can be used."""
-    from importlib.util import find_spec
+@cache
+def _copied() -> Device:
+    from waxeq_cupy.copied import Copied
+    from waxeq_cupy.nvrtc import MissingCompiler
 
-    if find_spec("cupy") is None:
-        return "CuPy is not installed: plans for NVIDIA GPUs need `pip install cupy-cuda12x` (or cupy-cuda13x)."
-    return "plans run on the CPU only for now: kernels for NVIDIA GPUs are made and checked, and not yet run there."
+    try:
+        return Copied.found()
+    except MissingCompiler as e:
+        raise MissingDevice(str(e)) from None

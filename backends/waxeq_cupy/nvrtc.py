@@ -138,7 +138,7 @@ def _candidates() -> Iterator[str]:
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         for folder in ("cu13", "cuda_nvrtc"):
             yield from (str(p) for p in sorted(Path(place, folder, "lib").glob("libnvrtc.so.*"), reverse=True))
-    for variable in ("CUDA_PATH", "CUDA_HOME"):
-        if home := os.environ.get(variable):
+    for home in (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+        if home:
             yield from (str(p) for p in sorted(Path(home, "lib64").glob("libnvrtc.so.*"), reverse=True))
     yield from ("libnvrtc.so.13", "libnvrtc.so.12")

@@ -37,8 +37,8 @@ class KernelFault(WaxeqError):
     """A kernel did on the simulated device what it must not do on a GPU."""
 
 
-class _Argument(ctypes.Structure):
-    """`wx::Argument` of simulated.h."""
+class Argument(ctypes.Structure):
+    """`wx::Argument` of simulated.h: where an array begins, and from which element to which it may be touched."""
 
     _fields_ = (("base", ctypes.c_void_p), ("low", ctypes.c_int64), ("high", ctypes.c_int64))
 
@@ -150,16 +150,22 @@ class Simulated(Device):
 
     def run(self, name: str, arrays: Sequence[np.ndarray], result: int, blocks: int, threads: int) -> None:
         """Launch a kernel that was compiled; array number `result` is written. Raises KernelFault."""
-        arguments = (_Argument * len(arrays))(*map(_argument, arrays))
-        message = ctypes.create_string_buffer(256)
         item = arrays[result].itemsize
-        if not self._runs[name](arguments, result, item, blocks, threads, self.order, message, len(message)):
+        self.started(name, [_argument(a) for a in arrays], result, item, blocks, threads)
+
+    def started(
+        self, name: str, arguments: Sequence[Argument], result: int, item: int, blocks: int, threads: int
+    ) -> None:
+        """The same by addresses; `item`: bytes of an element of what is written. Raises KernelFault."""
+        rows = (Argument * len(arguments))(*arguments)
+        message = ctypes.create_string_buffer(256)
+        if not self._runs[name](rows, result, item, blocks, threads, self.order, message, len(message)):
             raise KernelFault(f"kernel {name}: {message.value.decode()}")
 
 
-def _argument(a: np.ndarray) -> _Argument:
+def _argument(a: np.ndarray) -> Argument:
     """Where an array begins, and which elements before and behind that belong to it."""
     if not a.size:
-        return _Argument(a.ctypes.data, 0, 0)
+        return Argument(a.ctypes.data, 0, 0)
     ends = [(n - 1) * s // a.itemsize for n, s in zip(a.shape, a.strides, strict=True)]
-    return _Argument(a.ctypes.data, sum(e for e in ends if e < 0), sum(e for e in ends if e > 0) + 1)
+    return Argument(a.ctypes.data, sum(e for e in ends if e < 0), sum(e for e in ends if e > 0) + 1)

@@ -1,0 +1,132 @@
+"""A GPU that works on copies: every call's operands are copied to it, and its result back.
+
+This is how kernels and whole plans are checked on a real GPU by all that checks them on a CPU. It is not fast, and not
+meant to be: a plan whose memory lies on the GPU is another thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+
+from waxeq.backend.kernel import Instruction
+from waxeq_cupy.cubins import Cubins
+from waxeq_cupy.device import Device
+from waxeq_cupy.driver import Driver
+from waxeq_cupy.kernels import Launch, Slot, Work, prelude
+
+_LINE = 256
+"""What memory begins at on either side is the same modulo this many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Host memory from byte `low` up to `high`, which lies on the device at `address`."""
+
+    low: int
+    high: int
+    address: int
+
+    def of(self, host: int) -> int:
+        return self.address + host - self.low
+
+
+class Copied(Device):
+    """`driver`: the GPU; `cubins`: machine code for it."""
+
+    def __init__(self, driver: Driver, cubins: Cubins) -> None:
+        self.driver, self.cubins = driver, cubins
+        self._kernels: dict[str, int] = {}
+
+    @staticmethod
+    def found() -> Copied:
+        """The first GPU of this machine. Raises MissingDevice, and nvrtc.MissingCompiler."""
+        from waxeq_cupy.nvrtc import Nvrtc
+        from waxeq_native.library import directory
+
+        driver = Driver.found()
+        return Copied(driver, Cubins(directory() / "cubins", Nvrtc.found(), driver.architecture))
+
+    @property
+    def identity(self) -> str:
+        parts = ("copied", self.driver.name, str(self.driver.version), self.cubins.compiler.version)
+        return sha256("|".join(parts).encode()).hexdigest()
+
+    @property
+    def about(self) -> str:
+        return f"{self.driver.name} ({self.driver.architecture}), every call on copies"
+
+    def compiled(self, launches: Sequence[Launch]) -> None:
+        missing = {x.name: x.source for x in launches if x.name not in self._kernels}
+        if missing:
+            self.driver.enter()
+            images = self.cubins.images(missing, prelude())
+            self._kernels |= {name: self.driver.kernel(image, name) for name, image in images.items()}
+
+    def aligned(self, arrays: Sequence[np.ndarray]) -> bool:
+        return all(a.ctypes.data % 16 == 0 for a in arrays if a.size)
+
+    def bound(
+        self, work: Work, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        self.compiled(work.launches)
+
+        def run() -> None:
+            self.driver.enter()
+            spans = self._placed([*operands, out])
+            room = self.driver.allocated(workspace.nbytes)
+            flag = self.driver.allocated(4)
+            try:
+                self._run(work, [*operands, out], spans, room, flag)
+            finally:
+                for address in (*(s.address - s.low % _LINE for s in spans), room, flag):
+                    self.driver.free(address)
+
+        return (run,)
+
+    def _placed(self, arrays: Sequence[np.ndarray]) -> list[_Span]:
+        """Memory for all that the arrays lie in; what overlaps on the host does so on the device."""
+        spans: list[list[int]] = []
+        for low, high in sorted(_extent(a) for a in arrays if a.size):
+            if spans and low < spans[-1][1]:
+                spans[-1][1] = max(spans[-1][1], high)
+            else:
+                spans.append([low, high])
+        return [_Span(lo, hi, self.driver.allocated(hi - lo + _LINE) + lo % _LINE) for lo, hi in spans]
+
+    def _run(self, work: Work, arrays: Sequence[np.ndarray], spans: Sequence[_Span], room: int, flag: int) -> None:
+        driver, out = self.driver, arrays[-1]
+
+        def place(what: int | Slot | None) -> int:
+            if isinstance(what, Slot):
+                return room + what.at
+            a = out if what is None else arrays[what]
+            if not a.size:
+                return room
+            host = a.ctypes.data
+            return next(s for s in spans if s.low <= host < s.high).of(host)
+
+        for s in spans:
+            driver.upload(s.address, s.low, s.high - s.low)
+        driver.fill(flag, 0, 4)
+        for x in work.launches:
+            pointers = [*map(place, x.reads), place(x.writes), *([flag] if x.looked_up else [])]
+            driver.launch(self._kernels[x.name], x.blocks, x.threads, pointers)
+        driver.wait()
+        low, high = _extent(out)
+        span = next(s for s in spans if s.low <= low < s.high)
+        driver.download(low, span.of(low), high - low)
+        raised = np.zeros(1, np.int32)
+        driver.download(raised.ctypes.data, flag, 4)
+        if raised[0]:
+            raise IndexError("an index is out of bounds for the axis it points into")
+
+
+def _extent(a: np.ndarray) -> tuple[int, int]:
+    """The bytes of the host from the first to the last element."""
+    ends = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)]
+    start = a.ctypes.data
+    return start + sum(e for e in ends if e < 0), start + sum(e for e in ends if e > 0) + a.itemsize

@@ -1,0 +1,68 @@
+"""Machine code of kernels for one architecture: compiled once for a source, its options, the architecture and the
+version of the compiler, kept on disk and for the process's life.
+
+Any number of processes may share a folder; what is damaged is compiled again (`waxeq_native.store`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from waxeq_cupy.nvrtc import FLAGS, CompileFailed, Nvrtc
+from waxeq_native.store import LIMIT, Store
+
+
+class Cubins:
+    """`architecture`: such as "sm_90". `limit`: bytes that the folder may take; what was not used for longest goes."""
+
+    def __init__(self, directory: Path, compiler: Nvrtc, architecture: str, limit: int = LIMIT) -> None:
+        self.compiler, self.architecture = compiler, architecture
+        self.store = Store(directory, limit)
+        self.made = 0
+        """Kernels that this object compiled: none on a warm start."""
+        self._images: dict[str, bytes] = {}
+
+    def images(self, sources: Mapping[str, str], prelude: str) -> Mapping[str, bytes]:
+        """For each kernel, by name, an image that has it: kernels that are compiled together share one. Each source
+        stands after `prelude`. Raises CompileFailed, and OSError where the folder cannot be written."""
+        keys = {name: self._key(name, text, prelude) for name, text in sources.items()}
+        found = {name: self._stored(key) for name, key in keys.items()}
+        missing = {name: text for name, text in sources.items() if found[name] is None}
+        if missing:
+            cubin = self.compiler.cubin(prelude + "\n".join(missing.values()), self.architecture)
+            if lacking := sorted(missing.keys() - cubin.kernels.keys()):
+                raise CompileFailed(f"The source of {lacking[0]} defines no kernel of that name.")
+            self._put(cubin.code, [keys[name] for name in missing])
+            self.made += len(missing)
+            found |= dict.fromkeys(missing, cubin.code)
+        return {name: image for name, image in found.items() if image is not None}
+
+    def _key(self, *parts: str) -> str:
+        whole = (*parts, self.architecture, self.compiler.version, *FLAGS)
+        return sha256("\0".join(whole).encode()).hexdigest()
+
+    def _stored(self, key: str) -> bytes | None:
+        """What is known to answer a key; None where nothing does, or it is damaged."""
+        try:
+            name = self.store.name(key)
+            if name not in self._images:
+                path = self.store.used(name)
+                if path is None:
+                    return None
+                self._images[name] = path.read_bytes()
+        except (OSError, ValueError):
+            return None
+        return self._images[name]
+
+    def _put(self, code: bytes, keys: list[str]) -> None:
+        self.store.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=self.store.directory, prefix="building-", delete=False) as file:
+            file.write(code)
+        name = self.store.put(Path(file.name))
+        self._images[name] = code
+        for key in keys:
+            self.store.answers(key, name)
+        self.store.make_room({name})
