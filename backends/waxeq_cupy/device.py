@@ -6,6 +6,7 @@ Neither is ever chosen by itself: both are there to check, and slower than the C
 
 from __future__ import annotations
 
+import ctypes
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -67,7 +68,11 @@ def current() -> Device:
         return _copied()
     if chosen:
         raise UsageError(f"{VARIABLE} is {chosen!r}; it can be {SIMULATED!r} or {COPIED!r}")
-    raise MissingDevice("Plans do not lie on a GPU yet; WAXEQ_CUDA says how kernels for one can be checked.")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise MissingDevice(f"no NVIDIA driver is here; {VARIABLE}={SIMULATED} checks kernels without one") from None
+    raise MissingDevice(f"no plan keeps its memory on a GPU yet; {VARIABLE}={COPIED} checks kernels on one")
 
 
 def identity() -> str:
