@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from waxeq.ir.types import is_float
+from waxeq.basis.scalar import SCALARS
+from waxeq.ir.types import is_float, numpy_dtype
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, variable
 from waxeq_cfamily.stages import Stage
-from waxeq_cfamily.values import chain
+from waxeq_cfamily.values import Row, chain
 
 if TYPE_CHECKING:
     from waxeq_cfamily.loops import Emitter
@@ -20,6 +22,12 @@ _BLOCK = 512
 
 _PIECE = 512
 """Elements of the result that are made in cache before they are written past it."""
+
+_CHAINS, _LANES = 4, 16
+"""Accumulators of a fold, and of how many elements each takes a multiple."""
+
+_CACHED = 12 << 20
+"""Bytes up to which what is read may lie in a cache. Memory is slower than one accumulator, and best read in a row."""
 
 _STEPS = {"sum": "Add", "prod": "Mul"}
 """The functions of two numbers that scans are made of, where they have another name."""
@@ -130,7 +138,7 @@ class Loop:
             return loop
         if self.streamed:
             return self._streamed(loop, v, low, high)
-        return self._blocked(loop, v, low, high) if self.blocked else [self._pragma(), *loop]
+        return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 
     @cached_property
     def streamed(self) -> bool:
@@ -176,20 +184,81 @@ class Loop:
         return [
             f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_BLOCK}) {{",
             f"  const int64_t {v}_to = {v}_at + {_BLOCK} < {high} ? {v}_at + {_BLOCK} : {high};",
-            *("  " + x for x in (*begin, self._pragma(), *loop, *rename)),
+            *("  " + x for x in (*begin, *self._straight(loop, v, f"{v}_at", f"{v}_to"), *rename)),
             "}",
         ]
 
-    def _pragma(self) -> str:
-        clauses = []
+    @cached_property
+    def chains(self) -> int:
+        """How many accumulators a fold has: with one each vector waits for the last, which is most of the time where
+        little is computed."""
+        alone = len(self.scalar) == len(self.stage.folds) and not self.stage.result
+        if not self.scalar or not alone or self.space.width(self.order[-1]) < _CHAINS * _LANES:
+            return 1
+        made = [self.values.rows[n] for n in self._cone() if self._depth(n) == len(self.order) and not self._loaded(n)]
+        if any(r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly" for r in made):
+            return 1
+        return _CHAINS if sum(self._bytes(r) for r in made if r.op == "load") <= _CACHED else 1
+
+    def _bytes(self, load: Row) -> int:
+        return math.prod(self.values.sizes[k] for k in load.axes) * numpy_dtype(load.dtype).itemsize
+
+    def _straight(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
+        """The innermost loop as vectors; in as many pieces side by side as a fold has accumulators."""
+        n = self.chains
+        if n == 1:
+            return [self._pragma(), *loop]
+        body, pieces = loop[1:-1], []
+        for i in range(n):
+            pieces += [
+                f"  {{ const int64_t {v} = {v}_lane{f' + {i} * {v}_part' if i else ''};",
+                *("  " + self._numbered(x, i) for x in body),
+                "  }",
+            ]
+        lines = [
+            *(self._other(f, x, i) for f, x in self._accumulators() for i in range(1, n)),
+            f"const int64_t {v}_part = ({high} - {low}) / {n * _LANES} * {_LANES};",
+            self._pragma(n),
+            f"for (int64_t {v}_lane = {low}; {v}_lane < {low} + {v}_part; {v}_lane++) {{",
+            *pieces,
+            "}",
+            self._pragma(),
+            f"for (int64_t {v} = {low} + {n} * {v}_part; {v} < {high}; {v}++) {{",
+            *body,
+            "}",
+            *(self._joined(f, x, i) for f, x in self._accumulators() for i in range(1, n)),
+        ]
+        return ["{", *("  " + x for x in lines), "}"]
+
+    def _accumulators(self) -> Iterator[tuple[int, str]]:
+        """Folds with the names of their variables; a second one says whether NaN was met."""
         for f in self.scalar:
+            yield f, f"a{f}"
+            if self._watches(f):
+                yield f, f"n{f}"
+
+    def _numbered(self, line: str, i: int) -> str:
+        for _, x in self._accumulators() if i else ():
+            line = re.sub(rf"\b{x}\b", f"{x}_{i}", line)
+        return line
+
+    def _other(self, f: int, x: str, i: int) -> str:
+        r = self.values.rows[f]
+        return f"int32_t {x}_{i} = 0;" if x[0] == "n" else f"{variable(r.dtype)} {x}_{i} = {start(r.name, r.dtype)};"
+
+    def _joined(self, f: int, x: str, i: int) -> str:
+        r = self.values.rows[f]
+        return f"{x} |= {x}_{i};" if x[0] == "n" else f"{x} = {combine(r.name, r.dtype, x, f'{x}_{i}')};"
+
+    def _pragma(self, chains: int = 1) -> str:
+        clauses = []
+        for f, x in self._accumulators():
             r = self.values.rows[f]
             op = {"sum": "+", "prod": "*", "max": "max", "min": "min", "any": "|", "all": "&"}[r.name]
             if r.dtype == "bool":
                 op = {"sum": "|", "prod": "&", "max": "|", "min": "&"}.get(r.name, op)
-            clauses.append(f"reduction({op}:a{f})")
-            if self._watches(f):
-                clauses.append(f"reduction(|:n{f})")
+            op = "|" if x[0] == "n" else op
+            clauses += [f"reduction({op}:{x}{f'_{i}' if i else ''})" for i in range(chains)]
         clauses += ["reduction(|:bad)"] * bool(self.values.positions) + ["reduction(|:far)"] * self.e.limited
         return " ".join(["#pragma omp simd", *clauses])
 

@@ -213,7 +213,8 @@ def tiled(values: Values, products: tuple[Product, ...], most: Tile) -> Space:
     tiles = {rows: _piece(values.sizes[rows], most.rows)}
     if not whole:
         tiles[last.columns] = min(values.sizes[last.columns], most.columns)
-    vectors = (last.columns, *(k for k in columns if k != last.columns))
+    depths = (p.depth for p in products)  # what a side is made from is folded along it
+    vectors = tuple(dict.fromkeys((last.columns, *columns, *depths)))
     return Space(values, tuple(outer), tiles, vectors, products=products)
 
 
