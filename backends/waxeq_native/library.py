@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import shutil
@@ -18,6 +19,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from waxeq.errors import WaxeqWarning
 from waxeq_native.compiler import CompileFailed, Compiler, ended, find, first_error
 from waxeq_native.files import replace
 from waxeq_native.store import LIMIT as SIZE
@@ -234,10 +236,11 @@ def directory(chosen: str | Path | None = None) -> Path:
         return folder
     except OSError as e:
         other = Path(tempfile.mkdtemp(prefix="waxeq-native-"))
+        atexit.register(shutil.rmtree, other, ignore_errors=True)
         warnings.warn(
             f"The cache {folder} cannot be written ({e.strerror}); compiled kernels are kept in {other}: "
             "name a folder that can be in WAXEQ_CACHE.",
-            RuntimeWarning,
+            WaxeqWarning,
             stacklevel=2,
         )
         return other

@@ -13,6 +13,7 @@ from waxeq.__about__ import __version__
 
 if TYPE_CHECKING:
     from waxeq.compile import optimize
+    from waxeq.errors import WaxeqError
     from waxeq.frontend.annotations import Input, State, Weight, model
     from waxeq.frontend.function import trace
     from waxeq.options import Options
@@ -23,10 +24,11 @@ _LAZY = {
     "Options": "waxeq.options",
     "load": "waxeq.runtime.load",
     "trace": "waxeq.frontend.function",
+    "WaxeqError": "waxeq.errors",
     **dict.fromkeys(("Input", "State", "Weight", "model"), "waxeq.frontend.annotations"),
 }
 
-__all__ = ["Input", "Options", "State", "Weight", "__version__", "load", "model", "optimize", "trace"]
+__all__ = ["Input", "Options", "State", "WaxeqError", "Weight", "__version__", "load", "model", "optimize", "trace"]
 
 
 def __getattr__(name: str) -> Any:

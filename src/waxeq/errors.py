@@ -14,6 +14,10 @@ class WaxeqError(Exception):
     exit_code: ClassVar[int] = 1
 
 
+class WaxeqWarning(RuntimeWarning):
+    """What a user should know, though everything goes on."""
+
+
 class UsageError(WaxeqError):
     """An option or argument that makes no sense."""
 

@@ -74,6 +74,44 @@ def test_example_that_raises(fails, model) -> None:
     assert "example_inputs() raises KeyError" in fails(CODE["target"], model(text))
 
 
+def test_the_line_that_raises_while_the_file_is_loaded(fails, model) -> None:
+    assert "small.py:2: loading it raises ModuleNotFoundError" in fails(CODE["target"], model("\nimport numpyy\n"))
+    text = "def model(x):\n    return x\ndef example_inputs():\n    return {'x': 1 / 0}\n"
+    assert "small.py:4: example_inputs() raises ZeroDivisionError" in fails(CODE["target"], model(text))
+
+
+def test_an_example_of_no_parameter_is_named(fails, model) -> None:
+    text = "import numpy as np\ndef model(x, y):\n    return x + y\n"
+    text += "def example_inputs():\n    return {'x': np.ones(3), 'z': np.ones(3)}\n"
+    sentence = fails(CODE["target"], model(text))
+    assert "what is 'y'" in sentence and "'z', which is no parameter" in sentence
+
+
+def test_the_module_of_an_unknown_function_is_its_own(fails, model) -> None:
+    text = "from scipy.special import gammaln\ndef model(x):\n    return gammaln(x)\n"
+    text += "import numpy as np\ndef example_inputs():\n    return {'x': np.ones(3)}\n"
+    assert "scipy.special.gammaln is not traced" in fails(CODE["unsupported"], model(text))
+
+
+def test_a_check_that_says_nothing_is_no_silent_one(waxeq, model, quick, tmp_path: Path) -> None:
+    text = (
+        model()
+        .read_text()
+        .replace('"x": rng.standard_normal((4, 8), dtype=np.float32)', '"x": np.full((4, 8), np.nan)')
+    )
+    outcome = waxeq("optimize", model(text), "-o", tmp_path / "n.plan.json", *quick)
+    assert outcome.code == 0 and "nothing checks output 'out'" in " ".join(outcome.out.split()), outcome.out
+
+
+def test_a_file_that_is_no_array(waxeq, model, quick, tmp_path: Path) -> None:
+    path, other = tmp_path / "p.plan.json", tmp_path / "x.txt"
+    assert waxeq("optimize", model(), "-o", path, *quick).code == 0
+    other.write_text("1 2 3")
+    outcome = waxeq("run", path, "--input", f"x={other}")
+    assert outcome.code == CODE["target"] and "write one with numpy.save" in outcome.sentence
+    assert "pickle" not in outcome.err
+
+
 def test_model_that_raises(fails, model) -> None:
     text = model().read_text().replace("    return", "    raise RuntimeError('not today')\n    return", 1)
     sentence = fails(CODE["target"], model(text))

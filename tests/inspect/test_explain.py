@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from waxeq.egraph.lower import lower
 from waxeq.egraph.rules import Apply, Expr, Lit, Var, load_rules, read_file, rule_files
 from waxeq.egraph.saturate import Limits, Worker, saturate
 from waxeq.events import Events
+from waxeq.frontend.trace import trace
+from waxeq.inspect.derive import derivations, laws
 from waxeq.inspect.explain import explain, explain_plan
 from waxeq.inspect.match import Index, Match
 from waxeq.inspect.show import time_
@@ -41,6 +44,37 @@ MODELS = {
     ),
     "as written": (lambda a, b: a @ b, (array(30, 40), array(40, 20))),
 }
+
+
+def normalized_product(x, g, b, w):
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return ((x - mean) / np.sqrt(variance + 1e-5) * g + b) @ w
+
+
+def scaled_softmax(x, g, b, w):
+    e = np.exp(x / 3.0 - np.max(x / 3.0, axis=-1, keepdims=True))
+    return (e / e.sum(axis=-1, keepdims=True) - 0.0 + b * 1.0) @ w / g.sum()
+
+
+@pytest.mark.parametrize("model", [normalized_product, scaled_softmax])
+def test_every_e_node_is_traced_back(model: Callable[..., np.ndarray]) -> None:
+    """Also where a rule put something simpler in place of what the derivation goes through: a mean is a division by a
+    number, which is read back as a product with its reciprocal."""
+    example = {"x": array(6, 8), "g": array(8), "b": array(8), "w": array(8, 3)}
+    graph = trace(model, example, weights={"g", "b", "w"}).graph
+    meanings = patterns(kernels(backends(["numpy"])))
+    rules = [r for p in rule_files() for r in read_file(p).rules if r.cls in ("exact", "reassociating")]
+    (block,) = cut(expand(graph))
+    lowered, worker = lower(block.graph), Worker.start()
+    try:
+        snapshot = saturate(lowered, load_rules("reassociating", meanings), Limits(60_000), worker).snapshot
+    finally:
+        worker.close()
+    assert any(c.replaced for c in snapshot.classes)
+    wanted = [(i, n) for i, c in enumerate(snapshot.classes) for n in c.nodes]
+    found = derivations(snapshot, lowered, laws(rules, meanings), wanted)
+    assert not [str(n) for (i, n), names in found.items() if names is None]
 
 
 @pytest.fixture(scope="module")

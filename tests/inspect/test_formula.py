@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from waxeq.backend.call import Call, View, operand
@@ -46,6 +48,12 @@ def test_long_formulas_are_cut() -> None:
 
 def test_operands_without_names() -> None:
     assert formula(call(Term("Add", X, Y))) == "%0 + %1"
+
+
+def test_places_in_one_buffer_are_told_apart() -> None:
+    views = tuple(View(("i",), (4,), (1,), "float32", at) for at in (0, 3))
+    c = replace(call(Term("Add", operand(0, "i", "float32"), operand(1, "i", "float32"))), operands=views)
+    assert formula(c, ("b0.t4", "b0.t4")) == "b0.t4@0 + b0.t4@3"
 
 
 @pytest.mark.parametrize(

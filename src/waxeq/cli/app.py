@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
@@ -12,20 +13,23 @@ from cyclopts import App, CycloptsError
 from waxeq.__about__ import __version__
 from waxeq.cli import looking, machine, work
 from waxeq.cli.console import say
-from waxeq.errors import WaxeqError
+from waxeq.errors import RuleError, WaxeqError, WaxeqWarning
 
 INTERRUPTED = 130
 _EXIT_CODES = """Exit codes:
   0    done
-  1    internal error; or the timing table is damaged or cannot be written
+  1    internal error; or the timing table is damaged, of another version, or
+       cannot be written
   2    a command, option or value that makes no sense
-  3    a model, its inputs, a plan or a rule file cannot be loaded
-  4    the model uses something that cannot be traced
-  5    --strict refused a fallback
+  3    the model, its inputs, its weights, a plan or a rule file cannot be loaded,
+       or shapes do not fit; or the plan cannot be written
+  4    the model uses something that cannot be traced or is not supported
+  5    --strict refused to fall back to the model as written, or to a timing table
+       in memory
   6    a numeric check failed, or a rule is ill-typed or refused
   7    no plan within the budget of time or memory
   8    another process holds the timing table
-  130  interrupted"""
+  130  interrupted; the best plan so far is saved"""
 """As in README.md, in short."""
 
 
@@ -57,6 +61,10 @@ def build() -> App:
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line; its exit code."""
+    shown = warnings.showwarning
+    warnings.showwarning = lambda message, category, *more: (
+        say(f"waxeq: note: {message}") if issubclass(category, WaxeqWarning) else shown(message, category, *more)
+    )
     try:
         code = build()(argv, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -77,7 +85,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def sentence(e: Exception) -> str:
-    """An error in one sentence on one line."""
+    """An error in one sentence on one line; a refuted rule with its counterexample below."""
+    if isinstance(e, RuleError) and "\n" in str(e):  # a counterexample is a table of what was tried
+        return f"waxeq: {str(e).rstrip()}"
     text = " ".join(str(e).split()).removesuffix(".")
     if isinstance(e, WaxeqError):
         return f"waxeq: {text}"

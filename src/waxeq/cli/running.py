@@ -67,8 +67,12 @@ def read_input(text: str) -> tuple[str, np.ndarray]:
         raise TargetError(f"{file} holds several arrays; input {name!r} needs one: save {name!r} alone, as a .npy file")
     except TypeMismatch as e:
         raise TargetError(f"input {name!r}, {file}: {e}") from e
-    except (OSError, ValueError) as e:
-        raise TargetError(f"{file} cannot be read as an array: {getattr(e, 'strerror', None) or e}") from e
+    except OSError as e:
+        raise TargetError(f"{file} cannot be read as an array: {e.strerror or e}") from e
+    except (ValueError, EOFError) as e:
+        raise TargetError(
+            f"{file} cannot be read as an array: it is no whole .npy file of numbers; write one with numpy.save"
+        ) from e
 
 
 def summary(a: np.ndarray) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ class TimingTable:
         try:
             table.shards.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise TableWriteError(f"{table.shards.folder} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
+            raise TableWriteError(f"{table.path} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
         if not os.access(table.shards.folder, os.W_OK | os.X_OK):
             raise TableWriteError(f"{table.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
         with table._database():

@@ -142,19 +142,23 @@ class _Reader:
 
     def read(self, roots: Mapping[str, str]) -> tuple[dict[Any, RawClass], dict[str, Any], dict[str, int]]:
         nodes: dict[Any, list] = {}
+        replaced: dict[Any, list] = {}
         for head in (*HEADS, *self.extra):
             if head not in self.functions:
                 continue
             sorts = self.functions[head].input_sorts
             places = node_places(head, self.extra)
-            for r in self.rows(head):
+            for r in self.functions[head].rows:
                 args = tuple(v if s == "T" else self.atom(v, s) for v, s in zip(r.inputs, sorts, strict=True))
-                nodes.setdefault(r.output, []).append((head, args, places))
+                (replaced if r.subsumed else nodes).setdefault(r.output, []).append((head, args, places))
         axes = {r.inputs[0]: self.atom(r.output, "Axes") for r in self.rows("ax")}
         dtypes = {r.inputs[0]: self.atom(r.output, "String") for r in self.rows("dt")}
         values = {r.inputs[0]: self.atom(r.output, "f64") for r in self.rows("cval")}
         weights = {r.inputs[0] for r in self.rows("isw")}
-        raw = {c: RawClass(ns, axes.get(c), dtypes.get(c), c in weights, values.get(c)) for c, ns in nodes.items()}
+        raw = {
+            c: RawClass(ns, axes.get(c), dtypes.get(c), c in weights, values.get(c), replaced.get(c, ()))
+            for c, ns in nodes.items()
+        }
         sizes = {self.atom(r.inputs[0], "String"): self.atom(r.output, "i64") for r in self.rows("size")}
         ends = {n: self.functions[let].rows[0].output for n, let in roots.items()}
         return raw, ends, sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,8 @@ class ENode:
 @dataclass(frozen=True, slots=True)
 class EClass:
     """Nodes that are equal: axes, dtype, whether they depend on weights only, and the value if they are one
-    constant.
+    constant. `replaced`: nodes that a rule put a simpler one in place of; only who asks how a node came to be looks
+    at them.
     """
 
     axes: frozenset[str]
@@ -37,6 +38,7 @@ class EClass:
     weights_only: bool
     constant: float | None
     nodes: tuple[ENode, ...]
+    replaced: tuple[ENode, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class RawClass:
     dtype: str | None = None
     weights_only: bool = False
     constant: float | None = None
+    replaced: Sequence[tuple[str, tuple[Any, ...], tuple[int, ...]]] = ()
 
 
 def settle(raw: Mapping[Any, RawClass], roots: Mapping[str, Any], sizes: Mapping[str, int]) -> Snapshot:
@@ -77,14 +80,22 @@ def settle(raw: Mapping[Any, RawClass], roots: Mapping[str, Any], sizes: Mapping
     classes = []
     for c in order:
         r = raw[c]
-        nodes = {
-            ENode(h, tuple(number[a] if i in places else a for i, a in enumerate(args)), places)
-            for h, args, places in r.nodes
-        }
         assert r.axes is not None and r.dtype is not None, "a class has no type: an analysis did not run"
-        kept = tuple(sorted(nodes, key=_node_key))
-        classes.append(EClass(r.axes, r.dtype, r.weights_only, r.constant, kept))
+        replaced = [n for n in r.replaced if all(n[1][i] in number for i in n[2])]
+        classes.append(
+            EClass(r.axes, r.dtype, r.weights_only, r.constant, _numbered(r.nodes, number), _numbered(replaced, number))
+        )
     return Snapshot(tuple(classes), {n: number[c] for n, c in roots.items()}, dict(sorted(sizes.items())))
+
+
+def _numbered(
+    nodes: Iterable[tuple[str, tuple[Any, ...], tuple[int, ...]]], number: Mapping[Any, int]
+) -> tuple[ENode, ...]:
+    found = {
+        ENode(h, tuple(number[a] if i in places else a for i, a in enumerate(args)), places)
+        for h, args, places in nodes
+    }
+    return tuple(sorted(found, key=_node_key))
 
 
 def _node_key(n: ENode) -> tuple:

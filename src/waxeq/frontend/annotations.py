@@ -134,9 +134,11 @@ def example_arguments(
         if p.name not in rows and p.name in notes:
             rows[p.name] = _made(fn, p.name, notes[p.name], sizes)
         elif p.name not in rows and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            other = ", ".join(repr(n) for n in given if n not in inspect.signature(fn).parameters)
+            stray = f"There is an example of {other}, which is no parameter. " if other else ""
             raise TargetError(
-                f"{place(fn)}: what is {p.name!r} of {_name(fn)}? Pass an example of it (an argument of optimize, or "
-                "from example_inputs() of the file), or annotate it as wx.Input['f32', 4, 8]"
+                f"{place(fn)}: what is {p.name!r} of {_name(fn)}? {stray}Pass an example of it (an argument of "
+                "optimize, or from example_inputs() of the file), or annotate it as wx.Input['f32', 4, 8]"
             )
     order = list(inspect.signature(fn).parameters)
     return dict(sorted(rows.items(), key=lambda r: order.index(r[0]) if r[0] in order else len(order)))

@@ -115,15 +115,20 @@ def named(
     if handler is None:
         known = [t.known(x) for x in flat((args, kw)) if isinstance(x, TracedArray)]
         if real is None or name.startswith("?") or any(a is None for a in known):
-            raise t.refuse(f"np.{name} is not traced", _LIST)
+            raise t.refuse(f"{_full(name)} is not traced", _LIST)
         return real(*_plain(t, args), **_plain(t, dict(kw)))
     try:
         return handler(t, *args, **_given(kw))
     except TypeError as e:
         if "unexpected keyword" in str(e) or "positional argument" in str(e):
             option = str(e).rsplit("argument", 1)[-1].strip()
-            raise t.refuse(f"np.{name} is not traced with the option {option}", "leave the option out") from e
+            raise t.refuse(f"{_full(name)} is not traced with the option {option}", "leave the option out") from e
         raise
+
+
+def _full(name: str) -> str:
+    """The name under which users know a function."""
+    return f"scipy.{name}" if name.startswith("special.") else f"np.{name}"
 
 
 def _given(kw: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
@@ -71,10 +72,16 @@ def _load(path: Path) -> ModuleType:
     except SyntaxError as e:
         raise TargetError(f"{path}:{e.lineno}: {e.msg}") from e
     except (Exception, SystemExit) as e:
-        raise TargetError(f"{path}: loading it raises {type(e).__name__}: {e}") from e
+        raise TargetError(f"{at(path, e)}: loading it raises {type(e).__name__}: {e}") from e
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+def at(path: Path, e: BaseException) -> str:
+    """A file with the line in it where something was raised, if it was on the way."""
+    lines = [f.lineno for f in extract_tb(e.__traceback__) if Path(f.filename) == path.resolve()]
+    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 def _named(module: ModuleType, path: str, fn: Callable[..., Any]) -> set[str]:
@@ -122,4 +129,4 @@ def _run(path: str, what: str, fn: Callable[[], Any]) -> Any:
     except WaxeqError:
         raise
     except (Exception, SystemExit) as e:
-        raise TargetError(f"{path}: {what}() raises {type(e).__name__}: {e}") from e
+        raise TargetError(f"{at(Path(path), e)}: {what}() raises {type(e).__name__}: {e}") from e

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from waxeq.basis.typing import types
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.kernels import text as kernel_text
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.rules import Body, Rule, bodies
-from waxeq.egraph.snapshot import Snapshot
+from waxeq.egraph.snapshot import EClass, ENode, Snapshot, node_places
 from waxeq.inspect.match import Index, Member, heads
+from waxeq.ir.term import Term, postorder
 
 _VISITED = 3000
 """E-nodes looked at per block before a derivation is given up."""
@@ -57,10 +59,32 @@ def derivations(
 ) -> dict[Member, tuple[str, ...] | None]:
     """For each target the names of the rules that make it from the model as written, in an order they can run in; ()
     for what the model itself says, None where no derivation was found."""
-    index = Index.of(snapshot)
+    index = Index.of(_whole(snapshot, lowered))
     given = index.members([x.term for x in lowered.roots.values()])
     best = _cheapest(given, _backwards(index, by_head, given, targets))
     return {t: _names(t, best) for t in targets}
+
+
+def _whole(snapshot: Snapshot, lowered: Lowered) -> Snapshot:
+    """The e-graph with the e-nodes that rules have put simpler ones in place of, and all of the model as written: of
+    that, what only such e-nodes read is in classes of its own."""
+    roots = {x.term: snapshot.roots[n] for n, x in lowered.roots.items() if n in snapshot.roots}
+    nodes = [[*c.nodes, *c.replaced] for c in snapshot.classes]
+    known = {(n.head, n.args): i for i, ns in enumerate(nodes) for n in ns}
+    more: list[EClass] = []
+    number: dict[Term, int] = {}
+    kinds = types(*roots)
+    for t in postorder(*roots):
+        args = tuple(number[a] if isinstance(a, Term) else a for a in t.args)
+        number[t] = known.get((t.head, args), roots.get(t, len(nodes)))
+        if number[t] == len(nodes):
+            value = t.args[0] if t.head == "Num" else None
+            more.append(EClass(frozenset(kinds[t].axes), kinds[t].dtype, False, value, ()))
+            nodes.append([])
+        if (t.head, args) not in known:
+            nodes[number[t]].append(ENode(t.head, args, node_places(t.head, {})))
+    rows = zip((*snapshot.classes, *more), nodes, strict=True)
+    return replace(snapshot, classes=tuple(replace(c, nodes=tuple(ns), replaced=()) for c, ns in rows))
 
 
 def _backwards(

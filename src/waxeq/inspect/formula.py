@@ -15,17 +15,23 @@ _LONG_NAME = 24
 
 
 def formula(call: Call, names: Sequence[str] = ()) -> str:
-    """The meaning of a call over the names of what it reads; cut at 200 characters."""
+    """The meaning of a call over the names of what it reads, cut at 200 characters. `@513` behind a name that is read
+    from several places: so many elements from its start."""
     done: dict[Term, str] = {}
     for t in postorder(call.meaning):
         if t.head == "In":
             n = operand_index(t)
-            done[t] = _short_name(names[n]) if n < len(names) else f"%{n}"
+            done[t] = _operand(call, names, n) if n < len(names) else f"%{n}"
         else:
             done[t] = _node(t, [_short(done[a]) for a in t.terms])
     text = done[call.meaning]
     text = text[1:-1] if text.startswith("(") and text.endswith(")") and _closes_last(text) else text
     return _short(text)
+
+
+def _operand(call: Call, names: Sequence[str], n: int) -> str:
+    several = len({v.offset for v, name in zip(call.operands, names, strict=False) if name == names[n]}) > 1
+    return _short_name(names[n]) + (f"@{call.operands[n].offset}" if several else "")
 
 
 def _short_name(name: str) -> str:

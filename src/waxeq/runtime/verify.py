@@ -17,12 +17,13 @@ from waxeq.runtime.timing import relative_error
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """Errors of one output against float64: of the plan and of the model as written, each (max, RMS) over the RMS of
-    the reference."""
+    the reference. `empty`: that has elements and none is finite, so there was nothing to compare."""
 
     output: str
     plan: tuple[float, float]
     written: tuple[float, float]
     exact: bool
+    empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Truth:
                 rows.append(Accuracy(name, err, (0.0, 0.0), True))
             else:
                 plan = relative_error(got[name], self.oracle[name])
-                rows.append(Accuracy(name, plan, relative_error(self.written[name], self.oracle[name]), False))
+                empty = self.oracle[name].size > 0 and not np.isfinite(self.oracle[name]).any()
+                rows.append(Accuracy(name, plan, relative_error(self.written[name], self.oracle[name]), False, empty))
         return tuple(rows)
 
 
