@@ -104,6 +104,7 @@ def test_ceilings_are_measured_once(table: TimingTable, device: Device, monkeypa
 def test_a_row_says_what_it_is_of(table: TimingTable, timing: Make) -> None:
     t = timing(1)
     table.record([t])
+    table.tidy()
     with duckdb.connect() as db:
         db.execute(f"ATTACH '{table.path}' AS t (READ_ONLY)")
         row = db.execute("SELECT text, text_hash, dims, layout, dtype, samples FROM t.timings").fetchone()

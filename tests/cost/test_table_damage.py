@@ -52,6 +52,7 @@ table = TimingTable.open(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:
     table.record([timing(n, "full") for n in range(400)])
+    table.tidy()
 except TableError as e:
     print(e)
 """
@@ -224,6 +225,7 @@ def test_a_full_disk(tmp_path: Path, timing: Make, limit: int, stored: bool) -> 
     table = TimingTable.open(path)
     before = {timing(n).key.text for n in range(3000)}
     table.record([timing(n) for n in range(3000)])
+    table.tidy()
     assert path.stat().st_size > limit
     child = run(FULL, path, limit)
     out, err = child.communicate()

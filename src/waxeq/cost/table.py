@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ class TimingTable:
     # -- writing
 
     def record(self, timings: Sequence[Timing]) -> None:
-        """Store timings: committed when this returns, merged now or by whoever comes next."""
+        """Store timings: committed when this returns, and in the database as soon as anyone reads it."""
         self._append(timing_rows(timings))
 
     def memo_put(self, kind: str, key: str, payload: str) -> None:
@@ -132,10 +132,11 @@ class TimingTable:
             self.shards.write(lines)
         except OSError as e:
             raise TableWriteError(f"{self.shards.folder} cannot be written: {e.strerror or e}; {NAME_ANOTHER}") from e
-        try:
+
+    def tidy(self) -> None:
+        """Leave one file rather than many: what cannot be brought in now is safe where it is."""
+        with suppress(TableError, TableLockedError):
             self.merge(_SOON)
-        except TableLockedError:
-            return  # the shard is safe where it is, and whoever holds the table or comes next brings it in
 
     def merge(self, wait: float | None = None) -> tuple[str, ...]:
         """Bring shards into the database; names of damaged ones, which lie aside (`NAME.damaged`) from now on."""

@@ -93,6 +93,7 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         self._limits.restore_original_limits()
         self.worker.close()
+        self.table.tidy()
 
     def about(self) -> dict[str, Any]:
         """What the plan depends on, for the record: versions and hashes."""
