@@ -22,13 +22,14 @@
 #include <time.h>
 
 enum {
-  LINE = 64,           /* bytes of a cache line; where lines are longer, only speed is lost */
-  SPINS = 2000,        /* pauses before the core is offered to others, some 50 us */
-  LINGER = 50 * 1000,  /* ns that a thread without work stays awake after a run */
-  STACK = 8 << 20,     /* bytes; the default of some systems is too small for tiles on the stack */
-  WAKES = 2,           /* threads that one thread wakes; they wake others in turn */
-  GROUP = 8,           /* threads whose chunks are the bits of one word */
-  PORTION = 4,         /* what is taken at once is this part of what a share still has */
+  LINE = 64,            /* bytes of a cache line; where lines are longer, only speed is lost */
+  SPINS = 2000,         /* pauses before the core is offered to others, some 50 us */
+  ALERT = 50 * 1000,    /* ns after a run that a thread without work keeps its core */
+  LINGER = 2000 * 1000, /* ns that it stays awake: waking takes as long as a short run; others may have the core */
+  STACK = 8 << 20,      /* bytes; the default of some systems is too small for tiles on the stack */
+  WAKES = 2,            /* threads that one thread wakes; they wake others in turn */
+  GROUP = 8,            /* threads whose chunks are the bits of one word */
+  PORTION = 4,          /* what is taken at once is this part of what a share still has */
 };
 
 typedef struct {
@@ -238,6 +239,8 @@ static void *work_until_stopped(void *own) {
       sleep_until_needed(team);
       spins = 0;
       idle_since = 0;
+    } else if (now() - idle_since > ALERT) {
+      sched_yield();
     }
   }
   return NULL;
