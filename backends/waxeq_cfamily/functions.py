@@ -137,6 +137,22 @@ def functions() -> Mapping[tuple[str, str], Function]:
     )
 
 
+@cache
+def libm() -> Mapping[tuple[str, str], str]:
+    """Functions of the C library."""
+    same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
+            "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
+    names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
+    found = {(n, d): c + s for n, c in names.items() for d, s in (("float32", "f"), ("float64", ""))}
+    return found | {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
+
+
+@cache
+def own() -> Mapping[tuple[str, str], str]:
+    """Functions of our own."""
+    return {(n, d): name for n, d in functions() if (name := calls(n, d)) is not None}
+
+
 def _function(row: Described, dtype: str, measured: Mapping[str, dict]) -> Function:
     found = measured[symbol(row.name, dtype)]
     return Function(

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, variable
 from waxeq_cfamily.stages import Stage
@@ -196,7 +195,7 @@ class Loop:
         if not self.scalar or not alone or self.space.width(self.order[-1]) < _CHAINS * _LANES:
             return 1
         made = [self.values.rows[n] for n in self._cone() if self._depth(n) == len(self.order) and not self._loaded(n)]
-        if any(r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly" for r in made):
+        if any(r.costly for r in made):
             return 1
         return _CHAINS if sum(self._bytes(r) for r in made if r.op == "load") <= _CACHED else 1
 
@@ -216,7 +215,7 @@ class Loop:
                 "  }",
             ]
         lines = [
-            *(self._other(f, x, i) for f, x in self._accumulators() for i in range(1, n)),
+            *(self._zero(f, f"{x}_{i}") for f, x in self._accumulators() for i in range(1, n)),
             f"const int64_t {v}_part = ({high} - {low}) / {n * _LANES} * {_LANES};",
             self._pragma(n),
             f"for (int64_t {v}_lane = {low}; {v}_lane < {low} + {v}_part; {v}_lane++) {{",
@@ -242,9 +241,10 @@ class Loop:
             line = re.sub(rf"\b{x}\b", f"{x}_{i}", line)
         return line
 
-    def _other(self, f: int, x: str, i: int) -> str:
+    def _zero(self, f: int, x: str) -> str:
+        """An accumulator of a fold that has met nothing yet, or what says that it has met no NaN."""
         r = self.values.rows[f]
-        return f"int32_t {x}_{i} = 0;" if x[0] == "n" else f"{variable(r.dtype)} {x}_{i} = {start(r.name, r.dtype)};"
+        return f"int32_t {x} = 0;" if x[0] == "n" else f"{variable(r.dtype)} {x} = {start(r.name, r.dtype)};"
 
     def _joined(self, f: int, x: str, i: int) -> str:
         r = self.values.rows[f]
@@ -268,11 +268,9 @@ class Loop:
         return r.name in ("max", "min") and is_float(r.dtype)
 
     def _begin(self, f: int) -> Iterator[str]:
-        r = self.values.rows[f]
-        t, zero = variable(r.dtype), start(r.name, r.dtype)
         if self._watches(f):
-            yield f"int32_t n{f} = 0;"
-        yield f"{t} {'s' if f in self.blocked else 'a'}{f} = {zero};"
+            yield self._zero(f, f"n{f}")
+        yield self._zero(f, f"{'s' if f in self.blocked else 'a'}{f}")
 
     def _end(self, f: int) -> Iterator[str]:
         r = self.values.rows[f]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import carried
@@ -212,14 +211,10 @@ class _Scheduler:
             if start in self.folds or (start in self.kept and place != self._place(start)):
                 continue
             for n in self._cone(start):
-                if self.space.under(n) and n not in self.folds and n not in self.kept and self._costly(n):
+                if self.space.under(n) and n not in self.folds and n not in self.kept and self.rows[n].costly:
                     places.setdefault(n, set()).add(place)
         again = {n for n, p in places.items() if len(p) > 1 or any(over > self.space.under(n) for _, over in p)}
         return [n for n in again if self.space.bytes_of(n) <= _KEPT]
-
-    def _costly(self, row: int) -> bool:
-        r = self.rows[row]
-        return r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly"
 
     # -- loops
 

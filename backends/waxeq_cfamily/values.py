@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from waxeq.backend.call import View, operand_index
+from waxeq.basis.scalar import SCALARS
 from waxeq.basis.typing import TermType, types
 from waxeq.ir.term import Term
 from waxeq.ir.types import is_float
@@ -73,6 +74,11 @@ class Row:
     axes: frozenset[str]
     folded: tuple[str, ...] = ()
     guards: tuple[Guard, ...] = ()
+
+    @property
+    def costly(self) -> bool:
+        """Whether it is a function of more than a few instructions: better kept than computed again."""
+        return self.op == "apply" and self.name in SCALARS and SCALARS[self.name].cost == "costly"
 
 
 @dataclass(frozen=True)

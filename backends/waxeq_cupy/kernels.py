@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +15,19 @@ from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.functions import calls, functions, source
-from waxeq_cfamily.products import found
+from waxeq_cfamily.functions import libm, own, source
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.stages import Space
+from waxeq_cfamily.taken import Named, astray, bare_hash, empty, matrices, replaceable
 from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values, resolve
 from waxeq_cupy import device
 from waxeq_cupy.flat import flat, turned, width_of
 from waxeq_cupy.pieces import walks
 from waxeq_cupy.rows import Rows
 from waxeq_cupy.stages import Schedule
-from waxeq_cupy.text import NAME, Text
-from waxeq_cupy.threads import costly, laid
+from waxeq_cupy.text import Text
+from waxeq_cupy.threads import laid
 
-_MATRIX = 4
-"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute."""
 _MOST_BLOCKS = (1 << 31) - 1
 _COSTLY = 8
 """Operations of a function that is more than one instruction."""
@@ -48,24 +45,15 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Launch:
+class Launch(Named):
     """One kernel of CUDA C++ and how it is started. `reads`: numbers of operands, or parts of the workspace; `writes`:
     a part of the workspace, or None for the result. `looked_up`: it has a flag for positions outside their axis."""
 
-    text: str
     blocks: int
     threads: int
     reads: tuple[int | Slot, ...]
     writes: Slot | None
     looked_up: bool
-
-    @cached_property
-    def name(self) -> str:
-        return "wx_" + hashlib.sha256(self.text.encode()).hexdigest()[:20]
-
-    @property
-    def source(self) -> str:
-        return self.text.replace(NAME, self.name)
 
 
 @dataclass(frozen=True)
@@ -87,21 +75,14 @@ def prelude() -> str:
 @cache
 def _written() -> str:
     """A hash of the text that is not generated, without its comments."""
-    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", prelude(), flags=re.DOTALL)
-    return hashlib.sha256(" ".join(bare.split()).encode()).hexdigest()
+    return bare_hash(prelude())
 
 
 @cache
 def library() -> Mapping[tuple[str, str], str]:
     """C names of scalar functions: CUDA's own, which are exact to a few units in the last place, and ours where CUDA
     has none."""
-    same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
-            "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
-    names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
-    theirs = {(n, d): c + s for n, c in names.items() for d, s in (("float32", "f"), ("float64", ""))}
-    theirs |= {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
-    ours = {(n, d): name for n, d in functions() if (name := calls(n, d)) is not None}
-    return {**ours, **theirs}
+    return {**own(), **libm()}
 
 
 class Loops(Kernel):
@@ -166,23 +147,15 @@ class Loops(Kernel):
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written, by the thread that writes there: in nests without
         folds where nothing is turned, and in rows whose loops, the result's among them, all run along one axis."""
-        c = call.canonical
         try:
             (nest,) = walks(self._values(call), len(call.operands))
         except (Unsupported, ValueError):
             return ()
         s = nest.space
         rows = s.inner == (s.vector,) and s.vector not in s.outer and s.vector in s.written
-        if call.shared or s.turned or (s.values.folded and not rows):
+        if s.turned or (s.values.folded and not rows):
             return ()
-        reads: dict[int, bool] = {}
-        for r in s.values.rows:
-            if r.op == "load":
-                reads[r.name[0]] = reads.get(r.name[0], True) and r.name[1] == s.values.out and not r.guards
-        out = (c.out.axes, c.out.strides, c.out.dtype, c.out.offset)
-        return tuple(
-            i for i, v in enumerate(c.operands) if reads.get(i) and (v.axes, v.strides, v.dtype, v.offset) == out
-        )
+        return replaceable(s.values, call.canonical)
 
     def features(self, call: Call) -> Mapping[str, float]:
         w = self.work(call)
@@ -211,9 +184,9 @@ def _resolved(call: Call) -> Values | Unsupported:
         values = resolve(c.meaning, c.operands, c.out, c.sizes)
         if values.scans or any(r.dtype not in CTYPES for r in values.rows):
             raise Unsupported("a scan or a dtype")
-        if any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own):
+        if matrices(values):
             raise Unsupported("a product of matrices")
-        if _empty(values) or _astray(values):
+        if empty(values) or astray(values):
             raise Unsupported("nothing to look at")
         return values
     except Unsupported as e:
@@ -244,30 +217,16 @@ def _launch(
     return Launch(written, blocks, threads, reads, to, bool(s.values.positions))
 
 
-def _empty(values: Values) -> bool:
-    """Whether something is folded or looked up that has no elements."""
-    folded = any(values.sizes[k] == 0 and r.name in ("max", "min") for r in values.rows for k in r.folded)
-    return folded or any(0 in sizes for sizes in values.positions.values())
-
-
-def _astray(values: Values) -> bool:
-    """Whether a position that is known lies outside its axis."""
-    return any(
-        values.rows[n].op == "number" and not all(-size <= float(values.rows[n].name) < size for size in sizes)
-        for n, sizes in values.positions.items()
-    )
-
-
 def _operations(s: Space) -> float:
     """How many operations a walk makes: what does not depend on every point is made by each of them all the same."""
     points = math.prod(-(-s.values.sizes[k] // s.tiles.get(k, 1)) for k in s.outer)
     if not s.values.folded:
-        return float(points * sum(_COSTLY if costly(r) else 1 for r in s.values.rows))
+        return float(points * sum(_COSTLY if r.costly else 1 for r in s.values.rows))
     schedule, total = Schedule(s), 0.0
     for stage in schedule.stages:
         over = math.prod(s.width(k) for k in stage.order)
         rows = (s.values.rows[n] for n in schedule.cone(stage) if s.under(n))
-        total += points * over * (1 + sum(_COSTLY if costly(r) else 1 for r in rows))
+        total += points * over * (1 + sum(_COSTLY if r.costly else 1 for r in rows))
     return total
 
 

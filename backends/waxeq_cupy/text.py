@@ -13,11 +13,10 @@ from functools import cached_property
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import var
 from waxeq_cfamily.scalars import CTYPES, narrowed, rounded, variable, widened
+from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Index, indices
 from waxeq_cupy.threads import divides, movable
 
-NAME = "WX_FUNCTION"
-"""Stands for a kernel's name in its text; the name is a hash of the text."""
 _LARGEST = (1 << 31) - (1 << 20)
 """Where 32 bits no longer hold every place that is computed."""
 

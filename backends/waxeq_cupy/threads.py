@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.stages import Space
@@ -122,17 +121,12 @@ class Laid:
         loads = [n for n in often if rows[n].op == "load"]
         found: list[int] = []
         left = min(_WORDS, 1 << 15 if self.threads.block < _BLOCK else (1 << 15) // self.threads.block)
-        for n in (*loads, *(n for n in often if costly(rows[n]))):
+        for n in (*loads, *(n for n in often if rows[n].costly)):
             words = self.steps * self.threads.width * max(1, numpy_dtype(carried(rows[n].dtype)).itemsize // 4)
             if words <= left:
                 left -= words
                 found.append(n)
         return tuple(sorted(found))
-
-
-def costly(r: Row) -> bool:
-    """Whether a row is better kept than computed again."""
-    return r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly"
 
 
 def laid(space: Space, *, aligned: bool) -> Laid:

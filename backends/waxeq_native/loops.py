@@ -11,15 +11,15 @@ from waxeq.backend.call import Call
 from waxeq.basis.scalar import SCALARS
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.functions import calls, functions
+from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
-from waxeq_cfamily.products import found
 from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
+from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
-from waxeq_native.work import NAME, OPERANDS, NativeKernel, Part, Work
+from waxeq_native.work import OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
 """Bytes of buffers that a point may need: they lie on the stack."""
@@ -29,10 +29,6 @@ _GRAIN = 1 << 15
 """Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 _COSTLY = 16
 """Operations of a function that needs a polynomial."""
-
-
-_MATRIX = 4
-"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute."""
 
 
 class Loops(NativeKernel):
@@ -62,11 +58,11 @@ class Loops(NativeKernel):
             return None
         try:
             values = self.values(call)
-            if _empty(values) or _astray(values) or any(r.dtype not in CTYPES for r in values.rows):
+            if empty(values) or astray(values) or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             if call.out.elements == 0:
                 return Work(())
-            if any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own):
+            if matrices(values):
                 return None
             for widths in (self.widths, *self.narrower):
                 walks = tuple(nests(values, widths, call.threads, len(call.operands)))
@@ -97,23 +93,13 @@ class Loops(NativeKernel):
         is read may be read again, for a function that ends, nor where the result goes past the cache."""
         if self.streams:
             return ()
-        c = call.canonical
         try:
             values = self.values(call)
         except Unsupported:
             return ()
         if any((r.name, carried(r.dtype)) in self.limits() for r in values.rows if r.op == "apply"):
             return ()
-        own = values.out
-        reads: dict[int, bool] = {}
-        for r in values.rows:
-            if r.op == "load":
-                reads[r.name[0]] = reads.get(r.name[0], True) and r.name[1] == own and not r.guards
-        out = (c.out.axes, c.out.strides, c.out.dtype, c.out.offset)
-        return tuple(
-            i for i, v in enumerate(c.operands)
-            if reads.get(i) and (v.axes, v.strides, v.dtype, v.offset) == out and not call.shared
-        )  # fmt: skip
+        return replaceable(values, call.canonical)
 
     def features(self, call: Call) -> Mapping[str, float]:
         values = self.values(call)
@@ -170,51 +156,19 @@ def _named(meaning: Term) -> set[str]:
     return {t.args[0] for t in postorder(meaning) if t.head in ("Map", "Zip")}
 
 
-def _empty(values: Values) -> bool:
-    """Whether something is folded or looked up that has no elements."""
-    folded = any(
-        values.sizes[k] == 0 and r.name in ("max", "min") for r in values.rows for k in r.folded
-    )  # fmt: skip
-    return folded or any(0 in sizes for sizes in values.positions.values())
-
-
-def _astray(values: Values) -> bool:
-    """Whether a position that is known lies outside its axis: the kernel would have nothing to look at when it runs."""
-    return any(
-        values.rows[n].op == "number" and not all(-size <= float(values.rows[n].name) < size for size in sizes)
-        for n, sizes in values.positions.items()
-    )
-
-
 def operations(values: Values) -> dict[str, float]:
     """How many operations of each kind a nest makes: "operations", and those of functions by name."""
     rows: dict[str, float] = {}
     for r in values.rows:
         axes = r.axes | {k for a in r.args for k in values.rows[a].axes} if r.op == "fold" else r.axes
         count = float(math.prod(values.sizes[k] for k in axes))
-        if r.op == "apply" and r.name in SCALARS and SCALARS[r.name].cost == "costly":
+        if r.costly:
             rows["operations"] = rows.get("operations", 0.0) + _COSTLY * count
             name = f"native:{r.name}:{carried(r.dtype)}"
             rows[name] = rows.get(name, 0.0) + count
         elif r.op in ("apply", "fold", "scan", "load"):
             rows["operations"] = rows.get("operations", 0.0) + count
     return rows
-
-
-@cache
-def libm() -> Mapping[tuple[str, str], str]:
-    """Functions of the C library."""
-    same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
-            "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
-    names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
-    found = {(n, d): c + s for n, c in names.items() for d, s in (("float32", "f"), ("float64", ""))}
-    return found | {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
-
-
-@cache
-def own() -> Mapping[tuple[str, str], str]:
-    """Functions of our own."""
-    return {(n, d): name for n, d in functions() if (name := calls(n, d)) is not None}
 
 
 @cache

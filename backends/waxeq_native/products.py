@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
-from waxeq_cfamily.functions import DTYPES
+from waxeq_cfamily.functions import DTYPES, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import var
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Tile, collapsed, tiled
 from waxeq_cfamily.stages import Space
+from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native.gemm import api
-from waxeq_native.loops import libm, limits, operations, own
-from waxeq_native.work import NAME, OPERANDS, NativeKernel, Pack, Part, Work, kept, same
+from waxeq_native.loops import limits, operations
+from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work, kept, same
 
 _SCRATCH = 1 << 20
 

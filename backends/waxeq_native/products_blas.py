@@ -16,15 +16,16 @@ from typing import ClassVar
 
 from waxeq.backend.call import Call
 from waxeq.ir.term import Term
-from waxeq_cfamily.functions import DTYPES
+from waxeq_cfamily.functions import DTYPES, libm, own
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.spaces import Tile
 from waxeq_cfamily.stages import Space
+from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native.blas import Blas, find
-from waxeq_native.loops import libm, limits, own
+from waxeq_native.loops import limits
 from waxeq_native.products import ProductEmitter, Products
-from waxeq_native.work import NAME, OPERANDS, Part, Work
+from waxeq_native.work import OPERANDS, Part, Work
 
 _LEAST = 16
 """Rows, columns and depth below which a call of a BLAS costs more than it computes."""

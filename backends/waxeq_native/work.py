@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -24,6 +23,7 @@ from waxeq_cfamily.functions import DTYPES, source
 from waxeq_cfamily.loops import beginning
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 from waxeq_native import library
 from waxeq_native.gemm import FILES, api, header
@@ -31,27 +31,16 @@ from waxeq_native.team import Phase, Team
 
 HERE = Path(__file__).parent
 Value = TypeVar("Value")
-NAME = "WX_FUNCTION"
-"""Stands for a function's name in its text; the name is a hash of the text."""
 OPERANDS = 3
 """Position of the first operand among a kernel's arguments: before it are the context, the workspace and the result."""
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Named):
     """One phase: a C function and how many tasks it has, taken `grain` at a time."""
 
-    text: str
     tasks: int
     grain: int
-
-    @cached_property
-    def name(self) -> str:
-        return "wx_" + hashlib.sha256(self.text.encode()).hexdigest()[:20]
-
-    @property
-    def source(self) -> str:
-        return self.text.replace(NAME, self.name)
 
 
 @dataclass(frozen=True)
@@ -273,8 +262,7 @@ def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
 def written() -> str:
     """A hash of the C that is not generated, without its comments."""
     texts = [prelude(), *(f.read_text(encoding="utf-8") for f in (*FILES, HERE / "team.c"))]
-    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(texts), flags=re.DOTALL)
-    return hashlib.sha256(" ".join(bare.split()).encode()).hexdigest()
+    return bare_hash("\n".join(texts))
 
 
 class Step:
