@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import ClassVar
 
 from waxeq.backend.call import Call
 from waxeq.basis.scalar import SCALARS
-from waxeq.ir.term import Term
+from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
@@ -49,6 +49,9 @@ class Loops(NativeKernel):
     def limits(self) -> Mapping[tuple[str, str], tuple[float, str]]:
         """Where functions end, and the C name of what goes on there."""
         return {}
+
+    def swift(self, meaning: Term) -> bool:
+        return not _named(meaning) & _called(type(self))
 
     def work(self, call: Call) -> Work | None:
         c = call.canonical
@@ -150,9 +153,15 @@ class FastStreaming(FastLoops):
     smallest = _STREAMED
 
 
-def _named(meaning: Term) -> set[str]:
-    from waxeq.ir.term import postorder
+@cache
+def _called(kind: type[Loops]) -> frozenset[str]:
+    """Functions that are calls of the C library in a kernel's text."""
+    theirs = set(libm().values())
+    return frozenset(n for (n, _), text in kind().functions().items() if text in theirs)
 
+
+@lru_cache(maxsize=1 << 13)
+def _named(meaning: Term) -> set[str]:
     return {t.args[0] for t in postorder(meaning) if t.head in ("Map", "Zip")}
 
 

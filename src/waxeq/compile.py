@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from waxeq.events import Events
@@ -16,11 +17,11 @@ from waxeq.memory.estimate import plan_estimate
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
-from waxeq.search.block import Optimized, optimize_block
+from waxeq.search.block import Optimized, recalled, searched
 from waxeq.search.result import Report, Result
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
-from waxeq.search.trial import confirm
+from waxeq.search.trial import confirm, truth_of
 
 
 def optimize(
@@ -54,10 +55,12 @@ def optimize_traced(session: Session, traced: Traced) -> Result:
     """From a traced model to a checked plan."""
     graph = expand(traced.graph)
     blocks = cut(graph)
-    plans = {key: optimize_block(session, block) for key, block in {b.key: b for b in blocks}.items()}
-    return confirm(
-        session, traced, [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)]
-    )
+    known = recalled(session, blocks)
+    new = [b for key, b in {b.key: b for b in blocks}.items() if key not in known]
+    truth = session.beside(partial(truth_of, traced, 1)) if new else None
+    plans = known | searched(session, new)
+    ways = [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)]
+    return confirm(session, traced, ways, truth)
 
 
 def assemble(

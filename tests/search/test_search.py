@@ -65,11 +65,11 @@ def test_a_plan_is_the_same_in_every_process(tmp_path: Path) -> None:
 def test_a_plan_is_the_same_however_slow_the_machine_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same table: timings that are taken anew may of course differ."""
 
-    def model(x, w, g):
+    def model(x, w, g, v):
         h = np.tanh(x @ w) * g
-        return h, h.sum(axis=0)
+        return h, (x @ w @ v + h @ v) * (h.sum(axis=0) @ v), (x @ (w @ v)).mean(axis=1)
 
-    given = random(24, 48), random(48, 64), random(64)
+    given = random(24, 48), random(48, 64), random(64), random(64, 32)
     known = {"table": tmp_path / "t.duckdb", "trial": False, "fresh": True, "budget": None, "polish_seconds": 300}
     optimize(model, *given, options=Options.of(**known))
     count, delay = exact._Model._count, [0.0]

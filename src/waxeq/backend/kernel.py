@@ -54,6 +54,11 @@ class Kernel(ABC):
         """For form "loops": whether the kernel computes such a meaning. Patterns are matched by the e-graph."""
         return True
 
+    def swift(self, meaning: Term) -> bool:
+        """For form "loops": whether kernels of a slower pace have no chance against this one where it takes a call: it
+        makes instructions of every function in the meaning. They are not looked at then."""
+        return False
+
     def orders(self, meaning: Term, axes: frozenset[str]) -> tuple[tuple[str, ...], ...]:
         """Orders of the result's axes that suit this kernel, best first; proposals, not limits."""
         return ()

@@ -147,7 +147,7 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
             message = worker.receive(min(_NOTICE, end - time.monotonic()))
         except (EOFError, ConnectionResetError):
             worker.close()
-            if last is None and again:  # it may have been gone before it had the task
+            if last is None and again and not stopped():  # it may have been gone before it had the task
                 again = False
                 worker.send(task)
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
@@ -154,9 +155,14 @@ def _leaf(space: Space, i: int, number: int) -> Term:
 def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
     for cut in cuts.best.get(number, ()):
         meaning = cut_meaning(space.snapshot, cut)
-        for name, k in space.kernels.items():
-            if k.form == "loops" and k.matches(meaning):
-                yield from _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items()))
+        able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if k.form == "loops" and k.matches(meaning)]
+        pace = math.inf
+        for name, k, swift in sorted(able, key=lambda row: not row[2]):
+            if k.pace > pace:
+                continue
+            for c in _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())):
+                pace = min(pace, k.pace) if swift else pace
+                yield c
 
 
 def cut_meaning(snapshot: Snapshot, cut: Cut) -> Term:

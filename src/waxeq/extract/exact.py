@@ -21,7 +21,7 @@ from waxeq.extract.greedy import followed
 
 WORK = 15e6
 """How often HiGHS may ask whether to go on, times the nonzeros of the problem to the power of 1.5, as what lies between
-takes about that much longer in larger ones: about a second of one core."""
+takes about that much longer in larger ones: about half a second of one core."""
 _ASKS = 10
 """It may ask so often at least."""
 

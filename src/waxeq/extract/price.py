@@ -97,9 +97,8 @@ class Prices:
                 self._known[n] = None
 
     def exclude(self, kernels: Collection[str]) -> None:
-        """Pose no more problems with these kernels: they turned out not to run here."""
+        """Note that these kernels turned out not to run here."""
         self.excluded |= set(kernels)
-        self._grouped = ((), [])
 
     def problem(
         self, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], *, mood: Mood = "expected"
@@ -118,8 +117,7 @@ class Prices:
         """Candidates by what they make; those of the last problem are kept, as it is posed anew with other prices."""
         if self._grouped[0] is not rows:
             by_out: dict[State, tuple[list[Candidate], list[int]]] = {}
-            kept = [r for r in rows if r.call.kernel not in self.excluded]
-            for c, n in zip(kept, self._numbers([r.call for r in kept]), strict=True):
+            for c, n in zip(rows, self._numbers([r.call for r in rows]), strict=True):
                 candidates, numbers = by_out.setdefault(c.out, ([], []))
                 candidates.append(c)
                 numbers.append(n)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
@@ -58,17 +59,30 @@ class Optimized:
     note: str = ""
 
 
-def optimize_block(session: Session, block: Block) -> Optimized:
-    """The best plan for a block: remembered from the table, or searched for."""
-    key = session.memo_key(block.key)
-    known = None if session.options.fresh else session.table.memo_get("block", key)
-    if known is not None:
-        data = json.loads(known)
-        return Optimized(block, decode_block(data["plan"]), True, data["facts"])
-    found = search_block(session, block)
-    if not session.hurried and not found.note:  # what was cut short or fell back is not the last word on a block
-        remember(session, found)
-    return found
+def recalled(session: Session, blocks: Iterable[Block]) -> dict[str, Optimized]:
+    """Blocks whose plan the table remembers, by key."""
+    rows = {}
+    for block in {b.key: b for b in blocks}.values() if not session.options.fresh else ():
+        known = session.table.memo_get("block", session.memo_key(block.key))
+        if known is not None:
+            data = json.loads(known)
+            rows[block.key] = Optimized(block, decode_block(data["plan"]), True, data["facts"])
+    return rows
+
+
+def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
+    """The best plans of distinct blocks, by key: the largest first, whose growth leaves most time for what runs beside
+    it. While candidates of one are grown the next is saturated."""
+    rows: dict[str, Optimized] = {}
+    blocks = sorted(blocks, key=lambda b: -len(b.graph.nodes))
+    begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
+    for n, block in enumerate(blocks):
+        first = _stage(session, "saturate", begun[n].result)
+        begun += [session.beside(partial(saturated, session, b)) for b in blocks[n + 1 : n + 2]]
+        found = rows[block.key] = search_block(session, block, first)
+        if not session.hurried and not found.note:  # what was cut short or fell back is not the last word on a block
+            remember(session, found)
+    return rows
 
 
 def remember(session: Session, found: Optimized) -> None:
@@ -77,19 +91,34 @@ def remember(session: Session, found: Optimized) -> None:
     session.table.memo_put("block", session.memo_key(found.block.key), json.dumps(payload, sort_keys=True))
 
 
-def search_block(session: Session, block: Block) -> Optimized:
-    """Search without looking into the memory of optimized blocks.
+@dataclass(frozen=True)
+class Saturated:
+    """A block as an e-graph, and how it was saturated."""
+
+    lowered: Lowered
+    saturation: Saturation
+
+
+def saturated(session: Session, block: Block, rules: RuleProgram | None = None) -> Saturated:
+    """A block under all rules, or under those given; only under those that are needed when time is short."""
+    lowered = lower(block.graph)
+    chosen = rules or (session.rules.bare() if session.hurried else session.rules)
+    return Saturated(lowered, saturate(lowered, chosen, _limits(session), session.worker, lambda: session.stopped))
+
+
+def search_block(session: Session, block: Block, first: Saturated | None = None) -> Optimized:
+    """Search without looking into the memory of optimized blocks; `first`: the saturated block, where it is known.
 
     Where the candidates that were grown make no whole plan, the block is planned as it is written. Raises FallbackError
     (with `strict`) in that case, BudgetError when no kernel can compute some value even so.
     """
-    rules = session.rules.bare() if session.hurried else session.rules
-    found = _searched(session, block, rules, grow)
+    found = _found(session, block, first or _stage(session, "saturate", lambda: saturated(session, block)), grow)
     if found is None:
         note = f"no choice of kernels makes every result of the block at {_place(block)} once it is rewritten"
         if session.options.strict:
             raise FallbackError(note)
-        found = _searched(session, block, session.rules.bare(), grow_all)
+        bare = _stage(session, "saturate", lambda: saturated(session, block, session.rules.bare()))
+        found = _found(session, block, bare, grow_all)
         if found is None:
             raise BudgetError(
                 "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
@@ -98,18 +127,17 @@ def search_block(session: Session, block: Block) -> Optimized:
     return found
 
 
-def _searched(
-    session: Session, block: Block, rules: RuleProgram, grown: Callable[[Space, tuple[State, ...]], list[Candidate]]
+def _found(
+    session: Session, block: Block, at: Saturated, grown: Callable[[Space, tuple[State, ...]], list[Candidate]]
 ) -> Optimized | None:
-    lowered = lower(block.graph)
-    saturation = _stage(
-        session,
-        "saturate",
-        lambda: saturate(lowered, rules, _limits(session), session.worker, lambda: session.events.stop_requested),
-    )
-    space, roots = make_space(session.kernels, lowered, saturation.snapshot, session.options.threads)
+    lowered, saturation = at.lowered, at.saturation
+    unusable = len(session.prices.excluded)
+    kernels = {n: k for n, k in session.kernels.items() if n not in session.prices.excluded}
+    space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads)
     rows = _stage(session, "candidates", lambda: grown(space, roots))
     chosen = _stage(session, "extract", lambda: choose(session, space, rows, roots))
+    if len(session.prices.excluded) > unusable:  # others are to do what was left to kernels that do not run here
+        return _found(session, block, at, grown)
     if chosen is None:
         return None
     facts = _facts(saturation, rows, chosen)
@@ -201,7 +229,9 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
     looks a little better than what was measured.
 
     Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
+    Once a kernel turned out not to run here, the choice is of no use.
     """
+    unusable = len(session.prices.excluded)
     measuring = session.options.measure and session.options.cost != "roofline"
     measured, polished = 0, 0
 
@@ -222,7 +252,7 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
             choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
             new = timed(choice)
         measured += new
-        if new == 0 and not any(p.candidate.call.kernel in session.prices.excluded for p in choice.in_order()):
+        if new == 0 or len(session.prices.excluded) > unusable:
             break
     return Chosen(problem, choice, start if choice.method == "polished" else None, measured)
 

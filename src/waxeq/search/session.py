@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from waxeq.backend.call import Call
 from waxeq.backend.discover import Found, backends, kernels
@@ -29,8 +33,12 @@ from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
 from waxeq.search.tables import Opened, open_table
 
+Value = TypeVar("Value")
 _KEPT = 0.4
 """Part of the budget that measuring kernels leaves for choosing among them and for timing whole plans."""
+_OBJECTS = 200_000
+"""Objects made until Python looks for cycles among them, of which a search makes next to none: by default it looks so
+often that a tenth of a search goes into it."""
 
 
 def _expected(found: Found) -> bool:
@@ -56,6 +64,8 @@ class Session:
     notes: tuple[str, ...] = ()
     measuring_seconds: float = 0.0
     compiling_seconds: float = 0.0
+    closed: bool = False
+    _beside: list[Future] = field(default_factory=list)
 
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
@@ -88,9 +98,14 @@ class Session:
         from threadpoolctl import threadpool_limits
 
         self._limits = threadpool_limits(self.options.threads)
+        self._thresholds = gc.get_threshold()
+        if self._thresholds[0]:
+            gc.set_threshold(max(_OBJECTS, self._thresholds[0]), *self._thresholds[1:])
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.closed = True
+        gc.set_threshold(*self._thresholds)
         self._limits.restore_original_limits()
         self.worker.close()
         self.table.tidy()
@@ -107,11 +122,13 @@ class Session:
                 "rules": encode_rules(self.own_rules),
             },
             "rules": self.rules.hash,
-            "kernels": self.kernels_hash(),
+            "kernels": self.kernels_hash,
             "device": self.device.id,
         }
 
+    @cached_property
     def kernels_hash(self) -> str:
+        """What the texts of all kernels come to."""
         rows = (f"{n}:{k.form}:{k.pattern}:{k.code}" for n, k in sorted(self.kernels.items()))
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
@@ -120,7 +137,7 @@ class Session:
         parts = (
             version("waxeq"),
             block,
-            *map(str, (self.options.fingerprint(), self.rules.hash, self.kernels_hash(), self.device.id)),
+            *map(str, (self.options.fingerprint(), self.rules.hash, self.kernels_hash, self.device.id)),
         )
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
@@ -129,11 +146,33 @@ class Session:
         """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
         return self.events.stop_requested or self.deadline.left < _KEPT * (self.deadline.seconds or 0.0)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nobody waits for more than what was found so far."""
+        return self.closed or self.events.stop_requested
+
+    def beside(self, make: Callable[[], Value]) -> Future[Value]:
+        """What `make` will answer or raise, worked out on another core meanwhile. No kernel is timed before it has."""
+        found: Future[Value] = Future()
+
+        def run() -> None:
+            try:
+                found.set_result(make())
+            except BaseException as e:
+                found.set_exception(e)
+
+        threading.Thread(target=run, daemon=True).start()
+        self._beside.append(found)
+        return found
+
     def measure(self, calls: Sequence[Call], each: float = 0.02) -> int:
         """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how
         many.
         """
         rows, calls = [], self._ready(calls)
+        if calls:
+            wait(self._beside)
+            self._beside.clear()
         begun = time.perf_counter()
         for n, c in enumerate(calls):
             if self.hurried:

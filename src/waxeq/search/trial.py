@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -13,7 +14,6 @@ import numpy as np
 from waxeq.errors import AccuracyError, FallbackError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
-from waxeq.ir.graph import Graph
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.block import remember
@@ -22,13 +22,13 @@ from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
 
-def confirm(session: Session, traced: Traced, results: Sequence[Result]) -> Result:
+def confirm(session: Session, traced: Traced, results: Sequence[Result], truth: Future[Truth] | None = None) -> Result:
     """The fastest result that is right; or the model as written when none is right, or none is faster.
 
-    `results`: ways to plan the model, lowest prediction first.
+    `results`: ways to plan the model, lowest prediction first. `truth`: of the model, where it is being worked out.
     """
     session.events.emit(StageStarted("trial", ""))
-    proofs = _Proofs(session, traced, results[0].plan.graph)
+    proofs = _Proofs(session, traced, truth)
     errors = [proofs.accuracy(r) for r in results]
     right, notes = _proved(session, results, errors)
     if not right:
@@ -75,16 +75,25 @@ def _proved(
     return right, notes
 
 
+def truth_of(traced: Traced, threads: int | None = None) -> Truth:
+    """What a traced model should compute on its own inputs and weights. `threads` for BLAS, where others are at work:
+    those of one call that wait for each other on a busy core wait long."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(threads):
+        return Truth.of(traced.graph, traced.inputs, traced.tensors)
+
+
 class _Proofs:
     """Errors of plans on the model's own inputs and weights. What was found for the same plan, kernels, numbers and
     machine is remembered: running it again would give the same bits."""
 
-    def __init__(self, session: Session, traced: Traced, graph: Graph) -> None:
-        self.session, self.traced, self.graph = session, traced, graph
+    def __init__(self, session: Session, traced: Traced, begun: Future[Truth] | None) -> None:
+        self.session, self.traced, self.begun = session, traced, begun
 
     @cached_property
     def truth(self) -> Truth:
-        return Truth.of(self.graph, self.traced.inputs, self.traced.tensors)
+        return self.begun.result() if self.begun is not None else truth_of(self.traced)
 
     @cached_property
     def _numbers(self) -> str:
@@ -97,7 +106,7 @@ class _Proofs:
     def accuracy(self, result: Result) -> tuple[Accuracy, ...]:
         """Errors of every output, measured now or when the table was told."""
         table = self.session.table
-        parts = (result.text, self._numbers, self.session.kernels_hash(), self.session.device.id)
+        parts = (result.text, self._numbers, self.session.kernels_hash, self.session.device.id)
         key = hashlib.sha256("|".join(parts).encode()).hexdigest()
         known = None if self.session.options.fresh else table.memo_get("accuracies", key)
         if known is None:

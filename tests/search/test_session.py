@@ -1,0 +1,105 @@
+"""What a session does beside the search, and what is left of it when it is closed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waxeq.errors import RuleError
+from waxeq.events import Events
+from waxeq.frontend.trace import trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.options import Options
+from waxeq.search import block as blocks_search
+from waxeq.search.session import Session
+
+
+def opened(folder: Path, **more: object) -> Session:
+    return Session.open(Options.of(**{"table": folder / "t.duckdb", "threads": 1, **more}), Events())
+
+
+def test_the_collector_is_as_it_was_when_a_session_is_closed(tmp_path: Path) -> None:
+    before = gc.get_threshold()
+    with opened(tmp_path):
+        assert gc.get_threshold()[0] > before[0]
+    assert gc.get_threshold() == before
+    gc.set_threshold(0)
+    try:
+        with opened(tmp_path):
+            assert gc.get_threshold()[0] == 0, "who turned it off wants it off"
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_nothing_is_timed_while_something_is_worked_out_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, timed = threading.Event(), []
+    with opened(tmp_path) as session:
+        rows, _, _ = _candidates(session)
+        slow = session.beside(lambda: go.wait(60))
+        monkeypatch.setattr("waxeq.runtime.timing.Bench.time", lambda *a: timed.append(slow.done()) or _stop())
+        threading.Timer(0.2, go.set).start()
+        with pytest.raises(InterruptedError):
+            session.measure([rows[0].call])
+    assert timed == [True]
+
+
+def test_what_fails_beside_fails_where_it_is_asked_for(tmp_path: Path) -> None:
+    def fails() -> None:
+        raise RuleError("no such rule")
+
+    with opened(tmp_path) as session, pytest.raises(RuleError, match="no such rule"):
+        session.beside(fails).result()
+
+
+def test_slower_loops_are_looked_at_only_where_the_swift_ones_do_not_run(tmp_path: Path) -> None:
+    with opened(tmp_path) as session:
+        if "native.loops_fast" not in session.kernels:
+            pytest.skip("no C compiler is installed")
+        rows, space, roots = _candidates(session)
+        makers = {r.call.kernel for r in rows}
+        assert "native.loops_fast" in makers and not any(n.startswith("numpy.loops") for n in makers)
+        without = {n: k for n, k in space.kernels.items() if not n.startswith("native.")}
+        rest = {r.call.kernel for r in blocks_search.grow(replace(space, kernels=without), roots)}
+        assert any(n.startswith("numpy.loops") for n in rest)
+
+
+def test_kernels_that_turn_out_not_to_run_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block is grown again for those that are left, which were not looked at beside the others."""
+    from waxeq.errors import WaxeqError
+
+    def broken(rows: object) -> None:
+        raise WaxeqError("the disk is full")
+
+    with opened(tmp_path, trial=False) as session:
+        native = [k for n, k in session.kernels.items() if n.startswith("native.")]
+        if not native:
+            pytest.skip("no C compiler is installed")
+        for kind in {type(k) for k in native}:
+            monkeypatch.setattr(kind, "prepare", staticmethod(broken))
+        (block,) = cut(expand(_traced().graph))
+        found = blocks_search.search_block(session, block)
+        used = {s.call.kernel for s in found.plan.steps}
+        assert used and not any(n.startswith("native.") for n in used)
+        assert not found.note and any("the disk is full" in n for n in session.notes)
+
+
+def _stop() -> None:
+    raise InterruptedError
+
+
+def _traced():
+    x = np.random.default_rng(0).standard_normal((40, 48)).astype(np.float32)
+    return trace(lambda x: np.exp(x) * 2 + np.tanh(x), {"x": x})
+
+
+def _candidates(session: Session):
+    (block,) = cut(expand(_traced().graph))
+    at = blocks_search.saturated(session, block)
+    space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+    return blocks_search.grow(space, roots), space, roots
