@@ -9,7 +9,8 @@ from typing import Any
 
 from waxeq.cli.bench import relative_error
 from waxeq.cli.peers import arrays
-from waxeq.runtime.measure import Comparison, Samples, compare, in_fresh_process, interleaved
+from waxeq.runtime.measure import Comparison, Samples, compare, in_fresh_process
+from waxeq.runtime.turns import take_turns
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def measure(
     given = {**one.plan.graph.constants, **one.tensors, **one.inputs}
     truth = list(interpret(one.plan.graph, given, oracle=True).values())
     errors = {n: relative_error(arrays(run()), truth) for n, run in rivals.items()}
-    samples = interleaved(rivals, rounds=300, budget_seconds=budget)
+    samples = take_turns(rivals, budget=budget)
     return {n: list(s.seconds) for n, s in samples.items()}, errors
 
 

@@ -124,7 +124,7 @@ def contest(
     from benchmarks.contestants import settle
     from benchmarks.roofline import copying
     from benchmarks.workloads import WORKLOADS
-    from waxeq.cli.turns import take_turns
+    from waxeq.runtime.turns import take_turns
 
     settle(threads, caches)
     workload = WORKLOADS[name]
@@ -141,7 +141,7 @@ def contest(
     if workload.moved is not None:
         half = workload.moved // 2  # it reads and writes each byte
         rivals[COPY] = copying(np.ones(half, np.uint8), np.empty(half, np.uint8), threads)
-    return take_turns(rivals, budget=budget) if rivals else {}, states
+    return {n: t.seconds for n, t in take_turns(rivals, budget=budget).items()} if rivals else {}, states
 
 
 def admit(

@@ -12,7 +12,6 @@ import numpy as np
 
 from waxeq.backend.discover import backends, kernels
 from waxeq.cli import peers
-from waxeq.cli.turns import take_turns
 from waxeq.errors import WaxeqError
 from waxeq.frontend.load import Target, load_target
 from waxeq.frontend.trace import Traced
@@ -20,6 +19,7 @@ from waxeq.ir.interpret import interpret
 from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import Saved, load_plan, save_plan
+from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.result import Result
 
@@ -73,7 +73,8 @@ def race(
         states[name], call = _started(start, truth, strict=name in versus)
         if call is not None:
             rivals[name] = call
-    return take_turns(rivals, budget=seconds, rounds=100_000), states
+    times = take_turns(rivals, budget=seconds, rounds=100_000)
+    return {n: t.seconds for n, t in times.items()}, states
 
 
 def _starts(

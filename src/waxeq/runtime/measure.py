@@ -1,8 +1,8 @@
 """How waxeq times things.
 
-Medians, because noise on a shared machine is one-sided and heavy-tailed; interleaved rounds, because clocks and
-neighbours drift, so that only times taken side by side compare; a process of its own, because threads, caches and
-memory that the compiler itself used would else be part of the result.
+Medians, because noise on a shared machine is one-sided and heavy-tailed; pairs of the same round (see turns.py),
+because clocks and neighbours drift, so that only times taken side by side compare; a process of its own, because
+threads, caches and memory that the compiler itself used would else be part of the result.
 """
 
 from __future__ import annotations
@@ -15,18 +15,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from waxeq.errors import WaxeqError
 
 _SAMPLE = 2e-4
-_FEWEST = 3
 _GAIN = 1.01
 """The least gain that is believed: less than a hundredth comes and goes with where memory happens to lie."""
-_SETTLED = 20
-"""Rounds after which a contest of which one contestant is left ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,41 +72,6 @@ def time_calls(
         if was:
             gc.enable()
     return tuple(samples)
-
-
-_LOOKS = frozenset(12 << i for i in range(8))
-
-
-def interleaved(
-    rivals: Mapping[str, Callable[[], object]],
-    *,
-    rounds: int,
-    budget_seconds: float,
-    seed: int = 0,
-    settled: Callable[[Mapping[str, Samples]], bool] = lambda found: False,
-) -> dict[str, Samples]:
-    """Time rivals side by side: in each round every one once, in random (seeded) order. One that is after five rounds
-    more than three times slower than the best is not run again. At least three rounds, then until the budget or
-    `rounds` is used, or (asked after 12, 24, 48 ... rounds) what was found is `settled`."""
-    rng = random.Random(seed)
-    taken: dict[str, list[float]] = {n: [] for n in rivals}
-    running = list(rivals)
-    for fn in rivals.values():
-        fn()
-    end = time.perf_counter() + budget_seconds
-    for n in range(rounds):
-        if n >= _FEWEST and (time.perf_counter() > end or (len(running) == 1 and n >= _SETTLED)):
-            break
-        for name in rng.sample(running, len(running)):
-            start = time.perf_counter()
-            rivals[name]()
-            taken[name].append(time.perf_counter() - start)
-        if n == 5:
-            best = min(statistics.median(taken[k]) for k in running)
-            running = [k for k in running if statistics.median(taken[k]) <= 3 * best]
-        if n + 1 in _LOOKS and settled({k: Samples(tuple(t)) for k, t in taken.items()}):
-            break
-    return {n: Samples(tuple(t)) for n, t in taken.items()}
 
 
 def compare(a: Samples, b: Samples, *, seed: int = 0, resamples: int = 400) -> Comparison:

@@ -21,9 +21,10 @@ from waxeq.backend.discover import backends, kernels
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.plan.encode import decode
-from waxeq.runtime.measure import Samples, compare, in_fresh_process, interleaved
+from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import load_plan, save_plan
+from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
@@ -35,7 +36,9 @@ _PROMISING = 1.02
 _FAR, _CLOSE = 1.3, 1.05
 """A ratio that leaves no doubt who is faster, and one that is not worth finding out."""
 _LONGEST = 10.0
-_PROCESS, _RUNS = 2.0, 4
+_FEWEST = 3
+"""Rounds that are taken in any case."""
+_PROCESS, _RUNS = 2.0, _FEWEST + 2
 """Seconds that a process takes to start, import and load; and how often each contestant runs at least."""
 _CLEAR = 1.2
 """What a plan must gain in a single run to be believed."""
@@ -87,7 +90,7 @@ def _key(session: Session, texts: Sequence[str]) -> str:
 def _brief(result: Result, traced: Traced, written: Callable[[], object]) -> Trial:
     """One run of each, which has no interval."""
     rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
-    times = interleaved(rivals, rounds=1, budget_seconds=0.0)
+    times = take_turns(rivals, rounds=1, budget=0.0)
     plan, model = times["plan"].median, times["written"].median
     ratio = model / plan
     verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
@@ -108,14 +111,14 @@ def contest(
     rivals["written"] = partial(Written(saved.plan.graph, saved.tensors), inputs)
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
-    times = interleaved(rivals, rounds=200, budget_seconds=budget, settled=partial(decided, len(plans)))
+    times = take_turns(rivals, rounds=200, fewest=_FEWEST, budget=budget, settled=partial(decided, len(plans)))
     winner = fastest([times[f"plan {i}"] for i in range(len(plans))])
     best = _best_written(times)
     plan, written = times[f"plan {winner}"], times[best]
     c = compare(plan, written)
     if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
         pair = {n: rivals[n] for n in (f"plan {winner}", best)}
-        again = interleaved(pair, rounds=400, budget_seconds=budget, seed=1)
+        again = take_turns(pair, fewest=_FEWEST, budget=budget, seed=1)
         plan, written = (Samples(times[n].seconds + again[n].seconds) for n in pair)
         c = compare(plan, written)
     return winner, {

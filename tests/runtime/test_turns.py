@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from waxeq.cli.turns import take_turns
+from waxeq.runtime.turns import take_turns
 
 
 def test_turns_are_taken_by_all_and_far_slower_ones_end() -> None:
@@ -21,13 +21,13 @@ def test_turns_are_taken_by_all_and_far_slower_ones_end() -> None:
         return call
 
     times = take_turns({"quick": called("quick", 10), "slow": called("slow", 2_000_000)}, budget=100.0, rounds=9)
-    assert len(times["slow"]) == 5 and len(times["quick"]) == 9
+    assert len(times["slow"].seconds) == 5 and len(times["quick"].seconds) == 9
     assert calls["quick"] > 9
 
 
 def test_few_rounds_are_taken_even_without_time() -> None:
     times = take_turns({"a": lambda: None, "b": lambda: None}, budget=0.0)
-    assert {n: len(t) for n, t in times.items()} == {"a": 5, "b": 5}
+    assert {n: len(t.seconds) for n, t in times.items()} == {"a": 5, "b": 5}
 
 
 def test_what_a_rival_raises_is_raised() -> None:

@@ -1,0 +1,97 @@
+"""Timing rivals that each have threads and caches of their own, in one process: by turns, in random order, each given
+time to come to rest and then to get going.
+
+A turn times what a user's loop would see: threads, caches and clocks are the rival's own by then, not those of the one
+before it, whose threads spin for a while when it is done.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from waxeq.runtime.measure import Samples
+
+_REST, _LONG_REST = 1e-3, 0.03
+"""Seconds without work before a turn of short calls, and of long ones: a library's threads spin before they sleep,
+those of OpenBLAS for some 30 ms."""
+_GOING = 3e-3
+"""Seconds of untimed calls at the beginning of a turn."""
+_TURN = 2e-3
+"""Shorter calls are repeated until about so many seconds have gone by, and count together."""
+_LONG = 0.05
+"""Longer calls need no untimed call that fills caches and wakes threads."""
+_FEWEST, _SIFTED, _ALONE = 5, 5, 20
+"""Rounds taken in any case; after which those more than three times slower than the best end; and after which a contest
+ends of which one rival is left."""
+_LOOKS = frozenset(12 << i for i in range(8))
+
+
+def take_turns(
+    rivals: Mapping[str, Callable[[], object]],
+    *,
+    budget: float,
+    rounds: int = 400,
+    fewest: int = _FEWEST,
+    seed: int = 0,
+    settled: Callable[[Mapping[str, Samples]], bool] = lambda found: False,
+) -> dict[str, Samples]:
+    """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
+    `rounds`, after `budget` seconds but not before `fewest` rounds, or when (asked after 12, 24, 48 ... rounds) what
+    was found is `settled`."""
+    rng = random.Random(seed)
+    once = {n: _once(fn) for n, fn in rivals.items()}
+    taken: dict[str, list[float]] = {n: [] for n in rivals}
+    running = list(rivals)
+    with _uncollected():
+        end = time.perf_counter() + budget
+        for n in range(rounds):
+            if (n >= fewest and time.perf_counter() > end) or (n >= _ALONE and len(running) == 1):
+                break
+            for name in rng.sample(running, len(running)):
+                taken[name].append(_turn(rivals[name], taken[name][-1] if taken[name] else once[name]))
+            if n + 1 == _SIFTED:
+                best = min(statistics.median(taken[k]) for k in running)
+                running = [k for k in running if statistics.median(taken[k]) <= 3 * best]
+            if n + 1 in _LOOKS and settled({k: Samples(tuple(t)) for k, t in taken.items()}):
+                break
+    return {n: Samples(tuple(t)) for n, t in taken.items()}
+
+
+def _turn(fn: Callable[[], object], last: float) -> float:
+    """Seconds per call in one turn; `last`: what it took before."""
+    time.sleep(_REST if last <= _LONG else _LONG_REST)
+    going = time.perf_counter() + _GOING
+    while last <= _LONG and time.perf_counter() < going:
+        fn()
+    repeats = max(1, round(_TURN / last))
+    start = time.perf_counter()
+    for _ in range(repeats):
+        fn()
+    return max((time.perf_counter() - start) / repeats, 1e-9)
+
+
+def _once(fn: Callable[[], object]) -> float:
+    """Seconds of a first call; of a second where that is short."""
+    for _ in range(2):
+        start = time.perf_counter()
+        fn()
+        took = time.perf_counter() - start
+        if took > _LONG:
+            break
+    return max(took, 1e-9)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
