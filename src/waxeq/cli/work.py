@@ -63,6 +63,11 @@ def load(target: str) -> Traced:
     return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
 
 
+def is_plan(target: str) -> bool:
+    """Whether a target is a plan file rather than a model."""
+    return target.endswith(".json")
+
+
 def search_plan(traced: Traced, options: Options, events: Events, opened: Opened | None = None) -> Result:
     """The best plan for a traced model. `opened`: the timing table, where it is not the one that the options say."""
     from waxeq.compile import optimize_traced
@@ -130,13 +135,16 @@ def bench(
 ) -> int:
     """Time the plan against the model as written and the original function, by turns, in a fresh process.
 
+    For a model a plan is searched, and not written. For a plan, which is timed on the inputs it was made with,
+    --threads is the only search option, and ort the only peer: the others run the original function.
+
     Parameters
     ----------
     target
-        FILE.py or FILE.py:NAME.
+        FILE.py, FILE.py:NAME or a plan (NAME.plan.json).
     vs
-        Other compilers to time as well: numpy, jax, torch, ort, comma between them. jax runs the function with
-        jax.numpy as its np, torch compiles it as it is, ort (ONNX Runtime) runs the traced graph.
+        Peers to time as well: jax, torch, ort, comma between them (numpy is the original function). jax runs the
+        function with jax.numpy as its np, torch compiles it as it is, ort (ONNX Runtime) runs the traced graph.
     plot
         Draw the times into a .png or .svg file.
     seconds
@@ -146,21 +154,24 @@ def bench(
         raise UsageError(f"--seconds {seconds:g}: give a time above zero")
     with working(show) as events:
         from waxeq.cli import peers
-        from waxeq.cli.bench import bench_plan
+        from waxeq.cli.bench import bench_result, bench_saved
         from waxeq.cli.plot import plot as draw
         from waxeq.cli.plot import require_plot
 
         versus = tuple(dict.fromkeys(n.strip() for n in vs.split(",") if n.strip()))
-        peers.require(versus)
+        peers.require(versus, target if is_plan(target) else None)
         if plot is not None:
             require_plot(plot)
         options = search.options(trial=False)
-        traced = load(target)
-        result = search_plan(traced, options, events)
-        data = bench_plan(result, traced, options.threads, seconds, versus)
+        if is_plan(target):
+            search.require_only("threads", target)
+            data = bench_saved(Path(target), options.threads, seconds, versus)
+        else:
+            traced = load(target)
+            data = bench_result(search_plan(traced, options, events), traced, options.threads, seconds, versus)
         if plot is not None:
             draw(data, plot)
     from waxeq.inspect.show import bench_view
 
     finish(show, {**data, "plot": None if plot is None else str(plot)}, bench_view)
-    return 130 if result.report.interrupted else 0
+    return 130 if events.stop_requested else 0
