@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from waxeq.events import Event, Events, Note
+from waxeq.events import Deadline, Event, Events, Note
 
 pytestmark = pytest.mark.quick
 
@@ -41,3 +41,12 @@ def test_one_that_comes_while_a_listener_listens_does_not_lock() -> None:
     with events.on_interrupt():
         events.emit(Note("first"))
         assert done.get(timeout=60) is not None
+
+
+def test_a_budget_of_nothing_is_over_at_once_and_none_never() -> None:
+    now = [5.0]
+    clocks = {s: Deadline(s, lambda: now[0]) for s in (0.0, 10.0, None)}
+    now[0] = 6.0
+    assert [c.left for c in clocks.values()] == [-1.0, 9.0, float("inf")]
+    assert [c.expired for c in clocks.values()] == [True, False, False]
+    assert [c.share(0.5) for c in clocks.values()] == [0.0, 4.5, 60.0]

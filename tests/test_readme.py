@@ -58,3 +58,25 @@ def test_the_function_of_the_readme_optimizes(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "faster" in done.stdout and (tmp_path / "abv.plan.json").exists()
+    assert labels(done.stdout) == labels(sample()), "the sample is of another program"
+    assert line_of(done.stdout, "e-graph") == line_of(sample(), "e-graph")
+
+
+def sample() -> str:
+    """What the README shows of an optimization."""
+    return re.findall(r"```\n(model .*?)```", README, flags=re.DOTALL)[0]
+
+
+def labels(report: str) -> list[str]:
+    """The words that lines of a report begin with, but for notes on this very run."""
+    return [x.split("  ")[0] for x in report.splitlines() if x[:1].isalpha() and not x.startswith("note")]
+
+
+def line_of(report: str, label: str) -> str:
+    return next(x.rstrip() for x in report.splitlines() if x.startswith(label))
+
+
+def test_the_sample_names_the_lines_of_its_model() -> None:
+    model = next(b for b in blocks("python") if "def example_inputs" in b).splitlines()
+    places = re.findall(r"abv\.py:(\d+)", sample())
+    assert places and all("return" in model[int(n) - 1] for n in places)

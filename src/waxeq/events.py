@@ -106,7 +106,8 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        return float("inf") if self.seconds is None else max(0.0, self.seconds - self.elapsed)
+        """Seconds left; below zero once it is over, as a budget of nothing is from the start."""
+        return float("inf") if self.seconds is None else self.seconds - self.elapsed
 
     @property
     def expired(self) -> bool:
@@ -114,4 +115,4 @@ class Deadline:
 
     def share(self, part: float, longest: float = 60.0) -> float:
         """A part of what is left, at most `longest` seconds."""
-        return min(longest, part * self.left)
+        return min(longest, part * max(0.0, self.left))

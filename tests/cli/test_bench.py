@@ -18,6 +18,7 @@ from waxeq.cli.bench import race, relative_error
 from waxeq.cli.peers import arrays, leaves, mapped, swapped
 from waxeq.cli.plot import label, plot
 from waxeq.errors import UnsupportedError, UsageError, WaxeqError
+from waxeq.runtime.save import load_plan, save_plan
 
 INSTALLED = {n: all(importlib.util.find_spec(p) is not None for p in ps) for n, ps in peers.PACKAGES.items()}
 SMALL = """
@@ -85,7 +86,7 @@ def test_a_row_that_failed_is_printed_and_the_plan_still_timed(
         return times, {**states, "jax": {"first_call": None, "error": None, "failed": "TypeError: no"}}
 
     monkeypatch.setattr(bench, "in_fresh_process", here)
-    monkeypatch.setattr(peers, "require", lambda names: None)
+    monkeypatch.setattr(peers, "require", lambda names, plan: None)
     argv = ("bench", model(SMALL), "--vs", "numpy,jax", "--seconds", "0.1", *quick[:2], "--quiet")
     rows = {r["name"]: r for r in waxeq(*argv, "--json").data["rivals"]}
     assert rows["jax"]["failed"] == "TypeError: no" and rows["jax"]["seconds"] is None
@@ -106,6 +107,41 @@ def test_what_makes_no_sense_is_refused_before_work(waxeq, model, monkeypatch: p
     assert "--plot times.pdf: give a name that ends in .png or .svg" in usage("--plot", "times.pdf")
     monkeypatch.setattr("waxeq.cli.plot.find_spec", lambda name: None)
     assert usage("--plot", "times.png") == "--plot needs matplotlib: pip install 'waxeq[bench]'"
+
+
+@pytest.mark.parametrize("peer", ["", "ort"])
+def test_a_plan_is_timed_as_it_lies(waxeq, small_plan, peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the inputs saved with it, with the model file gone; what peer there is runs its graph."""
+    if peer and not INSTALLED[peer]:
+        pytest.skip(f"{peer} is not installed")
+    path, (file, _) = small_plan
+    Path(file).unlink()
+    monkeypatch.setattr(bench, "in_fresh_process", lambda fn, job, **limits: fn(*job))
+    argv = ("bench", path, "--seconds", "0.1", "--threads", "1", "--vs", peer)
+    data = waxeq(*argv, "--json").data
+    assert [r["name"] for r in data["rivals"]] == [bench.PLAN, bench.WRITTEN, *([peer] if peer else [])]
+    assert (data["model"], data["threads"], data["as_written"]) == ("small", 1, False)
+    assert all(r["seconds"] > 0 and r["error"] < 1e-5 and r["failed"] is None for r in data["rivals"])
+    assert "model as written" in waxeq(*argv).out
+
+
+def test_what_a_plan_cannot_be_timed_with_is_said(waxeq, small_plan, tmp_path: Path) -> None:
+    path, _ = small_plan
+
+    def said(code: int, *argv: object) -> str:
+        outcome = waxeq("bench", *argv)
+        assert outcome.code == code
+        return outcome.sentence
+
+    for name in ("numpy", "jax", "torch"):
+        text = f"--vs {name} runs the model's Python function, which {path} does not hold; give the model, as FILE.py"
+        assert said(2, path, "--vs", name).startswith(text)
+    assert "--budget is for searching" in said(2, path, "--budget", "3s")
+    assert "no such file" in said(3, tmp_path / "none.plan.json")
+    bare = tmp_path / "bare.plan.json"
+    saved = load_plan(path)
+    save_plan(bare, saved.plan, saved.tensors)
+    assert said(3, bare).startswith(f"{bare} holds no input 'x' to time it on")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])

@@ -6,13 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from waxeq import errors
+from waxeq.cli import app
+from waxeq.cli.app import build
 from waxeq.options import Options
 from waxeq.testing.rule import SAMPLES
 
 pytestmark = pytest.mark.quick
-COMMANDS = ("optimize", "run", "explain", "paths", "mem", "bench", "calibrate", "backends", "doctor", "rules check")
+COMMANDS = (
+    *("optimize", "run", "explain", "paths", "mem", "bench", "calibrate", "backends", "doctor"),
+    *("rules list", "rules check", "db status"),
+)
 
 
 def plain(text: str) -> str:
@@ -40,6 +46,41 @@ def test_the_default_of_samples(waxeq) -> None:
 def test_no_default_is_a_piece_of_python(waxeq, command: str) -> None:
     said = plain(waxeq(*command.split(), "--help").out)
     assert "default: ()" not in said and "default: False" not in said and "default: None" not in said
+
+
+def test_all_commands_are_looked_at_here() -> None:
+    found = set()
+    for name, group in commands(build()):
+        found |= {f"{name} {sub}" for sub, _ in commands(group)} or {name}
+    assert found == set(COMMANDS)
+
+
+def commands(group: App) -> list[tuple[str, App]]:
+    return [(n, group[n]) for n in group if not n.startswith("-")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_described(command: str) -> None:
+    at = build()
+    for word in command.split():
+        at = at[word]
+    arguments = [a for a in at.assemble_argument_collection(parse_docstring=True) if a.show]
+    assert arguments and not [a.name for a in arguments if not a.parameter.help]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_a_command_is_one(waxeq, command: str) -> None:
+    example = waxeq(*command.split(), "--help").out.rpartition("Example: waxeq ")[2].split()
+    assert " ".join(example).startswith(command)
+    called, *_ = build().parse_args(example, exit_on_error=False, print_error=False)
+    assert called.__name__.replace("_", " ") == command
+
+
+def test_no_line_of_help_is_torn(waxeq, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of exit codes fits a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = waxeq("--help").out.rstrip().splitlines()
+    assert "\n".join(x.rstrip() for x in lines).endswith(app._EXIT_CODES)
 
 
 def test_exit_codes_are_those_of_the_errors_and_of_the_readme(waxeq, root: Path) -> None:

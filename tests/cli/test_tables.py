@@ -172,6 +172,25 @@ def test_a_damaged_table_of_the_users_own_is_not_passed_over(waxeq, model, home:
     assert default_path().read_bytes() == b"not a table" * 1000
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_nothing_is_left_beside_a_damaged_table(waxeq, model, home: Path, tmp_path: Path, named: bool) -> None:
+    path = home / "t.duckdb" if named else default_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"not a table" * 1000)
+    rule = tmp_path / "mine.egg"
+    rule.write_text(RULE)
+    searching = ("optimize", "mem", "explain", "paths", "bench")
+    for command in (
+        *((c, model(), *QUICK) for c in searching),
+        ("db", "status"),
+        ("doctor",),
+        ("rules", "check", rule),
+    ):
+        outcome = waxeq(*command, *(("--table", path) if named else ()))
+        assert outcome.code == 1 and "move it aside" in outcome.out + outcome.err
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
 def test_a_disk_that_fills_up_meanwhile(waxeq, model, home: Path, tmp_path: Path, monkeypatch) -> None:
     before = TimingTable.open(home / "t.duckdb")
     before.memo_put("plan", "a", "one")

@@ -128,6 +128,48 @@ def test_a_file_that_is_no_database(tmp_path: Path, content: bytes) -> None:
     assert TimingTable.open(path).status()["timings"] == []
 
 
+@pytest.mark.parametrize("content", [b"", b"not a database " * 1000])
+def test_nothing_is_left_beside_a_file_that_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t.duckdb"
+    path.write_bytes(content)
+    with pytest.raises(TableError):
+        TimingTable.open(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.duckdb"] and path.read_bytes() == content
+
+
+def test_what_lies_beside_a_file_that_is_refused_stays(tmp_path: Path, timing: Make) -> None:
+    """Shards of a table that was damaged later are in the table that is made anew."""
+    path = tmp_path / "t.duckdb"
+    TimingTable.open(path).record([timing(1)])
+    path.write_bytes(b"not a database")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(TableError):
+        TimingTable.open(path)
+    assert sorted(tmp_path.rglob("*")) == before
+    path.unlink()
+    assert texts(TimingTable.open(path)) == {timing(1).key.text}
+
+
+def test_a_lock_that_another_process_has_by_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.duckdb"
+    path.write_bytes(b"not a database")
+    children = []
+
+    def locked(self: TimingTable) -> None:
+        children.append(child := run(HOLD, path))
+        assert child.stdout is not None and child.stdout.readline() == "held\n"
+
+    monkeypatch.setattr(TimingTable, "_make_room", locked)
+    try:
+        with pytest.raises(TableLockedError):
+            TimingTable.open(path, wait=0.2)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["t.duckdb", "t.duckdb.lock"]
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+
 def test_a_database_damaged_in_the_middle_or_cut_short(tmp_path: Path, timing: Make) -> None:
     path = tmp_path / "t.duckdb"
     table = TimingTable.open(path)

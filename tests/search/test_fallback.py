@@ -17,6 +17,7 @@ from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.runtime.measure import Samples
+from waxeq.runtime.timing import Bench
 from waxeq.search import block as search_block
 from waxeq.search.contest import BRIEF, fastest
 from waxeq.search.rivals import rivals
@@ -85,6 +86,22 @@ def test_a_trial_that_the_budget_has_no_room_for_is_a_single_run(
         assert (found.report.kept is not None) == found.plan.written
         assert found.report.kept is None or "in a single run" in found.report.kept
         assert "in a single run" in repr(found)
+
+
+def test_a_budget_of_nothing_searches_and_times_no_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan is of the kernels that look best unseen; what was remembered of a longer search is used."""
+    given = {"measure": True, "trial": True, "budget": 0}
+    monkeypatch.setattr(Bench, "time", lambda *a: pytest.fail("a kernel is timed"))
+    found = optimize(model, X, W, options=options(tmp_path, **given))
+    assert found.report.trial is not None and found.report.trial.brief
+    assert found.report.notes == (BRIEF,) and found.report.measuring_seconds < 0.1
+    for b in found.blocks:
+        assert not b.remembered and b.choice is not None and b.choice.method != "polished"
+    nodes = sum(int(str(b.facts["e_nodes"])) for b in found.blocks)
+    searched = optimize(model, X, W, options=options(tmp_path))
+    assert nodes < sum(int(str(b.facts["e_nodes"])) for b in searched.blocks), "no rule was tried"
+    known = {**given, "measure": False}
+    assert all(b.remembered for b in optimize(model, X, W, options=options(tmp_path, **known)).blocks)
 
 
 def test_a_trial_with_time_takes_no_more_than_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from waxeq.backend.call import Call, aligned
+from waxeq.backend.call import Call, View, aligned, operand
 from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.errors import AccuracyError
-from waxeq.testing.conformance import check_kernel
+from waxeq.ir.term import Term
+from waxeq.ir.types import FLOATS, INTEGERS
+from waxeq.testing import calls
+from waxeq.testing.conformance import check_call, check_kernel
 
 
 class Right(Kernel):
@@ -174,3 +178,50 @@ def test_a_kernel_that_is_wrong(kind: type[Kernel], said: str) -> None:
 def test_the_same_seed_finds_the_same() -> None:
     a, b = (check_kernel("test.wrong", WrongValue(), calls=60, seed=3) for _ in range(2))
     assert a == b and a.failure is not None
+
+
+# -- floats that no integer can hold: what NumPy, C and vector instructions make of them differs
+
+
+class Loops(Right):
+    """Any loop, all of them wrong."""
+
+    form = "loops"
+    pattern = ""
+    dtypes = None
+
+    def matches(self, meaning: Term) -> bool:
+        return True
+
+    def orders(self, meaning: Term, axes: frozenset[str]) -> Sequence[tuple[str, ...]]:
+        return ()
+
+    def bind(self, call, operands, out, workspace):
+        return (partial(out.fill, 77),)
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_no_constant_is_drawn_that_its_integer_cannot_hold(negated: bool) -> None:
+    rng, drawn = np.random.default_rng(0), set()
+    for d in INTEGERS:
+        for f in FLOATS:
+            number: Expr = Apply("Num", (Var("v"), Lit(f)))
+            cast = calls._pattern(Apply("Cast", (Lit(d), Apply("Map", (Lit("neg"), number)) if negated else number)))
+            found = (calls._draw("test.loops", Loops(), cast, rng) for _ in range(30))
+            terms = (c.meaning.terms[0] for c in found if c is not None)
+            drawn |= {(d, -t.terms[0].args[0] if negated else t.args[0]) for t in terms}
+    of = {sign: {v for d, v in drawn if d[0] == sign} for sign in "iu"}
+    assert min(of["i"]) < -1 < min(of["u"]) and max(of["i"]) > 1 and max(of["u"]) > 1
+
+
+@pytest.mark.parametrize(("dtype", "defined"), [("int8", True), ("uint8", False)])
+def test_a_conversion_without_a_value_is_not_held_against_a_kernel(dtype: str, defined: bool) -> None:
+    meaning = Term("Cast", dtype, Term("Map", "neg", Term("Zip", "max", operand(0, "i", "float32"), _one())))
+    views = View.dense("i", {"i": 5}, "float32"), View.dense("i", {"i": 5}, dtype)
+    call = Call("test.loops", meaning, {"i": 5}, views[:1], views[1])
+    said = check_call(Loops(), call, np.random.default_rng(0))
+    assert (said is not None and "77 where -1 is meant" in said) == defined == (said is not None)
+
+
+def _one() -> Term:
+    return Term("Num", 1.0, "float32")

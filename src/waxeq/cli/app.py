@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cyclopts import App, CycloptsError
 
@@ -16,21 +16,38 @@ from waxeq.cli.console import say
 from waxeq.errors import RuleError, WaxeqError, WaxeqWarning
 
 INTERRUPTED = 130
-_EXIT_CODES = """Exit codes:
+_EXAMPLES = {
+    "optimize": "waxeq optimize model.py --budget 2m",
+    "run": "waxeq run model.plan.json --input x=x.npy -o results.npz",
+    "explain": "waxeq explain model.plan.json",
+    "paths": "waxeq paths model.py --limit 5",
+    "mem": "waxeq mem model.plan.json --max-memory 512MiB",
+    "bench": "waxeq bench model.py --vs jax,ort --plot times.svg",
+    "calibrate": "waxeq calibrate --quick",
+    "rules list": "waxeq rules list --json",
+    "rules check": "waxeq rules check my.egg",
+    "backends": "waxeq backends",
+    "db status": "waxeq db status --table timings.duckdb",
+    "doctor": "waxeq doctor",
+}
+"""What stands at the end of each command's help."""
+_EXIT_CODES = """`waxeq COMMAND --help` has the options of a command, and an example.
+
+Exit codes:
   0    done
-  1    internal error; or the timing table is damaged, of another version, or
-       cannot be written
+  1    internal error; or the timing table is damaged, of another version,
+       or cannot be written
   2    a command, option or value that makes no sense
-  3    the model, its inputs, its weights, a plan or a rule file cannot be loaded,
-       or shapes do not fit; or the plan cannot be written
+  3    the model, its inputs, its weights, a plan or a rule file cannot be
+       loaded, or shapes do not fit; or the plan cannot be written
   4    the model uses something that cannot be traced or is not supported
-  5    --strict refused to fall back to the model as written, or to a timing table
-       in memory
+  5    --strict refused to fall back to the model as written, or to a timing
+       table in memory
   6    a numeric check failed, or a rule is ill-typed or refused
   7    no plan within the budget of time or memory
   8    another process holds the timing table
   130  interrupted; the best plan so far is saved"""
-"""As in README.md, in short."""
+"""As in README.md, in short; no line is wrapped where a terminal has 80 columns."""
 
 
 def build() -> App:
@@ -45,18 +62,23 @@ def build() -> App:
         suppress_keyboard_interrupt=False,
     )
     for command in (work.optimize, work.run, looking.explain, looking.paths, looking.mem, work.bench):
-        app.command(command, help_epilogue="")
-    app.command(machine.calibrate, help_epilogue="")
+        _add(app, command, command.__name__)
+    _add(app, machine.calibrate, "calibrate")
     rules = App(name="rules", help="The rewrite rules: list them, check your own.", help_epilogue="")
-    rules.command(machine.rules_list, name="list")
-    rules.command(machine.rules_check, name="check")
+    _add(rules, machine.rules_list, "rules list")
+    _add(rules, machine.rules_check, "rules check")
     app.command(rules)
-    app.command(machine.backends, help_epilogue="")
+    _add(app, machine.backends, "backends")
     db = App(name="db", help="The timing table: how long kernels take on this machine.", help_epilogue="")
-    db.command(machine.db_status, name="status")
+    _add(db, machine.db_status, "db status")
     app.command(db)
-    app.command(machine.doctor, help_epilogue="")
+    _add(app, machine.doctor, "doctor")
     return app
+
+
+def _add(app: App, command: Callable[..., object], called: str) -> None:
+    """A command with an example of its use; `called` is what is typed for it."""
+    app.command(command, name=called.split()[-1], help_epilogue=f"Example: {_EXAMPLES[called]}")
 
 
 def run(argv: Sequence[str]) -> int:

@@ -12,10 +12,11 @@ import numpy as np
 
 from waxeq.backend.discover import backends, kernels
 from waxeq.cli import peers
-from waxeq.errors import WaxeqError
-from waxeq.frontend.load import Target, load_target
+from waxeq.errors import TargetError, WaxeqError
+from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.ir.interpret import interpret
+from waxeq.plan.plan import Plan
 from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import Saved, load_plan, save_plan
@@ -30,18 +31,38 @@ _WRONG = 1e-2
 Row = dict[str, Any]
 
 
-def bench_plan(
+def bench_result(
     result: Result, traced: Traced, threads: int, seconds: float, versus: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Time a plan, the model as written, the original function and peers, by turns in a fresh process. A peer that
-    fails, or computes something else, is a row with the reason."""
+    """As `bench_plan`, for a plan that was just found; the original function is timed too."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench.plan.json"
         save_plan(path, result.plan, result.tensors, traced.inputs)
-        job = (str(path), traced.origin, tuple(n for n in versus if n != "numpy"), threads, seconds)
-        times, states = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * seconds)
+        return bench_plan(path, result.plan, traced.origin, threads, seconds, versus)
+
+
+def bench_saved(path: Path, threads: int, seconds: float, versus: Sequence[str] = ()) -> dict[str, Any]:
+    """As `bench_plan`, for a plan file that holds the inputs it was made with. Raises PlanError, TargetError."""
+    saved = load_plan(path)
+    missing = [x.name for x in saved.plan.graph.leaves if x.kind == "input" and x.name not in saved.inputs]
+    if missing:
+        raise TargetError(
+            f"{path} holds no input {missing[0]!r} to time it on: `waxeq optimize` writes the inputs with a plan, "
+            "Result.save does not"
+        )
+    return bench_plan(path, saved.plan, None, threads, seconds, versus)
+
+
+def bench_plan(
+    path: Path, plan: Plan, origin: tuple[str, str] | None, threads: int, seconds: float, versus: Sequence[str]
+) -> dict[str, Any]:
+    """Time the plan that lies at `path`, the model as written, the original function (where `origin` says where that
+    is) and peers, by turns in a fresh process. A peer that fails, or computes something else, is a row with the
+    reason."""
+    job = (str(path), origin, tuple(n for n in versus if n != "numpy"), threads, seconds)
+    times, states = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * seconds)
     rivals = [{"name": n, **state, **_times(n, times)} for n, state in states.items()]
-    return {"model": result.plan.name, "threads": threads, "as_written": result.plan.written, "rivals": rivals}
+    return {"model": plan.name, "threads": threads, "as_written": plan.written, "rivals": rivals}
 
 
 def _times(name: str, times: Mapping[str, tuple[float, ...]]) -> Row:
@@ -91,14 +112,13 @@ def _starts(
         PLAN: lambda: lambda: program.flat_results(inputs),
         WRITTEN: lambda: lambda: written(inputs),
     }
-    if origin is None:
-        return starts
+    target = None if origin is None else load_target(":".join(origin))
 
-    def start(name: str, target: Target) -> Callable[[], Callable[[], Any]]:
-        return lambda: peers.peer(name, target, graph, tensors, threads)
+    def start(name: str) -> Callable[[], Callable[[], Any]]:
+        return lambda: peers.peer(name, target, graph, tensors, inputs, threads)
 
-    target = load_target(":".join(origin))
-    return {**starts, ORIGINAL: start("numpy", target), **{n: start(n, target) for n in versus}}
+    original = {} if target is None else {ORIGINAL: start("numpy")}
+    return {**starts, **original, **{n: start(n) for n in versus}}
 
 
 def _started(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
-from waxeq.cli.work import load, search_plan
+from waxeq.cli.work import is_plan, load, search_plan
 from waxeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,11 +99,6 @@ def mem(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> None:
     from waxeq.inspect.show import mem_view
 
     finish(show, data, mem_view)
-
-
-def is_plan(target: str) -> bool:
-    """Whether a target is a plan file rather than a model."""
-    return target.endswith(".json")
 
 
 def the_plan(target: str, search: Search, events: Events) -> Plan:

@@ -20,6 +20,11 @@ _TOLERANCE = (
     "Relative RMS error allowed against float64: exact, reassociating (1e-5), approximate (1e-3) or a number "
     "[default: 1e-5]."
 )
+_FRESH = "Search, check and time plans again that the table remembers; its timings of kernels are used."
+_BUDGET = (
+    "Time for search, measuring, proof and trial, as 30s, 2m or 500ms; none has no end. With 0 no rule is tried and no "
+    "kernel timed: the plan is a remembered one, or a guess [default: 60s]."
+)
 
 
 @Parameter(name="*", group=_SEARCH, show_default=False)
@@ -35,9 +40,9 @@ class Measuring:
     table: Path | None = None
     """Timing table to use [default: the user's own, which `waxeq db status` names]."""
     backend: Annotated[tuple[str, ...], Parameter(negative=())] = ()
-    """Use this backend only; may be repeated [default: all that can be used here]."""
+    """Use this backend only, one that `waxeq backends` lists; may be repeated [default: all that can be used here]."""
     fresh: Annotated[bool, Parameter(negative=())] = False
-    """Search and time again what the table remembers."""
+    """Time kernels again that the table knows."""
 
     def options(self, **more: object) -> Options:
         """As options of an optimization. Raises UsageError."""
@@ -54,8 +59,8 @@ class Measuring:
 class Search(Measuring):
     """How to search. What is not given keeps the default of `waxeq.Options`."""
 
-    budget: str | None = None
-    """Time for search, measuring, proof and trial, as 30s, 2m or 500ms; none has no end [default: 60s]."""
+    fresh: Annotated[bool, Parameter(negative=(), help=_FRESH)] = False
+    budget: Annotated[str | None, Parameter(help=_BUDGET)] = None
     max_memory: str | None = None
     """Most memory of the plan when it runs, as 4GiB or 512MB [default: 4GiB]."""
     search_memory: str | None = None

@@ -24,25 +24,41 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "ort": ("onnx", "onnxruntime"),
 }
 """The peers, and the packages each needs."""
+OF_GRAPHS = ("ort",)
+"""The peers that run the graph of a model, which a plan holds; the others run its Python function."""
 
 
-def require(names: Sequence[str]) -> None:
-    """Raise UsageError for a peer that does not exist or is not installed."""
+def require(names: Sequence[str], plan: str | None = None) -> None:
+    """Raise UsageError for a peer that does not exist, is not installed, or cannot run the plan in the file `plan`."""
     for name in names:
         if name not in PACKAGES:
             raise UsageError(f"--vs {name}: there is no such peer; there are {', '.join(PACKAGES)}")
+        if plan is not None and name not in OF_GRAPHS:
+            raise UsageError(
+                f"--vs {name} runs the model's Python function, which {plan} does not hold; give the model, as "
+                f"FILE.py, or leave {name} out"
+            )
         missing = [p for p in PACKAGES[name] if find_spec(p) is None]
         if missing:
             raise UsageError(f"--vs {name} needs {missing[0]}: pip install 'waxeq[bench]'")
 
 
-def peer(name: str, target: Target, graph: Graph, tensors: Mapping[str, np.ndarray], threads: int) -> Call:
-    """What runs the target on its example arguments. What it raises is the peer's own."""
+def peer(
+    name: str,
+    target: Target | None,
+    graph: Graph,
+    tensors: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray],
+    threads: int,
+) -> Call:
+    """What runs the model on its example: the target, or the graph on `inputs` for a peer of graphs, which needs no
+    target. What it raises is the peer's own."""
+    if name in OF_GRAPHS:
+        return _onnx_runtime(graph, tensors, inputs, threads)
+    assert target is not None, "require has seen to that"
     if name == "jax":
         return _jax(target)
-    if name == "torch":
-        return _torch(target, threads)
-    return target.call if name == "numpy" else _onnx_runtime(target, graph, tensors, threads)
+    return _torch(target, threads) if name == "torch" else target.call
 
 
 def keep_to(threads: int) -> None:
@@ -82,7 +98,9 @@ def _torch(target: Target, threads: int) -> Call:
     return lambda: compiled(**given)
 
 
-def _onnx_runtime(target: Target, graph: Graph, tensors: Mapping[str, np.ndarray], threads: int) -> Call:
+def _onnx_runtime(
+    graph: Graph, tensors: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], threads: int
+) -> Call:
     from waxeq.cli.onnx import as_onnx
 
     ort = import_module("onnxruntime")
@@ -91,8 +109,7 @@ def _onnx_runtime(target: Target, graph: Graph, tensors: Mapping[str, np.ndarray
     options.log_severity_level = 3
     model = as_onnx(graph, tensors).SerializeToString()
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    given = dict(leaves(target.example))
-    feeds = {x.name: np.ascontiguousarray(given[x.name]) for x in session.get_inputs()}
+    feeds = {x.name: np.ascontiguousarray(inputs[x.name]) for x in session.get_inputs()}
     return lambda: session.run(None, feeds)
 
 

@@ -20,20 +20,27 @@ if TYPE_CHECKING:
     from waxeq.search.result import Result
     from waxeq.search.tables import Opened
 
+_VS = (
+    "Peers to time as well: jax, torch, ort, comma between them (numpy is the original function, timed in any case). "
+    "jax runs the function with jax.numpy as its np, torch compiles it as it is, ort (ONNX Runtime) runs the traced "
+    "graph."
+)
 Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
 
 
 def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, show: Show = SHOW) -> int:
     """Find the fastest program equal to a model, check it against float64, and write it as a plan.
 
+    The file gives inputs by `example_inputs()` or annotations, and weights by `weights()` or `WEIGHTS`.
+
     Ctrl-C ends the search and writes the best plan found so far (exit code 130).
 
     Parameters
     ----------
     target
-        FILE.py or FILE.py:NAME. Its `example_inputs()` gives inputs, its `weights()` or `WEIGHTS` the weights.
+        FILE.py (its function marked @wx.model, else `model`, else `forward`) or FILE.py:NAME.
     output
-        Where to write the plan [default: FILE.plan.json in this folder]; its tensors go beside it, as .safetensors.
+        Where to write the plan [default: FILE.plan.json, or NAME.plan.json, here]; its tensors go beside it.
     """
     with working(show) as events:
         from waxeq.inspect.report import odd_values, report
@@ -61,6 +68,11 @@ def load(target: str) -> Traced:
 
     found = load_target(target)
     return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
+
+
+def is_plan(target: str) -> bool:
+    """Whether a target is a plan file rather than a model."""
+    return target.endswith(".json")
 
 
 def search_plan(traced: Traced, options: Options, events: Events, opened: Opened | None = None) -> Result:
@@ -104,7 +116,7 @@ def run(
     plan
         A file that `waxeq optimize` wrote.
     input
-        NAME=FILE.npy; may be repeated. Inputs not named are those the plan was made with.
+        NAME=FILE.npy; may be repeated. Inputs not named are those that `waxeq optimize` saved with the plan.
     output
         Save the results as an .npz file.
     threads
@@ -122,7 +134,7 @@ def bench(
     target: str,
     /,
     *,
-    vs: Annotated[str, Parameter(show_default=False)] = "",
+    vs: Annotated[str, Parameter(show_default=False, help=_VS)] = "",
     plot: Path | None = None,
     seconds: float = 10.0,
     search: Search = SEARCH,
@@ -130,13 +142,14 @@ def bench(
 ) -> int:
     """Time the plan against the model as written and the original function, by turns, in a fresh process.
 
+    For a model a plan is searched, and not written. A plan is timed on the inputs it was made with.
+
+    For a plan, --threads is the only search option, and ort the only peer: the others run the original function.
+
     Parameters
     ----------
     target
-        FILE.py or FILE.py:NAME.
-    vs
-        Other compilers to time as well: numpy, jax, torch, ort, comma between them. jax runs the function with
-        jax.numpy as its np, torch compiles it as it is, ort (ONNX Runtime) runs the traced graph.
+        FILE.py, FILE.py:NAME or a plan (NAME.plan.json).
     plot
         Draw the times into a .png or .svg file.
     seconds
@@ -146,21 +159,24 @@ def bench(
         raise UsageError(f"--seconds {seconds:g}: give a time above zero")
     with working(show) as events:
         from waxeq.cli import peers
-        from waxeq.cli.bench import bench_plan
+        from waxeq.cli.bench import bench_result, bench_saved
         from waxeq.cli.plot import plot as draw
         from waxeq.cli.plot import require_plot
 
         versus = tuple(dict.fromkeys(n.strip() for n in vs.split(",") if n.strip()))
-        peers.require(versus)
+        peers.require(versus, target if is_plan(target) else None)
         if plot is not None:
             require_plot(plot)
         options = search.options(trial=False)
-        traced = load(target)
-        result = search_plan(traced, options, events)
-        data = bench_plan(result, traced, options.threads, seconds, versus)
+        if is_plan(target):
+            search.require_only("threads", target)
+            data = bench_saved(Path(target), options.threads, seconds, versus)
+        else:
+            traced = load(target)
+            data = bench_result(search_plan(traced, options, events), traced, options.threads, seconds, versus)
         if plot is not None:
             draw(data, plot)
     from waxeq.inspect.show import bench_view
 
     finish(show, {**data, "plot": None if plot is None else str(plot)}, bench_view)
-    return 130 if result.report.interrupted else 0
+    return 130 if events.stop_requested else 0

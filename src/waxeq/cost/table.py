@@ -62,15 +62,43 @@ class TimingTable:
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
         if path is None and not table.path.is_absolute():  # it would lie in whatever folder waxeq is called from
             raise TableWriteError(f"{table.path} is no place for a table, set HOME; or {NAME_ANOTHER}")
-        try:
-            table.shards.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise TableWriteError(f"{table.path} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
-        if not os.access(table.shards.folder, os.W_OK | os.X_OK):
-            raise TableWriteError(f"{table.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
-        with table._database():
-            pass
+        with table._nothing_left_if_refused():
+            table._make_room()
+            with table._database():
+                pass
         return table
+
+    def _make_room(self) -> None:
+        """A folder that shards can be written to."""
+        try:
+            self.shards.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise TableWriteError(f"{self.path} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
+        if not os.access(self.shards.folder, os.W_OK | os.X_OK):
+            raise TableWriteError(f"{self.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
+
+    @contextmanager
+    def _nothing_left_if_refused(self) -> Iterator[None]:
+        """What is made inside beside a table that is refused goes again; what was there before stays, and so does a
+        lock that another process holds."""
+        from filelock import FileLock, Timeout
+
+        new = [p for p in (self._lock, self.shards.folder) if not os.path.exists(p)]
+        try:
+            yield
+        except WaxeqError:
+            with suppress(OSError, Timeout):
+                if self._lock in new and os.path.exists(self._lock):
+                    with FileLock(str(self._lock), timeout=0):  # another one that waited for it may have it by now
+                        self._lock.unlink()
+            with suppress(OSError):
+                if self.shards.folder in new:
+                    self.shards.folder.rmdir()
+            raise
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_name(self.path.name + ".lock")
 
     @property
     def shards(self) -> Shards:
@@ -87,7 +115,7 @@ class TimingTable:
 
         wait = self.wait if wait is None else wait
         try:
-            with FileLock(str(self.path) + ".lock", timeout=wait), duckdb.connect() as db:
+            with FileLock(str(self._lock), timeout=wait), duckdb.connect() as db:
                 self._attach(db)
                 self._merge(db)
                 yield db

@@ -12,6 +12,7 @@ import numpy as np
 
 from waxeq.backend.call import Call, View, axes_in, operand
 from waxeq.backend.kernel import Kernel
+from waxeq.basis.evaluate import Native
 from waxeq.basis.heads import HEADS
 from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS
 from waxeq.basis.typing import types
@@ -23,6 +24,7 @@ from waxeq.ir.types import DTYPES
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.pattern import Pattern, pattern
+from waxeq.testing.values import evaluate, truncations, unheld
 
 _ATTEMPTS = 15
 """Calls drawn, for each call wanted: kernels do not accept every one."""
@@ -228,7 +230,16 @@ def _instance(kernel: Kernel, p: Pattern, rng: np.random.Generator) -> Found | N
     sizes = {k: drawn.sizes[k] for k in axes_in(meaning)}
     if rng.random() < 0.4 and _free(meaning):
         sizes = {k: int(rng.choice(_LARGE)) for k in sizes}
-    return None if math.prod(sizes.values()) > _MOST else (meaning, sizes, kinds, frozenset())
+    if math.prod(sizes.values()) > _MOST or _overflows(meaning, sizes):
+        return None
+    return meaning, sizes, kinds, frozenset()
+
+
+def _overflows(meaning: Term, sizes: dict[str, int]) -> bool:
+    """Whether a constant is converted to an integer that cannot hold it, as -2.0 to uint8: it has no value that a
+    kernel could be held to."""
+    constant = (t for t in truncations(meaning) if not any(x.head in ("In", "Par") for x in postorder(t)))
+    return any(unheld(t, evaluate(x, {}, sizes, Native())[x].data) for t in constant for x in t.terms)
 
 
 def _folds_twice(t: Term) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from waxeq.basis.evaluate import PRIME, Evaluator, Field, NamedArray, Native
 from waxeq.basis.heads import HEADS
+from waxeq.basis.typing import types
 from waxeq.egraph.verify import in_field
 from waxeq.ir.term import Term, postorder
-from waxeq.ir.types import FLOATS
+from waxeq.ir.types import FLOATS, is_float
 
 Leaves = Mapping[str, NamedArray]
 _SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
@@ -49,6 +50,22 @@ def evaluate(root: Term, leaves: Leaves, sizes: Mapping[str, int], domain: Nativ
     for t in postorder(root):
         done[t] = e.apply(t.head, [done[a] if isinstance(a, Term) else a for a in t.args], leaves)
     return done
+
+
+def truncations(root: Term) -> Iterator[Term]:
+    """Subterms that convert floats to integers."""
+    kinds = types(root)
+    for t in postorder(root):
+        if t.head == "Cast" and not is_float(t.args[0]) and t.args[0] != "bool" and is_float(kinds[t.terms[0]].dtype):
+            yield t
+
+
+def unheld(t: Term, x: np.ndarray) -> bool:
+    """Whether the integer that a truncation `t` converts `x` to cannot hold some element of it: NumPy, C and vector
+    instructions then each make of it what they like."""
+    ends, whole = np.iinfo(t.args[0]), np.trunc(x.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        return not bool(np.all((whole >= float(ends.min)) & (whole < float(ends.max) + 1.0)))  # NaN is in no range
 
 
 def polynomial(root: Term) -> bool:
