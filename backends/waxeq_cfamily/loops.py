@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
 
+from waxeq.ir.types import is_float
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.nest import Loop, var
 from waxeq_cfamily.products import Product
@@ -19,13 +22,15 @@ from waxeq_cfamily.scalars import CTYPES, carried, expression, number, rounded, 
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.values import Atom, Guard, Index, Unsupported, Values, chain
 
+_BOUNDS: Mapping[str, str] = MappingProxyType({"max": ">", "fmax": ">", "min": "<", "fmin": "<"})
+
 
 @dataclass(frozen=True)
 class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
     operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
     functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
-    result is written past the cache."""
+    result is written past the cache. `hides`: constant bounds are variables."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -35,6 +40,7 @@ class Emitter:
     aliased: frozenset[int] = frozenset()
     limits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     streams: bool = False
+    hides: ClassVar[bool] = True
     outside: str = "((wx_context *)args[0])->outside"
 
     @property
@@ -44,7 +50,7 @@ class Emitter:
     def function(self, name: str) -> str:
         """The whole function. Raises Unsupported."""
         lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
-        lines += self._pointers()
+        lines += [*self._pointers(), *self._hidden()]
         watched = bool(self.values.positions)
         lines += ["  int32_t bad = 0;"] * watched
         lines += ["  for (int64_t t = begin; t < end; t++) {", *("    " + x for x in self._point()), "  }"]
@@ -95,6 +101,27 @@ class Emitter:
             yield f"  const {CTYPES[dtype]} *{alone} x{n} = (const {CTYPES[dtype]} *)({text});"
         t = CTYPES[self.values.rows[self.values.root].dtype]
         yield f"  {t} *{'' if self.aliased else ' restrict'} out = ({t} *)({self.result});"
+
+    def _hidden(self) -> Iterator[str]:
+        """Constant bounds as variables: of a comparison with a constant gcc 12 makes no maximum."""
+        for n in sorted({b for m in range(len(self.values.rows)) if (b := self._bound(m)) is not None}):
+            r = self.values.rows[n]
+            yield f"  const {variable(r.dtype)} q{n} = wx_hidden_{DTYPES[carried(r.dtype)]}({number(r.name, r.dtype)});"
+
+    def _bound(self, n: int) -> int | None:
+        """The row of the constant that a row keeps its other argument above or below."""
+        r = self.values.rows[n]
+        if not self.hides or r.op != "apply" or r.name not in _BOUNDS or not is_float(r.dtype):
+            return None
+        found = [a for a in r.args if self.values.rows[a].op == "number"]
+        return found[0] if len(found) == 1 and not math.isnan(float(self.values.rows[found[0]].name)) else None
+
+    def _bounded(self, n: int, bound: int) -> str:
+        """What is one instruction where the machine has vectors: its second argument if either is NaN."""
+        r = self.values.rows[n]
+        (other,) = (self.name(a) for a in r.args if a != bound)
+        first, second = (f"q{bound}", other) if r.name in ("max", "min") else (other, f"q{bound}")
+        return f"({first} {_BOUNDS[r.name]} {second} ? {first} : {second})"
 
     def _place(self) -> Iterator[str]:
         """The outer axes from the number of the point."""
@@ -173,6 +200,9 @@ class Emitter:
         if r.op == "within":
             (low, high), where = r.name
             return f"({self._holds(((where, low, high),))} ? {self.name(r.args[0])} : {self.name(r.args[1])})"
+        bound = self._bound(n)
+        if bound is not None:
+            return self._bounded(n, bound)
         taken = self.values.rows[r.args[1 if r.name == "Select" else 0]].dtype
         text = expression(r.name, taken, r.dtype, self.functions)
         if text is None:

@@ -20,6 +20,10 @@ typedef struct {
 #define wx_outside(i, n) ((uint64_t)wx_wrapped(i, n) >= (uint64_t)(n))
 #define wx_within(i, n) (wx_outside(i, n) ? 0 : wx_wrapped(i, n))
 
+/* A constant that the compiler takes for a variable. */
+static inline float wx_hidden_f32(float x) { volatile float y = x; return y; }
+static inline double wx_hidden_f64(double x) { volatile double y = x; return y; }
+
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 

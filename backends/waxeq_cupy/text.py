@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import var
@@ -27,6 +28,7 @@ class Text(Emitter):
 
     threads: int = 256
     width: int = 1
+    hides: ClassVar[bool] = False
 
     # -- the function around it
 

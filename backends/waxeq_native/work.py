@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -17,7 +17,7 @@ import numpy as np
 
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
-from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.backend.kernel import OUT, Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES, source
 from waxeq_cfamily.loops import beginning
@@ -31,8 +31,9 @@ from waxeq_native.team import Phase, Team
 
 HERE = Path(__file__).parent
 Value = TypeVar("Value")
-OPERANDS = 3
-"""Position of the first operand among a kernel's arguments: before it are the context, the workspace and the result."""
+OUT_PLACE, OPERANDS = 2, 3
+"""Positions of the result and of the first operand among a kernel's arguments: before them are the context and the
+workspace."""
 
 
 @dataclass(frozen=True)
@@ -228,17 +229,14 @@ class NativeKernel(Kernel):
         assert w is not None
         if not w.parts:
             return ()
-        step = Step(w, call.threads)
-        step.point(operands, out, workspace)
-        return (step,)
+        return (Step(w, call.threads, operands, out, workspace),)
 
-    def rebind(
-        self, steps: Sequence[Instruction], operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
-    ) -> bool:
+    def repoint(self, steps: Sequence[Instruction], places: Mapping[int, int]) -> bool:
         for s in steps:
             if not isinstance(s, Step):
                 return False
-            s.point(operands, out, workspace)
+            for i, address in places.items():
+                s.point(OUT_PLACE if i == OUT else OPERANDS + i, address)
         return True
 
     @staticmethod
@@ -268,9 +266,11 @@ def written() -> str:
 class Step:
     """A call bound to memory: its arguments stay in place, so that they can be pointed elsewhere."""
 
-    __slots__ = ("_held", "_packed", "args", "context", "phases", "run", "threads", "work")
+    __slots__ = ("_held", "args", "context", "phases", "run", "threads", "work")
 
-    def __init__(self, work: Work, threads: int) -> None:
+    def __init__(
+        self, work: Work, threads: int, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> None:
         addresses = compiled(work.parts)
         self.work, self.context = work, Context(ctypes.addressof(api()), work.library)
         self.args = (ctypes.c_void_p * 64)()
@@ -280,19 +280,15 @@ class Step:
         self.phases = (Phase * len(rows))(*rows)
         self.threads = threads
         self.run = Team.of(threads).prepared(ctypes.addressof(self.phases), len(rows))
-        self._held: tuple[np.ndarray, ...] = ()
-        self._packed: dict[Pack, tuple[int, np.ndarray]] = {}
-
-    def point(self, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray) -> None:
-        """Read from and write to these from now on."""
-        for p in self.work.packs:
-            source = operands[p.operand]
-            if self._packed.get(p, (None, None))[0] != source.ctypes.data:
-                self._packed[p] = source.ctypes.data, p.made(source)
-        panels = (self._packed[p][1] for p in self.work.packs)
-        self._held = (workspace, out, *operands, *panels)
-        for i, a in enumerate(self._held, start=1):
+        panels = tuple(p.made(operands[p.operand]) for p in work.packs)
+        self._held: list[np.ndarray | None] = [None, workspace, out, *operands, *panels]
+        for i, a in enumerate((workspace, out, *operands, *panels), start=1):
             self.args[i] = a.ctypes.data
+
+    def point(self, place: int, address: int) -> None:
+        """Have an argument lie elsewhere from now on, in memory that the caller keeps alive."""
+        self.args[place] = address
+        self._held[place] = None
 
     def __call__(self) -> None:
         self.run()

@@ -16,6 +16,8 @@ from waxeq.ir.term import Term
 Instruction = Callable[[], object]
 """One bound step: no arguments, no allocation, no look-up."""
 
+OUT = -1
+"""Where the address of a result stands among those of operands."""
 Form = Literal["pattern", "loops", "copy"]
 """How meanings for a kernel are found: by its pattern in the e-graph; grown over element-wise and reducing e-nodes;
 or the identity on a view (a transposing copy)."""
@@ -79,11 +81,10 @@ class Kernel(ABC):
         are given the instructions of consecutive calls together."""
         return steps
 
-    def rebind(
-        self, steps: Sequence[Instruction], operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
-    ) -> bool:
+    def repoint(self, steps: Sequence[Instruction], places: Mapping[int, int]) -> bool:
         """Point instructions that `bind` made at other memory, in place (whether joined or not); False where that
-        cannot be done and they must be bound anew."""
+        cannot be done and they must be bound anew. `places`: addresses of the first elements of operands that have
+        moved, by position, and at OUT that of the result. What the call holds as fixed never moves."""
         return False
 
     def workspace(self, call: Call) -> int:

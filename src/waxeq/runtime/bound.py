@@ -4,11 +4,11 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from waxeq.backend.kernel import Instruction, Kernel, join, prepare
+from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.errors import PlanError, UsageError
 from waxeq.ir.types import numpy_dtype
@@ -29,7 +29,6 @@ class Bound:
         self.plan = plan
         self.names = tuple(o.name for o in plan.outputs)
         self.arena = Arena(plan.arena_bytes)
-        self._kernels = kernels
         self._leaves = {x.name for x in plan.graph.leaves}
         self._flat: dict[str, np.ndarray] = {}
         self._bind_tensors(tensors)
@@ -45,9 +44,10 @@ class Bound:
         self._seen: dict[str, np.ndarray | None] = {n: None for _, n in self._lent}
         self._address: dict[str, int] = {}
         moving = [n for _, n in self._lent] + sorted(self._results.direct)
-        self._readers = {m: [i for i, s in enumerate(plan.steps) if m in s.reads or m == s.writes] for m in moving}
+        self._places = {m: _places(plan, m) for m in moving}
+        self._steps = [(kernels[s.call.kernel], s) for s in plan.steps]
         self._instructions: list[tuple[Instruction, ...]] = [()] * len(plan.steps)
-        self._code: tuple[Instruction, ...] | None = None if moving else self._rebound(range(len(plan.steps)))
+        self._code: tuple[Instruction, ...] | None = None if moving else self._bound()
         self._context = quiet_context()
 
     # -- binding
@@ -75,18 +75,28 @@ class Bound:
         scratch = self._flat[s.workspace] if s.workspace else np.empty(0, np.uint8)
         return arrays, s.call.out.array(self._flat[s.writes]), scratch
 
-    def _rebound(self, steps: Sequence[int], code: tuple[Instruction, ...] | None = None) -> tuple[Instruction, ...]:
-        """The instructions when these steps have moved; `code`, the last ones, where all can be pointed elsewhere."""
-        kernels = [self._kernels[s.call.kernel] for s in self.plan.steps]
-        if code is None:
-            prepare(zip(kernels, (s.call for s in self.plan.steps), strict=True))
-        anew = code is None
-        for i in steps:
-            memory = self._memory(self.plan.steps[i])
-            if code is None or not kernels[i].rebind(self._instructions[i], *memory):
-                self._instructions[i] = tuple(kernels[i].bind(self.plan.steps[i].call, *memory))
+    def _bound(self) -> tuple[Instruction, ...]:
+        """The instructions of all steps where memory lies now."""
+        prepare((k, s.call) for k, s in self._steps)
+        self._instructions = [tuple(k.bind(s.call, *self._memory(s))) for k, s in self._steps]
+        return self._joined()
+
+    def _joined(self) -> tuple[Instruction, ...]:
+        return join((k, f) for (k, _), f in zip(self._steps, self._instructions, strict=True))
+
+    def _repointed(self, moved: Iterable[str], code: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        """The instructions when these buffers have moved: `code`, the last ones, where all can be pointed elsewhere."""
+        places: dict[int, dict[int, int]] = {}
+        for name in moved:
+            for step, position, offset in self._places[name]:
+                places.setdefault(step, {})[position] = self._address[name] + offset
+        anew = False
+        for i, where in places.items():
+            kernel, s = self._steps[i]
+            if not kernel.repoint(self._instructions[i], where):
+                self._instructions[i] = tuple(kernel.bind(s.call, *self._memory(s)))
                 anew = True
-        return join(zip(kernels, self._instructions, strict=True)) if anew or code is None else code
+        return self._joined() if anew else code
 
     # -- running
 
@@ -104,7 +114,7 @@ class Bound:
     def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         for i, own in self._copied:
             own[...] = args[i]
-        if self._readers:
+        if self._places:
             self._move(args)
         assert self._code is not None
         for f in self._code:
@@ -128,21 +138,29 @@ class Bound:
             if self._address.get(name) != address:
                 self._address[name], self._flat[name] = address, flat
                 moved.append(name)
-        for name, flat in self._results.fresh():
+        for name, flat, address in self._results.fresh():
             if self._flat.get(name) is not flat:
-                self._flat[name] = flat
+                self._address[name], self._flat[name] = address, flat
                 moved.append(name)
         if moved or self._code is None:
-            whole = range(len(self.plan.steps))
-            steps = whole if self._code is None else sorted({i for m in moved for i in self._readers[m]})
             last, self._code = self._code, None  # an interruption here leaves nothing that is bound to other memory
-            self._code = self._rebound(steps, last)
+            self._code = self._bound() if last is None else self._repointed(moved, last)
 
     def _replace_states(self) -> None:
         # a state that takes the place of another one is read before either is written
         new = [self._flat[b].copy() if b in self._leaves else self._flat[b] for _, b in self.plan.states]
         for (name, _), value in zip(self.plan.states, new, strict=True):
             np.copyto(self._flat[name], value)
+
+
+def _places(plan: Plan, name: str) -> list[tuple[int, int, int]]:
+    """Where a buffer is read and written: the step, the operand (or OUT), and where that begins, in bytes."""
+    rows = []
+    for i, s in enumerate(plan.steps):
+        views = [*((n, v) for n, (v, r) in enumerate(zip(s.call.operands, s.reads, strict=True)) if r == name)]
+        views += [(OUT, s.call.out)] if s.writes == name else []
+        rows += [(i, n, v.offset * numpy_dtype(v.dtype).itemsize) for n, v in views]
+    return rows
 
 
 def fold(f: Fold, tensors: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -24,8 +24,9 @@ class Results:
         fixed = (flat[o.buffer].reshape(o.type.shape) if o.buffer in flat else None for o in plan.outputs)
         self._rows = list(zip(plan.outputs, fixed, strict=True))
 
-    def fresh(self) -> list[tuple[str, np.ndarray]]:
-        """For each direct result a flat array that nobody else can see: one whose last result is gone, or a new one."""
+    def fresh(self) -> list[tuple[str, np.ndarray, int]]:
+        """For each direct result a flat array that nobody else can see, and its address: one whose last result is gone,
+        or a new one."""
         for b, t in self.direct.items():
             slots = self._slots[b]
             free = next((s for s in slots if s.free), None)
@@ -34,7 +35,7 @@ class Results:
                 slots.append(free)
                 del slots[:-_SLOTS]
             self._current[b] = free
-        return [(b, s.flat) for b, s in self._current.items()]
+        return [(b, s.flat, s.address) for b, s in self._current.items()]
 
     def collect(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The results of a call, in order; `flat` is where buffers lie in this call."""
@@ -63,7 +64,8 @@ class _Slot:
     (NumPy stops collapsing bases at a memoryview), so when that array is gone nobody can see the memory."""
 
     def __init__(self, flat: np.ndarray) -> None:
-        self.flat = flat
+        self.flat, self.address = flat, flat.ctypes.data
+        self._bytes = flat.view(np.uint8).data
         self._lent: weakref.ref[np.ndarray] | None = None
 
     @property
@@ -73,7 +75,7 @@ class _Slot:
     def lend(self, type: TensorType) -> np.ndarray:
         if type.elements == 0:
             return np.empty(type.shape, type.numpy)
-        a = np.frombuffer(self.flat.view(np.uint8).data, dtype=type.numpy)
+        a = np.frombuffer(self._bytes, dtype=type.numpy)
         self._lent = weakref.ref(a)
         return a.reshape(type.shape)
 

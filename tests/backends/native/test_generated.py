@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +142,28 @@ def test_kernels_that_do_not_compile_are_given_up_in_a_sentence(
     result = wx.optimize(_model, np.ones((64, 64), np.float32), options=options)
     assert any("could not be used" in n and "`cc` says no" in n for n in result.report.notes)
     assert result.plan.steps and not any(s.call.kernel.startswith("native.") for s in result.plan.steps)
+
+
+def test_inputs_and_results_that_move_are_followed_and_not_kept(tmp_path: Path) -> None:
+    """Generated code is pointed at other memory in place: it reads what it is given, wherever a view of it begins."""
+    options = wx.Options.of(table=tmp_path / "t.duckdb", backends=("native",), trial=False, threads=1, measure=False)
+    shape = (200, 300)
+
+    def model(x, y):
+        return np.maximum(x[50:] * 2, -1.5) + y[:-50], (x * y).sum(axis=1)
+
+    def drawn(seed: int) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return [rng.standard_normal(shape).astype(np.float32) for _ in range(2)]
+
+    program = wx.optimize(model, *drawn(0), options=options).program
+    assert {s.call.kernel.partition(".")[0] for s in program.plan.steps} == {"native"}
+    given = [drawn(n) for n in range(6)]
+    first = weakref.ref(given[0][0])
+    held = [program(*g) for g in given]
+    for got, g in zip(held, given, strict=True):
+        for a, b in zip(got, model(*g), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+    del given[0], g
+    gc.collect()
+    assert first() is None, "an input of a call that is over is nobody's any more"
