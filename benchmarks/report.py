@@ -145,7 +145,7 @@ _HEAD = (
 )
 _NOTES = (
     "Milliseconds, medians; the best peer is bold. All contestants run in one fresh process, by turns in random order, "
-    "on the same cores; a turn begins with 3 ms of untimed calls of its own, and freed memory is kept for the next "
+    "on the same cores; a turn begins with 15 ms of untimed calls of its own, and freed memory is kept for the next "
     "call by all. `-`: the peer has no natural form of the row. `best peer takes`: its time over waxeq's, median of "
     "paired turns with a 95 % "
     "interval; over 1 is a gain. `of a copy`: waxeq's time over that of a copy, in the same turns, of the bytes that "

@@ -36,6 +36,8 @@ typedef struct {
   wx_team *team;
   pthread_t id;
   int64_t number;
+  int banned;      /* the core it was sent away from last, -1 for none; the caller's to know */
+  atomic_int core; /* that it was last seen on */
 } worker;
 
 /* The chunks of the threads of one group that nobody has taken yet, a bit each, and the phase that they are of. Bits
@@ -92,6 +94,37 @@ static int64_t now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* ---- cores ---- */
+
+/* Linux may wake a thread on the core of who wakes it, and leave both there for tens of milliseconds, while others are
+   free: threads that sleep, or are found on the caller's core, are told to keep off it. */
+#ifdef __linux__
+static int core(void) { return sched_getcpu(); }
+
+static void send_away(wx_team *team, worker *one, int from) {
+  cpu_set_t cores;
+  one->banned = from;
+  if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < team->threads) return;
+  CPU_CLR(from, &cores);
+  pthread_setaffinity_np(one->id, sizeof cores, &cores);
+}
+#else
+static int core(void) { return -1; }
+
+static void send_away(wx_team *team, worker *one, int from) { (void)team, (void)one, (void)from; }
+#endif
+
+static void note_core(worker *me) { atomic_store_explicit(&me->core, core(), memory_order_relaxed); }
+
+static void keep_apart(wx_team *team) {
+  int here = core(), asleep = atomic_load(&team->sleepers) > 0;
+  for (int i = 0; here >= 0 && i < team->workers; ++i) {
+    worker *one = &team->crew[i];
+    if (one->banned != here && (asleep || atomic_load_explicit(&one->core, memory_order_relaxed) == here))
+      send_away(team, one, here);
+  }
 }
 
 /* ---- sleeping ---- */
@@ -226,6 +259,7 @@ static void *work_until_stopped(void *own) {
   int64_t idle_since = 0;
   while (!atomic_load_explicit(&team->stop, memory_order_relaxed)) {
     if (work(team, me->number)) {
+      note_core(me);
       spins = 0;
       idle_since = 0;
     } else if (atomic_load_explicit(&team->active, memory_order_relaxed)) {
@@ -234,9 +268,11 @@ static void *work_until_stopped(void *own) {
     } else if (spins++ % 32) {
       pause_briefly();
     } else if (!idle_since) {
+      note_core(me);
       idle_since = now();
     } else if (now() - idle_since > LINGER) {
       sleep_until_needed(team);
+      note_core(me);
       spins = 0;
       idle_since = 0;
     } else if (now() - idle_since > ALERT) {
@@ -290,7 +326,7 @@ static void start(wx_team *team) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   while (team->workers < team->threads - 1) {
     worker *one = &team->crew[team->workers];
-    *one = (worker){.team = team, .number = team->workers + 1};
+    *one = (worker){.team = team, .number = team->workers + 1, .banned = -1, .core = -1};
     if (pthread_create(&one->id, &attributes, work_until_stopped, one)) break;
     ++team->workers;
 #ifdef __linux__
@@ -361,6 +397,7 @@ void wx_run(wx_team *team, const wx_phase *phases, int64_t n) {
   team->last = last;
   team->end = phases + n;
   atomic_store_explicit(&team->running, 1, memory_order_relaxed);
+  keep_apart(team);
   rouse(team, &team->active);
   walk(team);
   int spins = 0;

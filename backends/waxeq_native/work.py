@@ -184,6 +184,7 @@ class NativeKernel(Kernel):
     """A kernel of generated C."""
 
     pace = 0.15
+    pool = "native"
 
     @property
     def code(self) -> str:

@@ -116,6 +116,7 @@ class Gemm(Kernel):
 
     name = "gemm"
     pattern = "(Sum* ks (Mul a b))"
+    pool = "blas"
     dtypes = BLAS
 
     def orders(self, meaning: Term, axes: frozenset[str]) -> tuple[tuple[str, ...], ...]:
@@ -161,6 +162,7 @@ class Contract(Kernel):
 
     name = "contract"
     pattern = "(Sum* ks (Mul a b))"
+    pool = "blas"
 
     def accepts(self, call: Call) -> bool:
         t, summed = call.meaning, set()

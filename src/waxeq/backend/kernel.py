@@ -32,6 +32,7 @@ class Kernel(ABC):
     the folds that give places ("argmax", "argmin").
     pace: for form "loops", roughly what an operation on an element takes, where a pass over the cache takes 1; it only
     ranks what to fuse.
+    pool: whose threads compute it, where there are several: those of one pool get in the way of another's for a while.
     smallest: bytes of a result from which the kernel is a choice; what it computes must be right for any.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
     under a tolerance of at least that.
@@ -43,6 +44,7 @@ class Kernel(ABC):
     dtypes: ClassVar[tuple[str, ...] | None] = None
     heads: ClassVar[frozenset[str]] = frozenset()
     pace: ClassVar[float] = 1.0
+    pool: ClassVar[str] = ""
     smallest: ClassVar[int] = 0
     error: ClassVar[float] = 0.0
 

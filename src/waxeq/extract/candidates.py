@@ -97,7 +97,17 @@ def candidates(space: Space, cuts: Cuts) -> list[Candidate]:
             rows += _patterns(space, number)
             rows += _loops(space, number, cuts)
         rows += _copies(space, number)
-    return rows
+    return rows if space.threads == 1 else _of_one_pool(space, rows)
+
+
+def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
+    """Without the calls on other threads than the best loops have, where those can do the same: threads of a BLAS spin
+    for a while when they are done, and a plan that goes from one pool to the other takes up to twice as long."""
+    loops = (k for k in space.kernels.values() if k.form == "loops")
+    pool = min(loops, key=lambda k: k.pace).pool if space.pace < 1.0 else ""
+    foreign = {n for n, k in space.kernels.items() if k.pool not in ("", pool)} if pool else set()
+    same = {(c.out, frozenset(c.inputs)) for c in rows if space.kernels[c.call.kernel].pool == pool}
+    return [c for c in rows if c.call.kernel not in foreign or (c.out, frozenset(c.inputs)) not in same]
 
 
 def _build(

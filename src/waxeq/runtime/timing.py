@@ -16,6 +16,7 @@ from waxeq.cost.table import Timing
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq.runtime.measure import time_calls
+from waxeq.runtime.rest import rest
 
 _CHECKED = 1 << 20
 """Elements of the iteration space up to which a timed call is also checked against the meaning in float64."""
@@ -37,6 +38,7 @@ class Bench:
         arrays, out = self.operands(call), self._result(call)
         scratch = np.zeros(max(1, kernel.workspace(call)), np.uint8)
         steps = tuple(kernel.bind(call, arrays, out, scratch))
+        rest()
         with np.errstate(all="ignore"):
             once = _seconds(steps)
             worst, rms = _error(call, arrays, out)

@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from waxeq.runtime.measure import Samples
+from waxeq.runtime.rest import rest
 
-_REST, _LONG_REST = 1e-3, 0.03
-"""Seconds without work before a turn of short calls, and of long ones: a library's threads spin before they sleep,
-those of OpenBLAS for some 30 ms."""
-_GOING = 3e-3
+_GOING = 15e-3
 """Seconds of untimed calls at the beginning of a turn."""
 _TURN = 2e-3
 """Shorter calls are repeated until about so many seconds have gone by, and count together."""
-_LONG = 0.05
+_LONG = 0.2
 """Longer calls need no untimed call that fills caches and wakes threads."""
 _FEWEST, _SIFTED, _ALONE = 5, 5, 20
 """Rounds taken in any case; after which those more than three times slower than the best end; and after which a contest
@@ -64,7 +62,7 @@ def take_turns(
 
 def _turn(fn: Callable[[], object], last: float) -> float:
     """Seconds per call in one turn; `last`: what it took before."""
-    time.sleep(_REST if last <= _LONG else _LONG_REST)
+    rest()
     going = time.perf_counter() + _GOING
     while last <= _LONG and time.perf_counter() < going:
         fn()
