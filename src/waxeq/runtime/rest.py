@@ -1,5 +1,5 @@
-"""Coming to rest: threads of libraries spin for a while when their work is done (OpenBLAS's for a tenth of a second), on
-cores that whatever is timed next would have."""
+"""Coming to rest: threads of libraries spin for a while when their work is done (those of OpenBLAS for 0.1 s), on cores
+that whatever is timed next would have."""
 
 from __future__ import annotations
 
