@@ -34,3 +34,9 @@ def test_a_contest_ends_when_more_rounds_would_change_nothing(plans: tuple, writ
 def test_a_plan_that_may_yet_be_faster_keeps_the_contest_going() -> None:
     shaky = samples(1.0, (0.7, 1.2, 0.9, 1.1) * 4)
     assert not decided(2, {"plan 0": samples(1.0), "plan 1": shaky, "written": samples(3.0)})
+
+
+def test_after_many_rounds_a_small_gain_is_beyond_doubt() -> None:
+    many = NOISE * 2
+    assert decided(1, {"plan 0": samples(1.0, many), "written": samples(1.1, many)})
+    assert not decided(1, {"plan 0": samples(1.0, many), "written": samples(1.02, many)})

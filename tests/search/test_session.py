@@ -69,6 +69,22 @@ def test_slower_loops_are_looked_at_only_where_the_swift_ones_do_not_run(tmp_pat
         assert any(n.startswith("numpy.loops") for n in rest)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_run_on_the_threads_of_the_loops_around_them(tmp_path: Path, threads: int) -> None:
+    """A BLAS leaves its own spinning; with one thread there is nobody to leave."""
+    x, w = (np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) for i in range(2))
+    with opened(tmp_path, threads=threads) as session:
+        if "native.products" not in session.kernels:
+            pytest.skip("no C compiler is installed")
+        (block,) = cut(expand(trace(lambda x, w: np.tanh(x @ w), {"x": x, "w": w}).graph))
+        at = blocks_search.saturated(session, block)
+        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot, threads)
+        makers = {(c.out, frozenset(c.inputs), c.call.kernel) for c in blocks_search.grow(space, roots)}
+        ours = {row[:2] for row in makers if row[2].startswith("native.")}
+        theirs = {row[:2] for row in makers if row[2] in ("numpy.gemm", "numpy.contract")}
+        assert ours and bool(ours & theirs) == (threads == 1)
+
+
 def test_kernels_that_turn_out_not_to_run_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The block is grown again for those that are left, which were not looked at beside the others."""
     from waxeq.errors import WaxeqError

@@ -26,7 +26,7 @@ _LONG = 0.2
 _FEWEST, _SIFTED, _ALONE = 5, 5, 20
 """Rounds taken in any case; after which those more than three times slower than the best end; and after which a contest
 ends of which one rival is left."""
-_LOOKS = frozenset(12 << i for i in range(8))
+_LOOKS = frozenset(6 << i for i in range(8))
 
 
 def take_turns(
@@ -39,7 +39,7 @@ def take_turns(
     settled: Callable[[Mapping[str, Samples]], bool] = lambda found: False,
 ) -> dict[str, Samples]:
     """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
-    `rounds`, after `budget` seconds but not before `fewest` rounds, or when (asked after 12, 24, 48 ... rounds) what
+    `rounds`, after `budget` seconds but not before `fewest` rounds, or when (asked after 6, 12, 24 ... rounds) what
     was found is `settled`."""
     rng = random.Random(seed)
     once = {n: _once(fn) for n, fn in rivals.items()}

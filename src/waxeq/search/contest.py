@@ -33,8 +33,9 @@ _SETTLED = 1.5
 """An interval that is wider than this factor is not remembered: the next time is another chance."""
 _PROMISING = 1.02
 """A median ratio that is worth another look when its interval does not settle who is faster."""
-_FAR, _CLOSE = 1.3, 1.05
-"""A ratio that leaves no doubt who is faster, and one that is not worth finding out."""
+_FAR, _CLOSE, _MANY = 1.3, 1.05, 24
+"""A ratio that leaves no doubt who is faster, and one that is not worth finding out, or leaves none after so many
+rounds."""
 _LONGEST = 10.0
 _FEWEST = 3
 """Rounds that are taken in any case."""
@@ -141,7 +142,8 @@ def decided(plans: int, times: Mapping[str, Samples]) -> bool:
     first = times["plan 0"]
     against = compare(first, times[_best_written(times)])
     others = (compare(times[f"plan {i}"], first) for i in range(1, plans))
-    return (against.low > _FAR or against.high < 1 / _FAR) and all(
+    far = _FAR if len(first.seconds) < _MANY else _CLOSE
+    return (against.low > far or against.high < 1 / far) and all(
         c.verdict != "within noise" or c.high < _CLOSE for c in others
     )  # fmt: skip
 
