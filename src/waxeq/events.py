@@ -48,6 +48,8 @@ class Note:
 Event = StageStarted | StageFinished | Progress | Note
 
 
+NOTICE = 0.1
+"""Seconds after which a wish to stop is noticed."""
 _STOPPING = "interrupted: finishing and checking the best plan so far; press Ctrl-C again to stop at once"
 
 

@@ -16,9 +16,7 @@ from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.egraph.worker import Finished, PhaseRun, Task
 from waxeq.errors import BudgetError, RuleError
-
-_NOTICE = 0.1
-"""Seconds after which a wish to stop is noticed."""
+from waxeq.events import NOTICE
 
 
 class Stop(enum.Enum):
@@ -144,7 +142,7 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
     last = None
     while True:
         try:
-            message = worker.receive(min(_NOTICE, end - time.monotonic()))
+            message = worker.receive(min(NOTICE, end - time.monotonic()))
         except (EOFError, ConnectionResetError):
             worker.close()
             if last is None and again and not stopped():  # it may have been gone before it had the task

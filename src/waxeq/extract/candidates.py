@@ -104,7 +104,8 @@ def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
     """Without the calls on other threads than the best loops have, where those can do the same: threads of a BLAS spin
     for a while when they are done, and a plan that goes from one pool to the other takes up to twice as long."""
     loops = (k for k in space.kernels.values() if k.form == "loops")
-    pool = min(loops, key=lambda k: k.pace).pool if space.pace < 1.0 else ""
+    quickest = min(loops, key=lambda k: k.pace, default=None)
+    pool = quickest.pool if quickest is not None else ""
     foreign = {n for n, k in space.kernels.items() if k.pool not in ("", pool)} if pool else set()
     same = {(c.out, frozenset(c.inputs)) for c in rows if space.kernels[c.call.kernel].pool == pool}
     return [c for c in rows if c.call.kernel not in foreign or (c.out, frozenset(c.inputs)) not in same]

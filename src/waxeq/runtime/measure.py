@@ -15,11 +15,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from waxeq.errors import WaxeqError
+from waxeq.events import NOTICE
 
 _SAMPLE = 2e-4
 _GAIN = 1.01
@@ -48,6 +50,18 @@ class Comparison:
     verdict: str
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Inside, Python does not look for cycles: that takes as long as many a call that is timed."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def time_calls(
     fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1
 ) -> tuple[float, ...]:
@@ -59,18 +73,13 @@ def time_calls(
     once = max(time.perf_counter() - start, 1e-9)
     inner = max(1, round(_SAMPLE / once))
     samples: list[float] = []
-    was = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         end = time.perf_counter() + min_seconds
         while len(samples) < 3 or (len(samples) < max_samples and time.perf_counter() < end):
             start = time.perf_counter()
             for _ in range(inner):
                 fn()
             samples.append((time.perf_counter() - start) / inner)
-    finally:
-        if was:
-            gc.enable()
     return tuple(samples)
 
 
@@ -149,16 +158,12 @@ def in_fresh_process(
     return value
 
 
-_NOTICE = 0.1
-"""Seconds after which a wish to stop is noticed."""
-
-
 def _until(child: subprocess.Popen, job: bytes, end: float, stopped: Callable[[], bool]) -> tuple[bytes, bytes] | None:
     """What a process that is given a job writes; None when `stopped` comes first. Raises TimeoutExpired."""
     rest: bytes | None = job
     while not stopped():
         try:
-            return child.communicate(rest, timeout=_NOTICE)
+            return child.communicate(rest, timeout=NOTICE)
         except subprocess.TimeoutExpired:
             rest = None  # what has not been sent yet is sent on
             if time.monotonic() > end:

@@ -7,14 +7,12 @@ before it, whose threads spin for a while when it is done.
 
 from __future__ import annotations
 
-import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
-from waxeq.runtime.measure import Samples
+from waxeq.runtime.measure import Samples, uncollected
 from waxeq.runtime.rest import rest
 
 _GOING = 15e-3
@@ -45,7 +43,7 @@ def take_turns(
     once = {n: _once(fn) for n, fn in rivals.items()}
     taken: dict[str, list[float]] = {n: [] for n in rivals}
     running = list(rivals)
-    with _uncollected():
+    with uncollected():
         end = time.perf_counter() + budget
         for n in range(rounds):
             if (n >= fewest and time.perf_counter() > end) or (n >= _ALONE and len(running) == 1):
@@ -82,14 +80,3 @@ def _once(fn: Callable[[], object]) -> float:
         if took > _LONG:
             break
     return max(took, 1e-9)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -25,7 +25,7 @@ from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import RuleFile, load_rules, rule_files
 from waxeq.egraph.saturate import Worker
 from waxeq.errors import FallbackError, WaxeqError
-from waxeq.events import Deadline, Events, Note, Progress
+from waxeq.events import NOTICE, Deadline, Events, Note, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.plan.encode import encode_rules
@@ -170,9 +170,8 @@ class Session:
         many.
         """
         rows, calls = [], self._ready(calls)
-        if calls:
-            wait(self._beside)
-            self._beside.clear()
+        while calls and not self.stopped and wait(self._beside, NOTICE).not_done:
+            pass
         begun = time.perf_counter()
         for n, c in enumerate(calls):
             if self.hurried:
