@@ -157,7 +157,7 @@ def _places(plan: Plan, name: str) -> list[tuple[int, int, int]]:
     """Where a buffer is read and written: the step, the operand (or OUT), and where that begins, in bytes."""
     rows = []
     for i, s in enumerate(plan.steps):
-        views = [*((n, v) for n, (v, r) in enumerate(zip(s.call.operands, s.reads, strict=True)) if r == name)]
+        views = [(n, v) for n, (v, r) in enumerate(zip(s.call.operands, s.reads, strict=True)) if r == name]
         views += [(OUT, s.call.out)] if s.writes == name else []
         rows += [(i, n, v.offset * numpy_dtype(v.dtype).itemsize) for n, v in views]
     return rows
