@@ -20,7 +20,7 @@ from waxeq_cfamily.nest import Loop, var
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES, carried, expression, number, rounded, rounds, variable, widened
 from waxeq_cfamily.stages import Space, Stage
-from waxeq_cfamily.values import Atom, Guard, Index, Unsupported, Values, chain
+from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
 
 _BOUNDS: Mapping[str, str] = MappingProxyType({"max": ">", "fmax": ">", "min": "<", "fmin": "<"})
 
@@ -47,8 +47,14 @@ class Emitter:
     def values(self) -> Values:
         return self.space.values
 
+    def check(self) -> None:
+        """Raises Unsupported where there is no text for some value."""
+        for r in self.values.rows:
+            if r.op == "apply" and expression(r.name, self._taken(r), r.dtype, self.functions) is None:
+                raise Unsupported(f"{r.name} of {self._taken(r)}")
+
     def function(self, name: str) -> str:
-        """The whole function. Raises Unsupported."""
+        """The whole function, of what passed the check."""
         lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
         lines += [*self._pointers(), *self._hidden()]
         watched = bool(self.values.positions)
@@ -85,7 +91,7 @@ class Emitter:
 
     def multiplied(self, p: Product) -> Iterator[str]:
         """The text of a product: one for each member of the C family."""
-        raise Unsupported("a product of matrices")
+        raise NotImplementedError("the walks of loops have no products of matrices")
 
     @property
     def points(self) -> int:
@@ -203,12 +209,14 @@ class Emitter:
         bound = self._bound(n)
         if bound is not None:
             return self._bounded(n, bound)
-        taken = self.values.rows[r.args[1 if r.name == "Select" else 0]].dtype
-        text = expression(r.name, taken, r.dtype, self.functions)
-        if text is None:
-            raise Unsupported(f"{r.name} of {taken}")
+        text = expression(r.name, self._taken(r), r.dtype, self.functions)
+        assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
         return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n != self.values.root else text
+
+    def _taken(self, r: Row) -> str:
+        """The dtype of what a function takes."""
+        return self.values.rows[r.args[1 if r.name == "Select" else 0]].dtype
 
     def _holds(self, guards: Sequence[Guard]) -> str:
         rows = []

@@ -203,6 +203,7 @@ def _launch(
 ) -> Launch:
     """The kernel of one walk. Raises Unsupported."""
     make = {"operands": (), "result": "", "dtypes": dtypes, "aliased": replaced}
+    Text(s, library(), **make).check()
     if s.values.folded:
         on = laid(s, aligned=aligned)
         text = Text(s, library(), **make, threads=on.threads.block, width=on.threads.width)

@@ -8,8 +8,8 @@ from functools import cache, lru_cache
 from typing import ClassVar
 
 from waxeq.backend.call import Call
-from waxeq.basis.scalar import SCALARS
-from waxeq.ir.term import Term, postorder
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
@@ -51,7 +51,7 @@ class Loops(NativeKernel):
         return {}
 
     def swift(self, meaning: Term) -> bool:
-        return not _named(meaning) & _called(type(self))
+        return not _functions(meaning) & _called(type(self))
 
     def work(self, call: Call) -> Work | None:
         c = call.canonical
@@ -64,7 +64,7 @@ class Loops(NativeKernel):
             if empty(values) or astray(values) or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             if call.out.elements == 0:
-                return Work(())
+                return Work(tuple)
             if matrices(values):
                 return None
             for widths in (self.widths, *self.narrower):
@@ -80,16 +80,21 @@ class Loops(NativeKernel):
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         aliased = frozenset(self.in_place(call)) if len(walks) == 1 else frozenset[int]()
-        parts: list[Part] = []
+        emitters: list[Emitter] = []
         at = 0
         for w in walks:
             place = "args[2]" if w.partial is None else f"(args[1] + {at})"
             e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams)
-            parts.append(Part(e.function(NAME), e.points, _grain(w.space, e.points)))
+            e.check()
+            emitters.append(e)
             if w.partial is not None:
                 operands, dtypes = [*operands, place], [*dtypes, w.space.values.rows[-1].dtype]
                 at += -(-w.elements * numpy_dtype(dtypes[-1]).itemsize // 64) * 64
-        return Work(tuple(parts), at, any(w.space.values.positions for w in walks))
+
+        def write() -> tuple[Part, ...]:
+            return tuple(Part(e.function(NAME), e.points, _grain(e.space, e.points)) for e in emitters)
+
+        return Work(write, at, any(w.space.values.positions for w in walks))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is. None where what
@@ -134,7 +139,7 @@ class FastLoops(Loops):
         return limits()
 
     def matches(self, meaning: Term) -> bool:
-        return any(SCALARS[n].cost == "costly" for n in _named(meaning))
+        return not _functions(meaning).isdisjoint(_apart())
 
 
 class Streaming(Loops):
@@ -154,15 +159,23 @@ class FastStreaming(FastLoops):
 
 
 @cache
-def _called(kind: type[Loops]) -> frozenset[str]:
-    """Functions that are calls of the C library in a kernel's text."""
+def _called(kind: type[Loops]) -> frozenset[tuple[str, str]]:
+    """Functions by (name, dtype) that are calls of the C library in a kernel's text."""
     theirs = set(libm().values())
-    return frozenset(n for (n, _), text in kind().functions().items() if text in theirs)
+    return frozenset(pair for pair, text in kind().functions().items() if text in theirs)
+
+
+@cache
+def _apart() -> frozenset[tuple[str, str]]:
+    """Functions of our own, but for the machine's division and square root, which all loops have."""
+    return frozenset(p for p, row in functions().items() if p in own() and (row.kind != "exact" or p in libm()))
 
 
 @lru_cache(maxsize=1 << 13)
-def _named(meaning: Term) -> set[str]:
-    return {t.args[0] for t in postorder(meaning) if t.head in ("Map", "Zip")}
+def _functions(meaning: Term) -> frozenset[tuple[str, str]]:
+    """Functions of a meaning by (name, dtype)."""
+    kinds = types(meaning)
+    return frozenset((t.args[0], carried(k.dtype)) for t, k in kinds.items() if t.head in ("Map", "Zip"))
 
 
 def operations(values: Values) -> dict[str, float]:

@@ -142,12 +142,17 @@ class Products(NativeKernel):
         scratch = max(_scratch(s, p, p.fold in texts) for p in s.products)
         if s.scratch + scratch > 2 * _SCRATCH:
             return None
-        text = e.function(NAME).replace(
-            "  (void)thread;",
-            "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
-            f"  WX_ALIGNED char scratch[{max(64, scratch)}];",
-        )
-        return Work((*parts, Part(text, e.points, 1)), workspace, packs=packs)
+        e.check()
+
+        def write() -> tuple[Part, ...]:
+            text = e.function(NAME).replace(
+                "  (void)thread;",
+                "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
+                f"  WX_ALIGNED char scratch[{max(64, scratch)}];",
+            )
+            return (*parts, Part(text, e.points, 1))
+
+        return Work(write, workspace, packs=packs)
 
     def _packed(self, call: Call, s: Space) -> tuple[tuple[Pack, ...], tuple[Part, ...], int, dict[int, str]]:
         """Right sides that are packed beforehand: weights when the call is bound, others in a phase of their own."""

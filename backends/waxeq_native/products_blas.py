@@ -69,15 +69,17 @@ def table() -> Library:
 
 @dataclass(frozen=True)
 class _Emitter(ProductEmitter):
+    def check(self) -> None:
+        super().check()
+        for p in self.space.products:
+            for row, axes in ((p.left, (p.rows, p.depth)), (p.right, (p.depth, p.columns))):
+                _, *steps = self.side(row, *axes)
+                if not any(steps[i] == 1 and steps[1 - i] >= self.values.sizes[axes[i]] for i in (0, 1)):
+                    raise Unsupported("a matrix that no BLAS can read")
+
     def call(self, p: Product, left: str, target: str) -> Iterator[str]:
         s = DTYPES[self.values.rows[p.fold].dtype]
         right, rbs, cbs = self.side(p.right, p.depth, p.columns)
-        for row, axes in ((p.left, (p.rows, p.depth)), (p.right, (p.depth, p.columns))):
-            _, *steps = self.side(row, *axes)
-            if not any(
-                steps[i] == 1 and steps[1 - i] >= self.values.sizes[axes[i]] for i in (0, 1)
-            ):  # fmt: skip
-                raise Unsupported("a matrix that no BLAS can read")
         yield f"  api->blas_{s}(blas->{s}, blas->bits, {left}, {right}, {rbs}, {cbs}, {target});"
 
 
@@ -116,12 +118,17 @@ class BlasProducts(Products):
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits())
-        text = e.function(NAME).replace(
-            "  (void)thread;",
-            "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
-            "  const wx_blas *blas = (const wx_blas *)((wx_context *)args[0])->library;",
-        )
-        return Work((_ALONE, Part(text, e.points, 1), _AGAIN), library=ctypes.addressof(table()))
+        e.check()
+
+        def write() -> tuple[Part, ...]:
+            text = e.function(NAME).replace(
+                "  (void)thread;",
+                "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
+                "  const wx_blas *blas = (const wx_blas *)((wx_context *)args[0])->library;",
+            )
+            return (_ALONE, Part(text, e.points, 1), _AGAIN)
+
+        return Work(write, library=ctypes.addressof(table()))
 
 
 KERNELS = (BlasProducts,)

@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -132,15 +132,20 @@ class Pack:
 
 @dataclass(frozen=True)
 class Work:
-    """The phases of a call, and the bytes of workspace that they share. `packs`: operands that are packed when the call
-    is bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
+    """The phases of a call, and the bytes of workspace that they share. `write` makes the phases: most calls that a
+    search looks at are never run, and their text is never written. `packs`: operands that are packed when the call is
+    bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
     one may lie outside its axis. `library`: address of what `wx_context` names so."""
 
-    parts: tuple[Part, ...]
+    write: Callable[[], tuple[Part, ...]]
     workspace: int = 0
     looked_up: bool = False
     packs: tuple[Pack, ...] = ()
     library: int | None = None
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        return self.write()
 
 
 class Context(ctypes.Structure):

@@ -66,6 +66,10 @@ class Space:
     def dense(self, s: State) -> View:
         return View.dense(s.order, self.snapshot.sizes, self.snapshot.classes[s.number].dtype)
 
+    def bytes(self, number: int) -> int:
+        """What a class takes in memory."""
+        return self.dense(self.states(number)[0]).bytes
+
     def free(self, number: int) -> bool:
         """Whether a class costs nothing when the program runs: it depends on weights only and is folded when bound."""
         return self.snapshot.classes[number].weights_only
@@ -116,6 +120,8 @@ def _build(
 ) -> Iterator[Candidate]:
     """Calls of one kernel for one meaning, over memory orders of the result and of what it reads."""
     k = space.kernels[kernel]
+    if space.bytes(number) < k.smallest:
+        return
     sizes = {
         a: space.snapshot.sizes[a] for a in dict.fromkeys((*space.snapshot.classes[number].axes, *axes_in(meaning)))
     }
@@ -131,7 +137,7 @@ def _build(
                 kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out), sharing(read), space.fixed(read),
                 space.threads,
             )  # fmt: skip
-            if call.out.bytes >= k.smallest and k.accepts(call):
+            if k.accepts(call):
                 yield Candidate(out, tuple(s for s, _ in pick), call, nodes)
 
 
@@ -164,12 +170,14 @@ def _leaf(space: Space, i: int, number: int) -> Term:
 
 
 def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
+    """Loops of the quickest kernels that take a cut: where one of them has functions that become vectors, the others
+    of its pace are not looked at either."""
     for cut in cuts.best.get(number, ()):
         meaning = cut_meaning(space.snapshot, cut)
         able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if k.form == "loops" and k.matches(meaning)]
         pace = math.inf
         for name, k, swift in sorted(able, key=lambda row: not row[2]):
-            if k.pace > pace:
+            if k.pace > pace or (k.pace == pace and not swift):
                 continue
             for c in _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())):
                 pace = min(pace, k.pace) if swift else pace
@@ -204,7 +212,7 @@ def _copies(space: Space, number: int) -> Iterator[Candidate]:
     meaning = _leaf(space, 0, number)
     rows = [(s, v) for s, v in space.operands(number)]
     for name, k in space.kernels.items():
-        if k.form != "copy":
+        if k.form != "copy" or space.bytes(number) < k.smallest:
             continue
         for order in _copy_targets(space, number):
             out = State(number, order)
@@ -213,7 +221,7 @@ def _copies(space: Space, number: int) -> Iterator[Candidate]:
                 if s == out or (s.number != number and _via(space, s, number)):
                     continue
                 call = Call(name, meaning, sizes, (v,), space.dense(out), fixed=space.fixed([s]), threads=space.threads)
-                if call.out.bytes >= k.smallest and k.accepts(call):
+                if k.accepts(call):
                     yield Candidate(out, (s,), call, ())
 
 
