@@ -38,7 +38,8 @@ _STATE = (
 )
 _PROFILE = (
     "Measure: kernels that may change which plan is the best, then all other kernels, then the plans that would be "
-    "listed, whole. The timing table remembers all of it, so that the same command goes on where it was stopped."
+    "listed, whole. The timing table remembers all of it, so that the same command goes on where it was stopped. There "
+    "is no budget for it unless --budget is given."
 )
 
 
@@ -75,28 +76,11 @@ def paths(
             raise UsageError(f"--profile begins with the cheapest plan and {kept}; leave out --from and --state")
         return profile_models((target,), limit, search, show)
     with working(show) as events:
-        from waxeq.inspect.report import count, path_row
-
         saved = _Saved.at(state, target, search.options())
         menu = saved.menu if saved.menu is not None else _menu(target, search, events)
-        first = start or saved.following
-        rows: list[dict[str, Any]] = []
-        best = None
-        with events.on_interrupt():
-            for number, path in enumerate(islice(menu.cheapest(), first + limit - 1), 1):
-                best = path.seconds if best is None else best
-                if number >= first:
-                    rows.append(path_row(number, path, menu))
-                if events.stop_requested:
-                    break
-        saved.write(menu, first + len(rows))
-        complete = len(rows) < limit and not events.stop_requested and menu.listed == menu.count
-        data = {
-            "model": menu.model, "from": first, "limit": limit, "complete": complete, "best": best,
-            "count": count(menu.count), "listed": count(menu.listed), "unlike": count(menu.unlike),
-            "repeated": any(p.repeats > 1 for p in menu.parts), "state": None if state is None else str(state),
-            "paths": rows,
-        }  # fmt: skip
+        data = _listed(menu, start or saved.following, limit, events)
+        saved.write(menu, data["from"] + len(data["paths"]))
+    data["state"] = None if state is None else str(state)
     from waxeq.inspect.paths import paths_view
 
     finish(show, data, paths_view)
@@ -196,6 +180,27 @@ def _menu(target: str, search: Search, events: Events) -> Menu:
     with session_for(options, events, table_to_look_with(options.table)) as session:
         spread = Spread(session, traced)
         return spread.menu(spread.listings(), path_call)
+
+
+def _listed(menu: Menu, first: int, limit: int, events: Events) -> dict[str, Any]:
+    """Paths of a menu from number `first` on, as plain data."""
+    from waxeq.inspect.report import count, path_row
+
+    rows: list[dict[str, Any]] = []
+    best = None
+    with events.on_interrupt():
+        for number, path in enumerate(islice(menu.cheapest(), first + limit - 1), 1):
+            best = path.seconds if best is None else best
+            if number >= first:
+                rows.append(path_row(number, path, menu))
+            if events.stop_requested:
+                break
+    return {
+        "model": menu.model, "from": first, "limit": limit, "best": best,
+        "complete": len(rows) < limit and not events.stop_requested and menu.listed == menu.count,
+        "count": count(menu.count), "listed": count(menu.listed), "unlike": count(menu.unlike),
+        "repeated": any(p.repeats > 1 for p in menu.parts), "paths": rows,
+    }  # fmt: skip
 
 
 def _profiled(target: str, options: Options, plans: int, events: Events) -> dict[str, Any]:
