@@ -154,7 +154,18 @@ sys.exit(" ".join(m for m in {heavy!r} if m in sys.modules) or None)
 
 
 def test_every_command_has_help(waxeq) -> None:
-    for command in ("optimize", "run", "explain", "paths", "mem", "bench", "calibrate", "backends", "doctor"):
+    for command in (
+        "optimize",
+        "run",
+        "explain",
+        "paths",
+        "profile",
+        "mem",
+        "bench",
+        "calibrate",
+        "backends",
+        "doctor",
+    ):
         outcome = waxeq(command, "--help")
         assert outcome.code == 0 and "--json" in outcome.out, command
     for group in ("rules", "db"):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from waxeq.inspect.show import explain_view, kernels_view, paths_view, places
+from waxeq.inspect.paths import paths_view
+from waxeq.inspect.show import explain_view, kernels_view, places
 
 pytestmark = pytest.mark.quick
 
@@ -44,11 +45,21 @@ def test_markup_in_names_is_text() -> None:
     assert "[red]x[/red] + y" in text(kernels_view([kernel(0, 0, 1e-3, "[red]x[/red] + y")]))
 
 
+def listed(**more: Any) -> dict[str, Any]:
+    call = {"kernel": "some.kernel", "what": "x", "basis": "measured", "times": 6}
+    row = {"number": 4, "seconds": 2e-3, "basis": "measured", "calls": [call]}
+    count = {"number": 4, "exact": True}
+    data = {"model": "m", "from": 4, "complete": True, "best": 1e-3, "count": count, "listed": count, "state": None}
+    return {**data, "repeated": True, "paths": [row], **more}
+
+
 def test_paths_that_end_say_so() -> None:
-    row = {"seconds": 1e-3, "calls": [{"kernel": "some.kernel", "what": "x"}]}
-    assert "these are all" in text(paths_view({"model": "m", "limit": 5, "complete": True, "paths": [row]}))
-    assert "--limit 2" in text(paths_view({"model": "m", "limit": 1, "complete": False, "paths": [row]}))
-    assert "nothing to choose" in text(paths_view({"model": "m", "limit": 1, "complete": True, "paths": []}))
+    said = text(paths_view(listed()))
+    assert "these are all" in said and "2.00x" in said and "x6" in said and "planned alike" in said
+    assert "--from 5" in text(paths_view(listed(complete=False)))
+    assert "no more" in text(paths_view(listed(paths=[])))
+    many = text(paths_view(listed(count={"number": 3 * 10**40, "exact": False})))
+    assert "at most 3.0e40" in many and "nearest to the best" in many
 
 
 def explained(**runner_up: Any) -> dict[str, Any]:

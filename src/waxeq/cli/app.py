@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import looking, machine, work
+from waxeq.cli import looking, machine, profile, work
 from waxeq.cli.console import say
 from waxeq.errors import RuleError, WaxeqError, WaxeqWarning
 
@@ -20,7 +20,8 @@ _EXAMPLES = {
     "optimize": "waxeq optimize model.py --budget 2m",
     "run": "waxeq run model.plan.json --input x=x.npy -o results.npz",
     "explain": "waxeq explain model.plan.json",
-    "paths": "waxeq paths model.py --limit 5",
+    "paths": "waxeq paths model.py --limit 5 --state model.paths.json",
+    "profile": "waxeq profile --list models.txt --budget 10m",
     "mem": "waxeq mem model.plan.json --max-memory 512MiB",
     "bench": "waxeq bench model.py --vs jax,ort --plot times.svg",
     "calibrate": "waxeq calibrate --quick",
@@ -61,7 +62,7 @@ def build() -> App:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for command in (work.optimize, work.run, looking.explain, looking.paths, looking.mem, work.bench):
+    for command in (work.optimize, work.run, looking.explain, profile.paths, profile.profile, looking.mem, work.bench):
         _add(app, command, command.__name__)
     _add(app, machine.calibrate, "calibrate")
     rules = App(name="rules", help="The rewrite rules: list them, check your own.", help_epilogue="")

@@ -1,15 +1,13 @@
-"""Commands that look at a model or a plan: explain, paths, mem."""
+"""Commands that look at a model or a plan: explain, mem."""
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
 from waxeq.cli.work import is_plan, load, search_plan
-from waxeq.errors import UsageError
 
 if TYPE_CHECKING:
     from waxeq.events import Events
@@ -41,36 +39,6 @@ def explain(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> No
     from waxeq.inspect.show import explain_view
 
     finish(show, data, explain_view)
-
-
-def paths(target: str, /, *, limit: int = 10, search: Search = SEARCH, show: Show = SHOW) -> None:
-    """List ways to compute the largest block of a model, in rising predicted cost.
-
-    Parameters
-    ----------
-    target
-        FILE.py or FILE.py:NAME.
-    limit
-        How many to list.
-    """
-    if limit < 1:
-        raise UsageError(f"--limit {limit}: give 1 or more")
-    if is_plan(target):
-        raise UsageError(f"{target} is a plan, which is one path; give the model, as FILE.py")
-    with working(show) as events:
-        from waxeq.inspect.report import path_row
-
-        result = searched(target, search, events, fresh=True)
-        rows: list[dict[str, Any]] = []
-        with events.on_interrupt():
-            for choice in islice(result.paths(), limit):
-                rows.append(path_row(choice))
-                if events.stop_requested:
-                    break
-        data = {"model": result.plan.name, "limit": limit, "complete": len(rows) < limit, "paths": rows}
-    from waxeq.inspect.show import paths_view
-
-    finish(show, data, paths_view)
 
 
 def mem(target: str, /, *, search: Search = SEARCH, show: Show = SHOW) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from waxeq.extract.choice import Choice, Problem
+from waxeq.extract.candidates import State
+from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.detour import detours
 from waxeq.extract.exact import WORK, polish
+from waxeq.extract.ways import NODES, UNIT, Count, Row, Ways
 
 
 def paths(
@@ -25,3 +29,90 @@ def paths(
         found = polish(problem, current, seconds, forbid=seen, seed=seed, work=work)
         fresh = frozenset(place[id(p)] for p in found.in_order())
         current = None if fresh in seen else found
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Every choice of a block: `ways` to make the roots, each row a call of `calls`. `count` is of all of them;
+    `listed` of those that can be listed: fewer, where all calls together are too many to be looked through.
+    """
+
+    ways: Ways
+    calls: tuple[Priced, ...]
+    roots: tuple[State, ...]
+    count: Count
+    listed: Count
+
+    @staticmethod
+    def unseen(problem: Problem, nodes: int = NODES) -> Listing:
+        """All choices of a problem, spare candidates among them, not counted yet; candidates that are the same call on
+        the same states are one."""
+        calls = _distinct(problem)
+        unknown = Count(0, exact=False)
+        return Listing(_ways(calls, problem, nodes), calls, problem.roots, unknown, unknown)
+
+    @staticmethod
+    def of(problem: Problem, chosen: Choice, nodes: int = NODES) -> Listing:
+        """All choices of a problem, counted. Where there are too many to be looked through, those are listed that have
+        the calls whose cheapest detour from `chosen` costs least."""
+        whole = Listing.unseen(problem, nodes)
+        count = whole.ways.count()
+        if count.exact:
+            return replace(whole, count=count, listed=count)
+        through = detours(whole.ways, whole.positions(chosen))
+        order = sorted(range(len(through)), key=lambda i: (through[i], i))
+        kept = len(order)
+        while True:
+            kept = max(len(chosen.made), kept // 2)
+            near = tuple(whole.calls[i] for i in sorted(order[:kept]))
+            ways = _ways(near, problem, nodes)
+            if (listed := ways.count()).exact:
+                return Listing(ways, near, problem.roots, count, listed)
+            nodes *= 2 if kept == len(chosen.made) else 1
+
+    def positions(self, chosen: Choice) -> list[int]:
+        """Where the calls of a choice stand."""
+        place = {_identity(p): i for i, p in enumerate(self.calls)}
+        return [place[_identity(p)] for p in chosen.in_order()]
+
+    def cheapest(self) -> Iterator[tuple[float, tuple[int, ...]]]:
+        """Choices in rising cost: predicted seconds, and the positions of their calls, users first."""
+        for cost, rows in self.ways.cheapest():
+            yield cost * UNIT, rows
+
+    def choice(self, rows: Iterable[int]) -> Choice:
+        """The choice that a path stands for."""
+        made = {self.calls[i].candidate.out: self.calls[i] for i in rows}
+        return Choice(made, self.roots, sum(p.cost for p in made.values()), method="listed")
+
+
+def _identity(p: Priced) -> object:
+    c = p.candidate
+    return (c.out, c.inputs, c.call.kernel, c.call.text, c.call.dims, c.call.layout) if c.call else id(c)
+
+
+def _distinct(problem: Problem) -> tuple[Priced, ...]:
+    """Candidates at the prices they are expected to have, each once."""
+    rows = (p for group in (problem.makers, problem.spare) for ps in group.values() for p in ps)
+    found: dict[object, Priced] = {}
+    for p in rows:
+        found.setdefault(_identity(p), replace(p, mood="expected"))
+    return tuple(found.values())
+
+
+def _ways(calls: tuple[Priced, ...], problem: Problem, nodes: int) -> Ways:
+    numbers: dict[State, int] = {}
+
+    def number(s: State) -> int:
+        return numbers.setdefault(s, len(numbers))
+
+    roots = tuple(number(r) for r in dict.fromkeys(problem.roots) if r not in problem.given)
+    rows = tuple(
+        Row(
+            number(p.candidate.out),
+            tuple(number(s) for s in dict.fromkeys(p.candidate.inputs) if s not in problem.given),
+            round(p.cost / UNIT),
+        )
+        for p in calls
+    )
+    return Ways(rows, roots, nodes)

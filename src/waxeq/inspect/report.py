@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.extract.choice import Choice
+from waxeq.cost.estimate import least_sure
+from waxeq.extract.choice import Priced
+from waxeq.extract.ways import Count
 from waxeq.inspect.formula import formula, shapes
 from waxeq.memory.estimate import plan_estimate
 from waxeq.plan.plan import Plan, RunnerUp, Step
 from waxeq.runtime.verify import Accuracy
 from waxeq.search.block import Optimized
+from waxeq.search.paths import Menu, Path
 from waxeq.search.result import Result
 
 
@@ -169,7 +172,23 @@ def memory(plan: Plan) -> dict[str, Any]:
     }
 
 
-def path_row(choice: Choice) -> dict[str, Any]:
-    """One way to compute a block: predicted seconds and its calls."""
-    calls = [p.candidate.call for p in choice.in_order()]
-    return {"seconds": choice.cost, "calls": [{"kernel": c.kernel, "what": formula(c)} for c in calls]}
+def path_call(p: Priced) -> dict[str, Any]:
+    """A call that may be part of a plan."""
+    return {"kernel": p.candidate.call.kernel, "what": formula(p.candidate.call), "basis": p.estimate.source}
+
+
+def path_row(number: int, path: Path, menu: Menu) -> dict[str, Any]:
+    """One way to compute a model: its place in rising predicted cost, predicted seconds, its calls in order with how
+    often each is made, and what the least sure of them rests on."""
+    calls = [
+        {**part.calls[i], "times": part.repeats}
+        for part, rows in zip(menu.parts, path.rows, strict=True)
+        for i in reversed(rows)
+    ]
+    basis = least_sure(str(c["basis"]) for c in calls) if calls else "measured"
+    return {"number": number, "seconds": path.seconds, "basis": basis, "calls": calls}
+
+
+def count(c: Count) -> dict[str, Any]:
+    """How many there are: exactly, or at most."""
+    return {"number": c.number, "exact": c.exact}

@@ -259,23 +259,6 @@ def _rules(names: Sequence[str] | None) -> str:
     return ", ".join(names) if names else "none are needed"
 
 
-def paths_view(d: Data) -> RenderableType:
-    """Plans side by side, the cheapest first."""
-    rows = d["paths"]
-    if not rows:
-        return "there is nothing to choose: no block of the model has more than one plan"
-    first = rows[0]["seconds"]
-    end = "these are all there are" if d["complete"] else f"more with --limit {2 * d['limit']}"
-    shown = (
-        (i + 1, time_(r["seconds"]), f"{r['seconds'] / first:.2f}x", _calls(r["calls"])) for i, r in enumerate(rows)
-    )
-    return group(table(("#", "predicted", "", "calls"), shown, right=("#", "predicted")), facts([("paths", end)]))
-
-
-def _calls(rows: Sequence[Data]) -> str:
-    return "\n".join(f"{r['kernel']}: {r['what']}" for r in rows)
-
-
 def mem_view(d: Data) -> RenderableType:
     """Memory by kind."""
     kinds = [("arena", d["arena"]), *d["resident"].items(), ("peak", d["peak"])]

@@ -28,7 +28,7 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result], truth: 
     `results`: ways to plan the model, lowest prediction first. `truth`: of the model, where it is being worked out.
     """
     session.events.emit(StageStarted("trial", ""))
-    proofs = _Proofs(session, traced, truth)
+    proofs = Proofs(session, traced, truth)
     errors = [proofs.accuracy(r) for r in results]
     right, notes = _proved(session, results, errors)
     if not right:
@@ -84,7 +84,7 @@ def truth_of(traced: Traced, threads: int | None = None) -> Truth:
         return Truth.of(traced.graph, traced.inputs, traced.tensors)
 
 
-class _Proofs:
+class Proofs:
     """Errors of plans on the model's own inputs and weights. What was found for the same plan, kernels, numbers and
     machine is remembered: running it again would give the same bits."""
 

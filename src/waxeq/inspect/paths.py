@@ -1,0 +1,79 @@
+"""How lists of plans look on a screen: `waxeq paths`, `waxeq profile` and `waxeq pareto`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from waxeq.inspect.show import Data, facts, group, table, time_
+from waxeq.memory.estimate import amount
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def number(c: Data) -> str:
+    """A count for people: in full below a million, else its order of magnitude."""
+    n = c["number"]
+    if n >= 10**6:
+        power = int(math.log10(n))
+        text = f"about {10 ** (math.log10(n) - power):.1f}e{power}"
+    else:
+        text = f"{n:,}"
+    return text if c["exact"] else f"at most {text.removeprefix('about ')}"
+
+
+def paths_view(d: Data) -> RenderableType:
+    """Plans one below the other, the cheapest first."""
+    rows = d["paths"]
+    if not rows:
+        return "there are no more" if d["from"] > 1 else "there is nothing to choose: no block has a plan"
+    last = rows[-1]["number"]
+    more = f"more with --from {last + 1}" + (f", or again with --state {d['state']}" if d["state"] else "")
+    shown = (
+        (r["number"], time_(r["seconds"]), f"{r['seconds'] / d['best']:.2f}x", r["basis"], _calls(r["calls"]))
+        for r in rows
+    )
+    said = [("plans", number(d["count"]) + (", equal blocks planned alike" if d["repeated"] else ""))]
+    if d["listed"] != d["count"]:
+        said.append(("listed", f"{number(d['listed'])}, of the calls nearest to the best plan"))
+    said.append(("paths", "these are all there are" if d["complete"] else more))
+    columns = ("#", "predicted", "", "basis", "calls")
+    return group(table(columns, shown, right=("#", "predicted")), facts(said))
+
+
+def _calls(rows: Sequence[Data]) -> str:
+    return "\n".join(
+        f"{r['kernel']}: {r['what']}" + (f"  x{r['times']}" if r.get("times", 1) > 1 else "") for r in rows
+    )
+
+
+def profile_view(d: Data) -> RenderableType:
+    """What a profile of one model or of several found."""
+    return group(*(part for m in d["models"] for part in _profiled(m)))
+
+
+def _profiled(m: Data) -> list[RenderableType]:
+    if m["failed"] is not None:
+        return [facts([("model", m["target"]), ("failed", m["failed"])])]
+    kernels = f"{m['timings']:,} timed, {m['decisive']:,} of which could have changed the winner"
+    left = f"{m['unmeasured']:,} unmeasured" + (
+        f", {m['undecided']:,} of which could change the winner" * (m["undecided"] > 0)
+    )
+    said = [
+        ("model", f"{m['model']} ({m['target']})"),
+        ("plans", number(m["count"])),
+        ("kernels", f"{kernels}; {left}"),
+    ]
+    if not m["finished"]:
+        said.append(("stopped", "the same command again goes on from here"))
+    if not m["plans"]:
+        return [facts(said)]
+    shown = (
+        (r["number"], time_(r["predicted"]), time_(r["seconds"]), f"{r['predicted'] / r['seconds'] - 1:+.0%}",
+         f"{r['rms']:.1e}", amount(r["peak"]), "fastest" if r["number"] == m["winner"] else "")
+        for r in m["plans"]
+    )  # fmt: skip
+    columns = ("#", "predicted", "measured", "off", "error", "memory", "")
+    return [facts(said), table(columns, shown, right=columns[:-1])]

@@ -1,0 +1,204 @@
+"""Profiling a model: timing first what may change which plan is the best, then everything else, then whole plans.
+
+What is measured is in the timing table as soon as it is known, so a profile that is stopped, by the clock, by Ctrl-C or
+with the machine, goes on where it was: what the table knows is not timed again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from waxeq.backend.call import Call
+from waxeq.cost.key import TimingKey
+from waxeq.events import Deadline, Note, Progress, StageFinished, StageStarted
+from waxeq.extract.candidates import Candidate
+from waxeq.extract.choice import Priced, Problem
+from waxeq.extract.detour import Worth, detours, worth
+from waxeq.extract.greedy import greedy
+from waxeq.extract.paths import Listing
+from waxeq.extract.ways import UNIT
+from waxeq.frontend.trace import Traced
+from waxeq.ir.blocks import Block, cut
+from waxeq.ir.graph import Graph, expand
+from waxeq.runtime.alone import alone
+from waxeq.search.block import Optimized, planned, remember, searched, with_runners_up
+from waxeq.search.paths import Menu, Part, Path
+from waxeq.search.result import Result
+from waxeq.search.session import Session
+from waxeq.search.trials import TOGETHER, Ran, run_plans
+
+_BATCH = 12
+"""Calls that are compiled and timed between two looks at what is worth timing next."""
+_EACH = 0.02
+"""Seconds of timing for each call."""
+_CLEARLY = 0.98
+"""Part of the time of the plan that was predicted best that another must not exceed to take its place."""
+
+WAITING = "waiting until another process on this machine is done timing"
+
+Assemble = Callable[[Session, Traced, Graph, Sequence[Block], Mapping[str, Optimized]], Result]
+"""How plans of blocks, by key, become one plan: `waxeq.compile.assemble`."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What a profile did: timings taken (`decisive` of them of calls that could have changed the winner), calls that
+    are still unmeasured (`undecided` of them could change the winner), and the plans that were run, cheapest prediction
+    first. `finished`: nothing that was asked for is left."""
+
+    timings: int
+    decisive: int
+    unmeasured: int
+    undecided: int
+    plans: tuple[tuple[Path, Ran], ...]
+    menu: Menu
+    finished: bool
+    seconds: float
+
+    @property
+    def winner(self) -> int | None:
+        """The position of the fastest plan: the one predicted best unless another is clearly faster."""
+        times = [r.seconds for _, r in self.plans]
+        best = min(range(len(times)), key=times.__getitem__, default=None)
+        return None if best is None else best if times[best] < _CLEARLY * times[0] else 0
+
+
+class Spread:
+    """A model laid out: its blocks, all candidates of each distinct one, and what is known of their calls."""
+
+    def __init__(self, session: Session, traced: Traced) -> None:
+        self.session, self.traced = session, traced
+        self.graph = expand(traced.graph)
+        self.blocks = cut(self.graph)
+        self.repeats = Counter(b.key for b in self.blocks)
+        self.found = searched(session, list({b.key: b for b in self.blocks}.values()))
+        self.candidates = {k: _candidates(o.problem) for k, o in self.found.items() if o.problem is not None}
+
+    def problem(self, key: str) -> Problem:
+        """The problem of a block at the prices known by now."""
+        found = self.found[key]
+        assert found.space is not None and found.problem is not None
+        return self.session.prices.problem(found.space, self.candidates[key], found.problem.roots)
+
+    def ranked(self) -> list[tuple[Worth, Call]]:
+        """Calls that were not measured, by what they may change: those the best choice rests on, those that could
+        become part of a better one, the rest; of each kind the most promising first."""
+        best: dict[TimingKey, tuple[tuple[float, ...], Worth, Call]] = {}
+        for key in self.candidates:
+            for rank, w, call in self._ranked(key):
+                k = self.session.prices.key(call)
+                if k not in best or rank < best[k][0]:
+                    best[k] = (rank, w, call)
+        return [(w, call) for _, w, call in sorted(best.values(), key=lambda row: row[0])]
+
+    def _ranked(self, key: str) -> Iterator[tuple[tuple[float, ...], Worth, Call]]:
+        problem = self.problem(key)
+        chosen = greedy(problem)
+        listing = None if chosen is None else Listing.unseen(problem)
+        if chosen is None or listing is None:
+            return
+        rows = listing.positions(chosen)
+        through = detours(listing.ways, rows)
+        cost, inside = sum(listing.ways.rows[i].cost for i in rows), set(rows)
+        for i, p in enumerate(listing.calls):
+            call = p.candidate.call
+            if p.estimate.source == "measured" or call.kernel in self.session.prices.excluded:
+                continue
+            if i in inside:
+                yield (0.0, -p.cost * self.repeats[key]), Worth(p.estimate.high - p.cost, 1.0, True), call
+                continue
+            w = worth(p.estimate, (cost - through[i]) * UNIT + p.cost)
+            yield (1.0 if w.possible else 2.0, -w.gain * self.repeats[key], p.cost), w, call
+
+    def listings(self) -> dict[str, Listing]:
+        """Every choice of each distinct block, at the prices known by now."""
+        rows = {}
+        for key in self.candidates:
+            problem = self.problem(key)
+            chosen = greedy(problem)
+            assert chosen is not None, "a block that was planned has a choice"
+            rows[key] = Listing.of(problem, chosen)
+        return rows
+
+    def menu(
+        self, listings: Mapping[str, Listing], about: Callable[[Priced], Mapping[str, Any]] = lambda p: {}
+    ) -> Menu:
+        """All plans of the model; `about` is what to say of a call."""
+        parts = (
+            Part(
+                self.repeats[k], found.ways, found.count, found.listed,
+                tuple(map(about, found.calls))
+            )
+            for k, found in listings.items()
+        )  # fmt: skip
+        return Menu(self.traced.name, tuple(parts))
+
+    def optimized(self, listings: Mapping[str, Listing], path: Path) -> dict[str, Optimized]:
+        """The plans of the distinct blocks on a path."""
+        rows = dict(self.found)
+        for (key, listing), chosen in zip(listings.items(), path.rows, strict=True):
+            choice = with_runners_up(self.problem(key), listing.choice(chosen))
+            rows[key] = replace(self.found[key], choice=choice, plan=planned(self.found[key], choice))
+        return rows
+
+
+def _candidates(problem: Problem) -> list[Candidate]:
+    rows = (p for group in (problem.makers, problem.spare) for ps in group.values() for p in ps)
+    return [p.candidate for p in rows]
+
+
+def profile(session: Session, traced: Traced, assemble: Assemble, *, plans: int, clock: Deadline) -> Profiled:
+    """Search a model, time the calls of its candidates, then its `plans` cheapest plans whole, until done, out of time
+    or asked to stop. The best plan by then is what the table remembers of the model's blocks."""
+    spread = Spread(session, traced)
+    session.deadline = Deadline(None)  # what is left of the budget is for measuring, and this clock ends it
+    session.events.emit(StageStarted("profile", traced.name))
+    timings, decisive = _kernels(spread, clock)
+    left = [] if session.events.stop_requested else spread.ranked()
+    listings = spread.listings()
+    menu = spread.menu(listings)
+    ran: list[tuple[Path, Ran]] = []
+    ways: list[dict[str, Optimized]] = []
+    wanted = islice(menu.cheapest(), plans)
+    while not session.stopped and not clock.expired and (group := list(islice(wanted, TOGETHER))):
+        session.events.emit(Progress("plans", len(ran), plans, f"predicted {group[0].seconds * 1e3:.3g} ms"))
+        options = [spread.optimized(listings, p) for p in group]
+        results = [assemble(session, traced, spread.graph, spread.blocks, o) for o in options]
+        seconds = min(5.0, max(0.5, clock.left))
+        found = run_plans(session, traced, results, seconds)
+        ran += zip(group, found, strict=False)
+        ways += options[: len(found)]
+    finished = not (left or session.stopped or (clock.expired and len(ran) < min(plans, menu.listed.number)))
+    undecided = sum(w.possible for w, _ in left)
+    session.events.emit(StageFinished("profile", clock.elapsed, f"{timings} timings, {len(ran)} plans"))
+    done = Profiled(timings, decisive, len(left), undecided, tuple(ran), menu, finished, clock.elapsed)
+    if done.winner is not None:
+        for o in ways[done.winner].values():
+            if o.choice is not None and not o.note:
+                remember(session, o)
+    return done
+
+
+def _kernels(spread: Spread, clock: Deadline) -> tuple[int, int]:
+    """Time calls, what may change the winner first, looking anew after each batch: how many, and how many of them
+    could."""
+    session, timings, decisive = spread.session, 0, 0
+    tried: set[TimingKey] = set()
+    while not session.stopped and not clock.expired:
+        rows = [(w, c) for w, c in spread.ranked() if session.prices.key(c) not in tried]
+        possible = sum(w.possible for w, _ in rows)
+        calls = [c for w, c in rows[:_BATCH] if w.possible or not possible]
+        if not calls:
+            break
+        detail = f"{possible} of {len(rows)} could change the winner"
+        session.events.emit(Progress("kernels", timings, timings + len(rows), detail))
+        tried.update(map(session.prices.key, calls))
+        with alone(stopped=lambda: session.stopped, waiting=lambda: session.events.emit(Note(WAITING))) as held:
+            taken = session.measure(calls, _EACH) if held else 0
+        timings += taken
+        decisive += taken if possible else 0
+    return timings, decisive

@@ -1,0 +1,131 @@
+"""Plans that really ran: timed whole, side by side, with their errors and the memory they take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.frontend.trace import Traced
+from waxeq.memory.estimate import plan_estimate
+from waxeq.plan.encode import decode, encode
+from waxeq.plan.plan import Plan
+from waxeq.runtime.alone import alone
+from waxeq.runtime.measure import Samples, in_fresh_process
+from waxeq.runtime.program import Program
+from waxeq.runtime.save import load_plan, save_plan
+from waxeq.runtime.turns import take_turns
+from waxeq.runtime.written import Written
+from waxeq.search.result import Result
+from waxeq.search.session import Session
+from waxeq.search.trial import Proofs
+
+TOGETHER = 6
+"""Plans that are timed by turns in one process: each holds packed weights of its own."""
+_FEWEST, _MOST = 9, 60
+"""Rounds in which each plan is timed once."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One plan that ran on the model's own inputs. Seconds: the median of a call and the quartiles around it. Errors of
+    the worst output, relative to the RMS of the float64 reference; peak bytes. `remembered`: it was timed before."""
+
+    seconds: float
+    low: float
+    high: float
+    max_error: float
+    rms_error: float
+    peak_bytes: int
+    predicted: float
+    kernels: int
+    remembered: bool = False
+
+
+def run_plans(
+    session: Session, traced: Traced, results: Sequence[Result], seconds: float = 5.0, together: int = TOGETHER
+) -> list[Ran]:
+    """Time plans whole, `together` of them at a time, for up to `seconds` each time; what the table knows is not timed
+    again. Fewer than were given when the user wants to stop: those that come first."""
+    proofs = Proofs(session, traced, None)
+    rows: list[Ran] = []
+    for start in range(0, len(results), together):
+        group = results[start : start + together]
+        known = [None if session.options.fresh else _recalled(session, r.plan) for r in group]
+        new = [r for r, k in zip(group, known, strict=True) if k is None]
+        errors = [_errors(proofs, r) for r in group]
+        times = iter(_timed(session, traced, new, seconds) if new else ())
+        for r, k, e in zip(group, known, errors, strict=True):
+            samples = k or next(times, None)
+            if samples is None:
+                return rows
+            rows.append(_row(r.plan, samples, e, remembered=k is not None))
+    return rows
+
+
+def _row(plan: Plan, samples: Samples, errors: tuple[float, float], *, remembered: bool) -> Ran:
+    s = sorted(samples.seconds)
+    low, high = s[(len(s) - 1) // 4], s[-1 - (len(s) - 1) // 4]
+    peak = plan_estimate(plan).peak_bytes
+    return Ran(samples.median, low, high, *errors, peak, plan.predicted, len(plan.steps), remembered)
+
+
+def _errors(proofs: Proofs, r: Result) -> tuple[float, float]:
+    rows = [a.written if r.plan.written else a.plan for a in proofs.accuracy(r)]
+    return max((e[0] for e in rows), default=0.0), max((e[1] for e in rows), default=0.0)
+
+
+def plan_key(plan: Plan, device: str) -> str:
+    """A name for what runs on which machine: everything in a plan but what was predicted and said of it."""
+    data = encode(plan)
+    steps = [{k: v for k, v in s.items() if k not in ("predicted", "runner_up", "sources")} for s in data["steps"]]
+    kept = {**{k: v for k, v in data.items() if k not in ("about", "name")}, "steps": steps, "device": device}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _recalled(session: Session, plan: Plan) -> Samples | None:
+    known = session.table.memo_get("ran", plan_key(plan, session.device.id))
+    return None if known is None else Samples(tuple(json.loads(known)))
+
+
+def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float) -> list[Samples]:
+    """Time plans in a process of their own, alone on the machine; none when the user wants to stop."""
+    with tempfile.TemporaryDirectory() as folder, alone(stopped=lambda: session.stopped) as held:
+        if not held:
+            return []
+        path = Path(folder) / "trial.plan.json"
+        save_plan(path, results[0].plan, results[0].tensors, traced.inputs)
+        texts = [r.text for r in results[1:]]
+        wait = 600.0 + 40 * sum(r.plan.predicted for r in results)
+        found = in_fresh_process(
+            take, (str(path), texts, seconds), threads=session.options.threads, timeout=wait,
+            stopped=lambda: session.stopped,
+        )  # fmt: skip
+    rows = [Samples(tuple(s)) for s in found or ()]
+    for r, s in zip(results, rows, strict=False):
+        session.table.memo_put("ran", plan_key(r.plan, session.device.id), json.dumps(s.seconds))
+    return rows
+
+
+def take(path: str, more: Sequence[str], budget: float) -> list[tuple[float, ...]]:
+    """Raw seconds of a saved plan, and of `more` encoded plans on its tensors, by turns; runs in a process of its
+    own."""
+    installed, saved = kernels(backends()), load_plan(path)
+    plans = [saved.plan, *(decode(json.loads(t), saved.plan.graph.constants) for t in more)]
+    rivals = {str(i): _call(p, installed, saved.tensors, saved.inputs) for i, p in enumerate(plans)}
+    times = take_turns(rivals, budget=budget, fewest=_FEWEST, rounds=_MOST)
+    return [times[str(i)].seconds for i in range(len(plans))]
+
+
+def _call(
+    plan: Plan, installed: Mapping[str, Any], tensors: Mapping[str, Any], inputs: Mapping[str, Any]
+) -> Callable[[], object]:
+    if plan.written:
+        return partial(Written(plan.graph, tensors), inputs)
+    return partial(Program(plan, installed, tensors).flat_results, inputs)
