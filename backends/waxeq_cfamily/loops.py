@@ -30,7 +30,7 @@ class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
     operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
     functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
-    result is written past the cache. `hides`: constant bounds are variables."""
+    result is written past the cache. `hides`: constant bounds are variables. `ahead`: asks for what is read later."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -41,6 +41,7 @@ class Emitter:
     limits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     streams: bool = False
     hides: ClassVar[bool] = True
+    ahead: ClassVar[str | None] = "__builtin_prefetch"
     outside: str = "((wx_context *)args[0])->outside"
 
     @property

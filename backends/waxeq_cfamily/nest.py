@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, variable
 from waxeq_cfamily.stages import Stage
-from waxeq_cfamily.values import Row, chain
+from waxeq_cfamily.values import Index, Row, chain
 
 if TYPE_CHECKING:
     from waxeq_cfamily.loops import Emitter
@@ -24,6 +24,12 @@ _PIECE = 512
 
 _CHAINS, _LANES = 4, 16
 """Accumulators of a fold, and of how many elements each takes a multiple."""
+
+_TOGETHER = 8
+"""Rows that are added to a row in one go: it is read and written once for so many."""
+
+_LINE = 64
+"""Bytes that memory gives at a time."""
 
 _CACHED = 12 << 20
 """Bytes up to which what is read may lie in a cache. Memory is slower than one accumulator, and best read in a row."""
@@ -130,7 +136,9 @@ class Loop:
     def _opened(self, depth: int) -> list[str]:
         k = self.order[depth]
         v, last = var(k), depth == len(self.order) - 1
-        low, high = (f"{v}_lo", f"{v}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
+        low, high = self._bounds(k)
+        if depth == len(self.order) - 2 and self._added:
+            return self._together(depth, low, high)
         inside = ["  " + x for x in self._nest(depth + 1)]
         loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
         if not (last and self.stage.straight):
@@ -138,6 +146,50 @@ class Loop:
         if self.streamed:
             return self._streamed(loop, v, low, high)
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
+
+    def _bounds(self, k: str) -> tuple[str, str]:
+        return (f"{var(k)}_lo", f"{var(k)}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
+
+    @cached_property
+    def _added(self) -> bool:
+        """Whether all that this stage does is to add rows to rows, along the loop before the innermost."""
+        s = self.stage
+        if not s.folds or self.scalar or s.kept or not s.straight or len(self.order) < 2:
+            return False
+        return all(self.order[-2] in self.sources[f][0] for f in s.folds)
+
+    def _together(self, depth: int, low: str, high: str) -> list[str]:
+        """A loop over rows that takes several at a time, and those that are left one by one."""
+        k, v, alone = var(self.order[depth]), self.order[depth + 1], self.at.get(depth + 1, ())
+        begin, end = self._bounds(v)
+        several = [self._row_of(x, k, i) for i in range(_TOGETHER) for x in alone]
+        body = [f"{variable(self.values.rows[f].dtype)} a{f} = {self.e.buffer(f)};" for f in self.stage.folds]
+        for i in range(_TOGETHER):
+            body += ["{", *("  " + self._row_of(x, k, i) for x in (*self.at.get(depth + 2, ()), *self._sums("a"))), "}"]
+        body += [f"{self.e.buffer(f)} = a{f};" for f in self.stage.folds]
+        rest = ["  " + x for x in self._nest(depth + 1)]
+        lines = [
+            f"int64_t {k}_at = {low};",
+            f"for (; {k}_at + {_TOGETHER} <= {high}; {k}_at += {_TOGETHER}) {{",
+            *("  " + x for x in several),
+            "  " + self._pragma(),
+            f"  for (int64_t {var(v)} = {begin}; {var(v)} < {end}; {var(v)}++) {{",
+            *("    " + x for x in body),
+            "  }",
+            "}",
+            f"for (int64_t {k} = {k}_at; {k} < {high}; {k}++) {{",
+            *rest,
+            "}",
+        ]
+        return ["{", *("  " + x for x in lines), "}"]
+
+    def _row_of(self, line: str, axis: str, i: int) -> str:
+        """A line for the i-th of several rows; values of a row that are the same along it have names of their own."""
+        line = re.sub(rf"\b{axis}\b", f"({axis}_at + {i})", line)
+        depth = len(self.order) - 1
+        for n in (n for n in self._cone() if self._depth(n) == depth):
+            line = re.sub(rf"\br{n}\b", f"r{n}_{i}", line)
+        return line
 
     @cached_property
     def streamed(self) -> bool:
@@ -158,12 +210,31 @@ class Loop:
         return [
             f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_PIECE}) {{",
             f"  const int64_t {v}_to = {v}_at + {_PIECE} < {high} ? {v}_at + {_PIECE} : {high};",
+            *("  " + x for x in self._fetched(_PIECE)),
             f"  WX_ALIGNED {t} piece[{_PIECE}];",
             *("  " + x for x in (self._pragma(), *loop)),
             f"  const int64_t {v} = {v}_at;",
             f"  wx_stream(out + {self.e.index(self.values.out)}, piece, ({v}_to - {v}_at) * (int64_t)sizeof({t}));",
             "}",
         ]
+
+    def _fetched(self, ahead: int) -> Iterator[str]:
+        """Asks for what will be read soon and lies in memory: in the first stage that computes on what an earlier one
+        brought into cache the same piece of the next point, in the only one the next piece."""
+        loops = [s for s in self.space.stages if s.order]
+        later = next((s for s in loops if s.level), None)
+        if self.stage is not (later or loops[0]) or self.e.ahead is None:
+            return
+        v, point = self.order[-1], self.space.outer[-1] if self.space.outer else None
+        for n, r in enumerate(self.values.rows):
+            if r.op != "load" or r.guards or self._bytes(r) <= _CACHED or r.name[1].stride(v) != 1 or self._loaded(n):
+                continue
+            step = ahead if later is None else r.name[1].stride(point) if point and point not in self.space.tiles else 0
+            if step and self.space.width(v) >= ahead:
+                line = _LINE // numpy_dtype(r.dtype).itemsize
+                at = self.e.index(r.name[1].plus(Index(const=step)))
+                yield f"for (int64_t {var(v)} = {var(v)}_at; {var(v)} < {var(v)}_to; {var(v)} += {line})"
+                yield f"  {self.e.ahead}(x{r.name[0]} + {at});"
 
     def _terms(self, f: int) -> int:
         """How many numbers a fold takes in."""
@@ -183,6 +254,7 @@ class Loop:
         return [
             f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_BLOCK}) {{",
             f"  const int64_t {v}_to = {v}_at + {_BLOCK} < {high} ? {v}_at + {_BLOCK} : {high};",
+            *("  " + x for x in self._fetched(_BLOCK)),
             *("  " + x for x in (*begin, *self._straight(loop, v, f"{v}_at", f"{v}_to"), *rename)),
             "}",
         ]
@@ -287,18 +359,21 @@ class Loop:
         size = max(1, math.prod(self.space.width(k) for k in self.space.buffered[f]))
         return [f"for (int64_t z = 0; z < {size}; z++) b{f}[z] = {start(r.name, r.dtype)};"]
 
-    def _body(self) -> list[str]:
-        lines = [f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept]
+    def _sums(self, name: str = "") -> Iterator[str]:
+        """What folds take in at the loops' places. Those of rows are in a buffer, or in variables called by a name."""
         for f, (_, source) in self.sources.items():
             r, x = self.values.rows[f], self.e.name(source)
             if f in self.scalar:
                 if self._watches(f):
-                    lines.append(f"n{f} |= {x} != {x};")
-                lines.append(f"a{f} = {combine(r.name, r.dtype, f'a{f}', x)};")
+                    yield f"n{f} |= {x} != {x};"
+                yield f"a{f} = {combine(r.name, r.dtype, f'a{f}', x)};"
             else:
-                b = self.e.buffer(f)
+                b = f"{name}{f}" if name else self.e.buffer(f)
                 step = combine(r.name, r.dtype, b, x)
-                lines.append(f"{b} = {f'{x} != {x} ? {x} : ({step})' if self._watches(f) else step};")
+                yield f"{b} = {f'{x} != {x} ? {x} : ({step})' if self._watches(f) else step};"
+
+    def _body(self) -> list[str]:
+        lines = [*(f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept), *self._sums()]
         if self.stage.result:
             root = self.values.root
             result = narrowed(self.e.name(root), self.values.rows[root].dtype)

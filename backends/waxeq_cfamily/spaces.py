@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
+from waxeq_cfamily.crossed import crossed
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index, Values, indices, reindexed, renumbered
@@ -20,11 +21,13 @@ _FAR = 6.0
 @dataclass(frozen=True, slots=True)
 class Widths:
     """How many elements of the vector axis one point takes: `flat` where nothing is folded, `columns` where rows are
-    added to rows, `square` of both axes where one is read across."""
+    added to rows, `square` of both axes where one is read across; `pairs`: whether folds over pairs have tiles of
+    their own."""
 
     flat: int = 8192
     columns: int = 512
     square: int = 32
+    pairs: bool = False
 
 
 def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
@@ -33,8 +36,12 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
     values = collapsed(values) if merge else values
     order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
     loops = values.folded  # every point of the others needs all of these
-    v = _vector(values, order)
     outer = [k for k in order if k not in loops]
+    pairs = crossed(values) if widths.pairs else None
+    if pairs is not None:
+        tiles = {pairs.rows: pairs.tile_rows, pairs.columns: pairs.tile_columns}
+        return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across)
+    v = _vector(values, order)
     tiles: dict[str, int] = {}
     across = None
     if v is not None and v in outer:

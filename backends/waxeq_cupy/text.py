@@ -29,6 +29,7 @@ class Text(Emitter):
     threads: int = 256
     width: int = 1
     hides: ClassVar[bool] = False
+    ahead: ClassVar[None] = None
 
     # -- the function around it
 

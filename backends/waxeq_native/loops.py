@@ -38,8 +38,8 @@ class Loops(NativeKernel):
     form = "loops"
     heads = INDEX_MAPS | RUNNING
     streams: ClassVar[bool] = False
-    widths = Widths()
-    narrower = (Widths(2048, 128), Widths(512, 16))
+    widths = Widths(columns=4096, pairs=True)
+    narrower = (Widths(), Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""
 
     def functions(self) -> Mapping[tuple[str, str], str]:

@@ -59,8 +59,9 @@ class Kernel(ABC):
         return True
 
     def swift(self, meaning: Term) -> bool:
-        """For form "loops": whether kernels of a slower pace have no chance against this one where it takes a call: it
-        makes instructions of every function in the meaning. They are not looked at then."""
+        """For form "loops": whether kernels of a slower pace, and those of its pool that are not swift, have no chance
+        against this one where it takes a call: it makes instructions of every function in the meaning. They are not
+        looked at then."""
         return False
 
     def orders(self, meaning: Term, axes: frozenset[str]) -> tuple[tuple[str, ...], ...]:

@@ -170,17 +170,19 @@ def _leaf(space: Space, i: int, number: int) -> Term:
 
 
 def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
-    """Loops of the quickest kernels that take a cut: where one of them has functions that become vectors, the others
-    of its pace are not looked at either."""
+    """Loops of the quickest kernels that take a cut: where one of them makes instructions of every function, those of
+    its pool that call a library are not looked at either."""
     for cut in cuts.best.get(number, ()):
         meaning = cut_meaning(space.snapshot, cut)
         able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if k.form == "loops" and k.matches(meaning)]
-        pace = math.inf
+        pace, pools = math.inf, set[str]()
         for name, k, swift in sorted(able, key=lambda row: not row[2]):
-            if k.pace > pace or (k.pace == pace and not swift):
+            if k.pace > pace or (k.pool in pools and not swift):
                 continue
             for c in _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())):
-                pace = min(pace, k.pace) if swift else pace
+                if swift:
+                    pace = min(pace, k.pace)
+                    pools.add(k.pool)
                 yield c
 
 

@@ -1,0 +1,93 @@
+"""Folds over pairs: distances and the like, in tiles; and rows added to rows, several at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term
+from waxeq.testing.conformance import check_call
+from waxeq_cfamily.crossed import crossed
+from waxeq_native.work import NativeKernel
+
+(BACKEND,) = backends(["native"])
+LOOPS = BACKEND.kernels["native.loops"]
+SIZES = (
+    {"i": 33, "j": 70, "k": 5},
+    {"i": 4, "j": 64, "k": 17},
+    {"i": 70, "j": 33, "k": 200},
+    {"i": 5, "j": 32, "k": 4},
+)
+
+
+def _call(meaning: Term, sizes: dict[str, int], orders: tuple[str, ...], dtype: str, threads: int = 1) -> Call:
+    kind = types(meaning)[meaning]
+    views = tuple(View.dense(o, sizes, dtype) for o in orders)
+    return Call(
+        "native.loops", meaning, sizes, views, View.dense(sorted(kind.axes), sizes, kind.dtype), threads=threads
+    )
+
+
+def _pairs(fold: str, dtype: str) -> Term:
+    x, y = operand(0, "ik", dtype), operand(1, "jk", dtype)
+    d = Term("Zip", "sub", x, y)
+    if fold == "sum":
+        return Term("Sum", "k", Term("Mul", d, d))
+    return Term("Red", fold, "k", Term("Add", x, y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("fold", ["sum", "max", "min"])
+@pytest.mark.parametrize("orders", [("ik", "jk"), ("ki", "kj"), ("ik", "kj")])
+def test_every_row_meets_every_column(orders: tuple[str, ...], fold: str, dtype: str) -> None:
+    for sizes in SIZES:
+        call = _call(_pairs(fold, dtype), sizes, orders, dtype, threads=2)
+        assert isinstance(LOOPS, NativeKernel)
+        assert crossed(LOOPS.values(call)) is not None, "the walk that is to be tested"
+        assert LOOPS.accepts(call)
+        assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+def test_the_result_goes_on_and_there_may_be_a_batch() -> None:
+    x, y = operand(0, "bik", "float32"), operand(1, "bjk", "float32")
+    d = Term("Zip", "sub", x, y)
+    far = Term("Map", "sqrt", Term("Sum", "k", Term("Mul", d, d)))
+    assert (
+        check_call(
+            LOOPS, _call(far, {"b": 3, "i": 9, "j": 65, "k": 7}, ("bik", "bjk"), "float32"), np.random.default_rng(0)
+        )
+        is None
+    )
+
+
+def test_two_axes_are_folded() -> None:
+    d = Term("Map", "abs", Term("Zip", "sub", operand(0, "ikl", "float32"), operand(1, "jkl", "float32")))
+    call = _call(Term("Sum", "k", Term("Sum", "l", d)), {"i": 8, "j": 96, "k": 3, "l": 6}, ("ikl", "jkl"), "float32")
+    assert isinstance(LOOPS, NativeKernel) and crossed(LOOPS.values(call)) is not None
+    assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("fold", ["sum", "max", "any"])
+@pytest.mark.parametrize("rows", [1, 9, 2049])
+def test_rows_are_added_to_rows(fold: str, rows: int) -> None:
+    dtype = "bool" if fold == "any" else "float32"
+    x = operand(0, "ij", dtype)
+    meaning = Term("Sum", "i", x) if fold == "sum" else Term("Red", "max" if fold == "any" else fold, "i", x)
+    for columns in (33, 5000):
+        call = _call(meaning, {"i": rows, "j": columns}, ("ij",), dtype, threads=2)
+        assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+def test_what_is_no_pair_has_no_tiles() -> None:
+    sizes = {"i": 33, "j": 70, "k": 5}
+    x, y, z = operand(0, "ik", "float32"), operand(1, "jk", "float32"), operand(1, "ijk", "float32")
+    for meaning, orders in (
+        (Term("Sum", "k", Term("Add", x, z)), ("ik", "ijk")),  # nothing is read twice
+        (Term("Add", x, y), ("ik", "jk")),  # nothing is folded
+        (Term("Sum", "k", x), ("ik",)),
+    ):
+        call = _call(meaning, sizes, orders, "float32")
+        assert isinstance(LOOPS, NativeKernel) and crossed(LOOPS.values(call)) is None
