@@ -57,7 +57,7 @@ class Bench:
     def _elsewhere(self, kernel: Kernel, call: Call, scratch: np.ndarray) -> list[tuple[Instruction, ...]]:
         """The call on other memory, to take turns with: between two runs of a kernel in a plan others use the cache,
         and a kernel that always finds its operands there looks twice as fast as it is."""
-        moved = call.bytes_read + call.out.bytes
+        moved = _moved(kernel, call)
         turns = min(_TURNS, -(-self._cache // max(1, moved)))
         return [
             tuple(kernel.bind(call, self.operands(call, n), self._result(call, n), scratch)) for n in range(1, turns)
@@ -84,6 +84,13 @@ class Bench:
             block = random_values(min(size, _BLOCK), place[-1], self._rng)
             have = self._kept[place] = np.resize(block, size)
         return have[:size]
+
+
+def _moved(kernel: Kernel, call: Call) -> int:
+    """Bytes that a run of the call touches: fixed operands in the form in which it keeps them, if it does."""
+    held = kernel.retained(call)
+    fixed = sum(call.operands[i].bytes for i in call.fixed) if held else 0
+    return max(0, call.bytes_read - fixed) + held + call.out.bytes
 
 
 def _seconds(steps: tuple[Instruction, ...]) -> float:
