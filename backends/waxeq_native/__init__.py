@@ -17,9 +17,9 @@ class NativeBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_native import loops, products, products_blas
+        from waxeq_native import halves, loops, products, products_blas
 
-        found = (k() for m in (loops, products, products_blas) for k in m.KERNELS)
+        found = (k() for m in (halves, loops, products, products_blas) for k in m.KERNELS)
         return MappingProxyType({f"native.{k.name}": k for k in found})
 
     @property

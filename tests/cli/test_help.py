@@ -16,7 +16,7 @@ from waxeq.testing.rule import SAMPLES
 
 pytestmark = pytest.mark.quick
 COMMANDS = (
-    *("optimize", "run", "explain", "paths", "profile", "mem", "bench", "calibrate", "backends", "doctor"),
+    *("optimize", "run", "explain", "paths", "profile", "pareto", "mem", "bench", "calibrate", "backends", "doctor"),
     *("rules list", "rules check", "db status"),
 )
 

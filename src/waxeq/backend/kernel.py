@@ -31,7 +31,7 @@ class Kernel(ABC):
     heads: for form "loops", what a meaning may have beyond element-wise heads and folds: index maps, scans, and by name
     the folds that give places ("argmax", "argmin").
     pace: for form "loops", roughly what an operation on an element takes, where a pass over the cache takes 1; it only
-    ranks what to fuse.
+    ranks what to fuse. For form "pattern" the part of a product's usual rough price that it takes.
     pool: whose threads compute it, where there are several: those of one pool get in the way of another's for a while.
     smallest: bytes of a result from which the kernel is a choice; what it computes must be right for any.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import looking, machine, profile, work
+from waxeq.cli import looking, machine, pareto, profile, work
 from waxeq.cli.console import say
 from waxeq.errors import RuleError, WaxeqError, WaxeqWarning
 
@@ -22,6 +22,7 @@ _EXAMPLES = {
     "explain": "waxeq explain model.plan.json",
     "paths": "waxeq paths model.py --limit 5 --state model.paths.json",
     "profile": "waxeq profile --list models.txt --budget 10m",
+    "pareto": "waxeq pareto model.py --tolerance 1e-2 --plot front.svg",
     "mem": "waxeq mem model.plan.json --max-memory 512MiB",
     "bench": "waxeq bench model.py --vs jax,ort --plot times.svg",
     "calibrate": "waxeq calibrate --quick",
@@ -62,7 +63,16 @@ def build() -> App:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for command in (work.optimize, work.run, looking.explain, profile.paths, profile.profile, looking.mem, work.bench):
+    for command in (
+        work.optimize,
+        work.run,
+        looking.explain,
+        profile.paths,
+        profile.profile,
+        pareto.pareto,
+        looking.mem,
+        work.bench,
+    ):
         _add(app, command, command.__name__)
     _add(app, machine.calibrate, "calibrate")
     rules = App(name="rules", help="The rewrite rules: list them, check your own.", help_epilogue="")

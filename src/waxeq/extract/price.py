@@ -174,6 +174,7 @@ def other_means(space: Space) -> list[Means]:
                 axes = c.axes | own
                 volume = math.prod(sizes[k] for k in axes)
                 moved = sum(math.prod(sizes[k] for k in space.snapshot.classes[a].axes) for a in {i, *reads})
-                rows.append(Means(i, START + FLOP * 2 * volume + READ * moved, tuple(dict.fromkeys(reads)), n))
+                work = space.kernels[p.kernel].pace * (FLOP * 2 * volume + READ * moved)
+                rows.append(Means(i, START + work, tuple(dict.fromkeys(reads)), n))
         rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
     return rows

@@ -77,3 +77,26 @@ def _profiled(m: Data) -> list[RenderableType]:
     )  # fmt: skip
     columns = ("#", "predicted", "measured", "off", "error", "memory", "")
     return [facts(said), table(columns, shown, right=columns[:-1])]
+
+
+def pareto_view(d: Data) -> RenderableType:
+    """Plans that ran, the fastest first; those of the front are marked."""
+    rows = d["plans"]
+    if not rows:
+        return "no plan was run"
+    fastest = rows[0]["seconds"]
+    shown = (
+        ("*" if r["front"] else "", time_(r["seconds"]), f"{r['seconds'] / fastest:.2f}x", f"{r['rms']:.1e}",
+         f"{r['max']:.1e}", amount(r["peak"]), f"{r['tolerance']:g}", _made_of(r))
+        for r in rows
+    )  # fmt: skip
+    columns = ("", "measured", " ", "RMS error", "max", "memory", "tolerance", "kernels")
+    said = [("*", "no other plan is as good in time, error and memory, and better in one of them")]
+    said += [("plot", d["plot"])] if d["plot"] else []
+    return group(table(columns, shown, right=columns[1:7]), facts(said))
+
+
+def _made_of(r: Data) -> str:
+    if r["rejected"] is not None:
+        return f"rejected: {r['rejected']}"
+    return "the model as written" if r["as_written"] else f"{r['steps']} calls: {', '.join(r['kernels'])}"

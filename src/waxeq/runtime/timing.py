@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
@@ -20,6 +22,10 @@ from waxeq.runtime.rest import rest
 
 _CHECKED = 1 << 20
 """Elements of the iteration space up to which a timed call is also checked against the meaning in float64."""
+_SPREAD = 1 << 17
+"""Elements of the iteration space of those that are checked of a larger one."""
+_POINTWISE = frozenset({"In", "Num", "Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red"})
+"""Heads whose value at a place of the result's axes is made from the operands at that place."""
 
 
 class Bench:
@@ -34,7 +40,7 @@ class Bench:
 
     def time(self, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
         """Run `call` for about `seconds` (a much longer one once); raw samples, features, and the error against
-        float64 (NaN where the call is too large to evaluate in float64 in passing)."""
+        float64 (of large results that of some elements; NaN where even those would take long to evaluate)."""
         arrays, out = self.operands(call), self._result(call)
         scratch = np.zeros(max(1, kernel.workspace(call)), np.uint8)
         steps = tuple(kernel.bind(call, arrays, out, scratch))
@@ -57,7 +63,7 @@ class Bench:
     def _elsewhere(self, kernel: Kernel, call: Call, scratch: np.ndarray) -> list[tuple[Instruction, ...]]:
         """The call on other memory, to take turns with: between two runs of a kernel in a plan others use the cache,
         and a kernel that always finds its operands there looks twice as fast as it is."""
-        moved = call.bytes_read + call.out.bytes
+        moved = _moved(kernel, call)
         turns = min(_TURNS, -(-self._cache // max(1, moved)))
         return [
             tuple(kernel.bind(call, self.operands(call, n), self._result(call, n), scratch)) for n in range(1, turns)
@@ -84,6 +90,13 @@ class Bench:
             block = random_values(min(size, _BLOCK), place[-1], self._rng)
             have = self._kept[place] = np.resize(block, size)
         return have[:size]
+
+
+def _moved(kernel: Kernel, call: Call) -> int:
+    """Bytes that a run of the call touches: fixed operands in the form in which it keeps them, if it does."""
+    held = kernel.retained(call)
+    fixed = sum(call.operands[i].bytes for i in call.fixed) if held else 0
+    return max(0, call.bytes_read - fixed) + held + call.out.bytes
 
 
 def _seconds(steps: tuple[Instruction, ...]) -> float:
@@ -147,9 +160,39 @@ def meaning_value(call: Call, arrays: list[np.ndarray], ideal: bool = True) -> n
 
 
 def _error(call: Call, arrays: list[np.ndarray], out: np.ndarray) -> tuple[float, float]:
-    if math.prod(call.sizes.values()) > _CHECKED:
+    """The error of a result: of all of it, or, where that is too much to evaluate in passing, of some elements spread
+    over it; NaN where even one takes too long, or is not made from the operands at its own place alone."""
+    if math.prod(call.sizes.values()) <= _CHECKED:
+        return relative_error(out, meaning_value(call, arrays))
+    found = _spread(call)
+    if found is None:
         return float("nan"), float("nan")
-    return relative_error(out, meaning_value(call, arrays))
+    few, at = found
+    arrays = [_taken(a, v.axes, at) for a, v in zip(arrays, call.operands, strict=True)]
+    return relative_error(_taken(out, call.out.axes, at), meaning_value(few, arrays))
+
+
+def _spread(call: Call) -> tuple[Call, Mapping[str, np.ndarray]] | None:
+    """The call for some places only along the axes of its result, and these places; None where there are none."""
+    if any(t.head not in _POINTWISE for t in postorder(call.meaning)):
+        return None
+    sizes, at = dict(call.sizes), {}
+    for k in sorted(call.out.axes, key=lambda k: -call.sizes[k]):
+        volume = math.prod(sizes.values())
+        if volume <= _SPREAD:
+            break
+        sizes[k] = max(1, sizes[k] * _SPREAD // volume)
+        at[k] = np.linspace(0, call.sizes[k] - 1, sizes[k]).round().astype(np.intp)
+    if math.prod(sizes.values()) > _CHECKED:
+        return None
+    return replace(call, sizes=sizes), at
+
+
+def _taken(array: np.ndarray, axes: Sequence[str], at: Mapping[str, np.ndarray]) -> np.ndarray:
+    for n, k in enumerate(axes):
+        if k in at:
+            array = array.take(at[k], n)
+    return array
 
 
 def relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:

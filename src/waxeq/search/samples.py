@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from waxeq.backend.call import Call, View, operand
@@ -33,9 +33,14 @@ class Sample:
         for name, k in kernels.items():
             fits = k.dtypes is None or all(v.dtype in k.dtypes for v in self.operands)
             if fits and _may_compute(k, forms.get(name), self.meaning):
-                call = Call(name, self.meaning, self.sizes, self.operands, out)
-                if call.out.bytes >= k.smallest and k.accepts(call):
-                    yield call
+                rows = (Call(name, self.meaning, self.sizes, self.operands, out, fixed=f) for f in self._fixed())
+                yield from islice((c for c in rows if c.out.bytes >= k.smallest and k.accepts(c)), 1)
+
+    def _fixed(self) -> Iterator[tuple[int, ...]]:
+        """Which operands may stay the same, for kernels that take no others: none, or one of two."""
+        yield ()
+        if len(self.operands) == 2:
+            yield from ((0,), (1,))
 
 
 def _may_compute(k: Kernel, p: Pattern | None, meaning: Term) -> bool:

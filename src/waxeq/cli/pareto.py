@@ -1,0 +1,130 @@
+"""The command `pareto`: latency against error against memory."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from waxeq.cli.console import finish, working
+from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.cli.profile import require_some
+from waxeq.cli.work import admit_rules, is_plan, load
+from waxeq.errors import UsageError
+from waxeq.inspect.show import time_
+from waxeq.memory.estimate import amount
+from waxeq.runtime.files import write_atomically
+
+if TYPE_CHECKING:
+    from waxeq.search.pareto import Offer
+
+_LOOSEST = "1e-2"
+"""The tolerance that is looked up to when none is given."""
+
+
+def pareto(
+    target: str,
+    /,
+    *,
+    plans: Annotated[int, Parameter(show_default=True)] = 3,
+    plot: Path | None = None,
+    search: Search = SEARCH,
+    show: Show = SHOW,
+) -> int:
+    """Show what can be had: how fast at which error in how much memory, from plans that were run.
+
+    The model is searched under every tolerance up to --tolerance (1e-2 unless given) at which there is more to choose
+    from: other rules, kernels that approximate, weights in sixteen bits. The cheapest plans of each are run side by
+    side on the model's inputs, with their errors against float64. --budget is for all of it; none unless given.
+
+    Parameters
+    ----------
+    target
+        FILE.py or FILE.py:NAME.
+    plans
+        How many plans of each tolerance to run.
+    plot
+        Draw the plans into a .png or .svg file.
+    """
+    require_some(plans, "--plans")
+    if is_plan(target):
+        raise UsageError(f"{target} is a plan, which is one point; give the model, as FILE.py")
+    with working(show) as events:
+        from waxeq.cli.plot import require_plot
+        from waxeq.compile import assemble
+        from waxeq.search.pareto import offers
+        from waxeq.search.tables import open_table
+
+        if plot is not None:
+            require_plot(plot)
+        given: dict[str, object] = {} if search.tolerance else {"tolerance": _LOOSEST}
+        given |= {} if search.budget else {"budget": None}
+        options = search.options(trial=False, **given)
+        traced = load(target)
+        opened = open_table(options.table, strict=options.strict)
+        admit_rules(options, events, opened.table)
+        with events.on_interrupt():
+            found = offers(options, events, opened, traced, assemble, plans)
+        data = {
+            "model": traced.name, "tolerance": options.tolerance, "plans": [offer_row(o) for o in found],
+            "plot": None if plot is None else str(plot),
+        }  # fmt: skip
+        if plot is not None:
+            draw(data, plot)
+    from waxeq.inspect.paths import pareto_view
+
+    finish(show, data, pareto_view)
+    return 130 if events.stop_requested else 0
+
+
+def offer_row(o: Offer) -> dict[str, Any]:
+    """A plan that ran, as plain data: times in seconds, memory in bytes."""
+    r, plan = o.ran, o.result.plan
+    return {
+        "front": o.front, "seconds": r.seconds, "low": r.low, "high": r.high, "predicted": r.predicted,
+        "rms": r.rms_error, "max": r.max_error, "peak": r.peak_bytes, "tolerance": o.tolerance,
+        "as_written": plan.written, "rejected": o.rejected,
+        "kernels": sorted({s.call.kernel for s in plan.steps}), "steps": len(plan.steps),
+    }  # fmt: skip
+
+
+def draw(data: Mapping[str, Any], path: Path) -> None:
+    """Plans by time and error, those of the front joined and named by the memory they take."""
+    rows: Sequence[Mapping[str, Any]] = [r for r in data["plans"] if r["rejected"] is None]
+    least = min((r["rms"] for r in rows if r["rms"] > 0), default=1e-9)
+
+    def error(r: Mapping[str, Any]) -> float:
+        return max(r["rms"], least / 10)
+
+    figure = import_module("matplotlib.figure").Figure(figsize=(7.5, 5), layout="constrained")
+    axes = figure.add_subplot()
+    peak = max((r["peak"] for r in rows), default=1)
+    best = sorted((r for r in rows if r["front"]), key=lambda r: r["seconds"])
+    for group, color, name in (
+        ([r for r in rows if not r["front"]], "#9aa4b2", "another is as good in all"),
+        (best, "#1f6feb", "the front"),
+    ):
+        sizes = [30 + 170 * r["peak"] / peak for r in group]
+        bars = [[r["seconds"] - r["low"] for r in group], [r["high"] - r["seconds"] for r in group]]
+        x, y = [r["seconds"] for r in group], [error(r) for r in group]
+        axes.errorbar(x, y, xerr=[[max(0.0, w) for w in side] for side in bars], fmt="none", ecolor=color, alpha=0.5)
+        axes.scatter(x, y, s=sizes, color=color, alpha=0.8, label=name)
+    for r in best:
+        text = f"{amount(r['peak'])}{', as written' if r['as_written'] else ''}"
+        axes.annotate(text, (r["seconds"], error(r)), xytext=(6, 6), textcoords="offset points", fontsize=8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(lambda x, _: time_(x) if x > 0 else "0")
+    axes.xaxis.set_minor_formatter(lambda x, _: "")
+    axes.set_xlabel("median time and quartiles")
+    axes.set_ylabel("relative RMS error against float64")
+    axes.set_title(f"{data['model']}: time, error and memory (area) of plans that ran")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], dpi=150)
+    write_atomically(path, drawn.getvalue())

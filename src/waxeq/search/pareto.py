@@ -1,0 +1,131 @@
+"""What can be had: latency against error against memory, from plans that really ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.errors import AccuracyError, BudgetError
+from waxeq.events import Events, Progress, StageFinished, StageStarted
+from waxeq.frontend.trace import Traced
+from waxeq.memory.estimate import plan_estimate
+from waxeq.options import Options
+from waxeq.runtime.verify import require
+from waxeq.search.profile import Assemble, Spread
+from waxeq.search.result import Result
+from waxeq.search.session import Session
+from waxeq.search.tables import Opened
+from waxeq.search.trial import Proofs, as_written
+from waxeq.search.trials import Ran, plan_key, run_plans
+
+_LOOKED = 24
+"""Plans of each tolerance that are laid out in memory, to find those that need less of it."""
+_TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A plan that ran, and the tolerance it was searched under. `rejected`: why it is none to choose; `front`: no other
+    is at least as good in time, error and memory, and better in one of them."""
+
+    tolerance: float
+    result: Result
+    ran: Ran
+    rejected: str | None = None
+    front: bool = False
+
+
+def levels(options: Options) -> list[float]:
+    """The tolerances up to the one allowed at which there is more to choose from: the class of rules changes, or
+    another kernel may be used."""
+    errors = {k.error for k in kernels(backends(options.backends)).values()}
+    steps = sorted({0.0, *(e for e in (*errors, 1e-5, 1e-3) if e <= options.tolerance), options.tolerance})
+    rows: list[float] = []
+    seen: set[object] = set()
+    for t in steps:
+        allowed = (Options.of(tolerance=t).rule_class, sum(e <= t for e in errors))
+        if allowed not in seen:
+            seen.add(allowed)
+            rows.append(t)
+    return rows
+
+
+def offers(
+    options: Options, events: Events, opened: Opened, traced: Traced, assemble: Assemble, plans: int
+) -> list[Offer]:
+    """Search under each tolerance, run the `plans` cheapest plans of each, some that need less memory, and
+    the model as written, all side by side; the offers, fastest first."""
+    found: dict[str, tuple[float, Result]] = {}
+    steps = levels(options)
+    budget = None if options.budget is None else 0.6 * options.budget / len(steps)
+    for n, tolerance in enumerate(steps):
+        if events.stop_requested:
+            break
+        events.emit(StageStarted("pareto", f"tolerance {tolerance:g}"))
+        events.emit(Progress("pareto", n, len(steps), f"tolerance {tolerance:g}"))
+        level = options.model_copy(update={"tolerance": tolerance, "budget": budget, "fresh": True})
+        with Session.open(level, events, opened) as session:
+            for result in _cheapest(session, traced, assemble, plans):
+                found.setdefault(plan_key(result.plan, session.device.id), (tolerance, result))
+    rows = list(found.values())
+    if rows:
+        first = rows[0][1]
+        rows.append((0.0, replace(first, plan=as_written(first.plan))))
+    with Session.open(options, events, opened) as session:
+        ran = run_plans(session, traced, [r for _, r in rows], 1.0 * len(rows), _TOGETHER)
+        proofs = Proofs(session, traced, None)
+        made = [
+            Offer(t, r, one, None if r.plan.written else _rejected(proofs, t, r))
+            for (t, r), one in zip(rows, ran, strict=False)
+        ]
+    events.emit(StageFinished("pareto", 0.0, f"{len(made)} plans"))
+    return sorted(_marked(made), key=lambda o: o.ran.seconds)
+
+
+def _cheapest(session: Session, traced: Traced, assemble: Assemble, plans: int) -> Iterator[Result]:
+    """The plans predicted to be the fastest, then those of some more that need least memory, while less than these."""
+    spread = Spread(session, traced)
+    listings = spread.listings()
+    rows: list[Result] = []
+    for path in islice(spread.menu(listings).cheapest(), max(plans, _LOOKED)):
+        if session.stopped and rows:
+            break
+        try:
+            rows.append(assemble(session, traced, spread.graph, spread.blocks, spread.optimized(listings, path)))
+        except BudgetError:  # it needs more memory than is allowed
+            continue
+    yield from rows[:plans]
+    least = min((plan_estimate(r.plan).peak_bytes for r in rows[:plans]), default=0)
+    lean = sorted(rows[plans:], key=lambda r: plan_estimate(r.plan).peak_bytes)
+    yield from (r for r in lean[: max(1, plans // 2)] if plan_estimate(r.plan).peak_bytes < least)
+
+
+def _rejected(proofs: Proofs, tolerance: float, result: Result) -> str | None:
+    try:
+        require(proofs.accuracy(result), tolerance)
+    except AccuracyError as e:
+        return str(e)
+    return None
+
+
+def _marked(rows: Sequence[Offer]) -> list[Offer]:
+    right = [o for o in rows if o.rejected is None]
+    best = {id(right[i]) for i in front([(o.ran.seconds, o.ran.rms_error, float(o.ran.peak_bytes)) for o in right])}
+    return [replace(o, front=id(o) in best) for o in rows]
+
+
+def front(points: Sequence[Sequence[float]]) -> list[int]:
+    """The positions of the points that no other is as good as in everything and better than in something; less is
+    better. Of equal points the first."""
+    return [
+        i
+        for i, p in enumerate(points)
+        if not any(_better(q, p) or (tuple(q) == tuple(p) and j < i) for j, q in enumerate(points))
+    ]
+
+
+def _better(a: Iterable[float], b: Iterable[float]) -> bool:
+    pairs = list(zip(a, b, strict=True))
+    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)

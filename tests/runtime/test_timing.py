@@ -1,0 +1,64 @@
+"""The errors that timings carry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends, kernels
+from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.cost.key import Timing
+from waxeq.extract.price import timing_key
+from waxeq.ir.term import Term
+from waxeq.runtime.timing import Bench
+
+pytestmark = pytest.mark.quick
+FOUND = kernels(backends())
+
+
+class Sloppy(Kernel):
+    """A kernel with an error of a thousandth in every result."""
+
+    name = "sloppy"
+
+    def __init__(self, inner: Kernel) -> None:
+        self.inner = inner
+
+    def accepts(self, call: Call) -> bool:
+        return self.inner.accepts(call)
+
+    def features(self, call: Call):
+        return self.inner.features(call)
+
+    def bind(self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray):
+        def spoil() -> None:
+            np.multiply(out, 1.001, out=out)
+
+        steps: tuple[Instruction, ...] = (*self.inner.bind(call, operands, out, workspace), spoil)
+        return steps
+
+
+def product(m: int, n: int, k: int) -> Call:
+    sizes = {"m": m, "n": n, "k": k}
+    meaning = Term("Sum", "k", Term("Mul", operand(0, "mk", "float32"), operand(1, "kn", "float32")))
+    views = tuple(View.dense(axes, sizes, "float32") for axes in ("mk", "kn", "mn"))
+    return Call("numpy.gemm", meaning, sizes, views[:2], views[2])
+
+
+def timed(kernel: Kernel, call: Call) -> Timing:
+    return Bench(1 << 20).time(kernel, call, timing_key(call, FOUND[call.kernel], "d", 1), 1e-3)
+
+
+@pytest.mark.parametrize("call", [product(8, 8, 8), product(300, 200, 100), product(2, 3, 400_000)], ids=str)
+def test_a_timing_carries_errors_however_large_the_call(call: Call) -> None:
+    exact, sloppy = timed(FOUND["numpy.gemm"], call), timed(Sloppy(FOUND["numpy.gemm"]), call)
+    assert exact.rms_relative_error <= exact.max_relative_error < 1e-4
+    assert sloppy.rms_relative_error == pytest.approx(1e-3, rel=0.2)
+
+
+def test_what_cannot_be_checked_in_passing_is_not() -> None:
+    assert math.isnan(timed(FOUND["numpy.gemm"], product(1, 1, 3_000_000)).rms_relative_error)
