@@ -128,7 +128,7 @@ def layers(bench: Bench) -> Table:
     columns = ("layers", "ops", "blocks", "distinct", "e-nodes", "cold s", "measuring s", "warm s")
     return Table("Optimize time by number of identical layers (MiniLM's, distinct weights)", columns, tuple(rows), (
         "Tracing is not included, the check against float64 is (it grows with the model). Cold: an empty timing table; "
-        "its time without measuring kernels. Warm: the same again.",
+        "its time without measuring kernels and the machine's ceilings. Warm: the same again.",
     ))  # fmt: skip
 
 

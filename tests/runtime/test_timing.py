@@ -14,7 +14,7 @@ from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.cost.key import Timing
 from waxeq.extract.price import timing_key
 from waxeq.ir.term import Term
-from waxeq.runtime.timing import Bench
+from waxeq.runtime.timing import Bench, relative_error
 
 pytestmark = pytest.mark.quick
 FOUND = kernels(backends())
@@ -62,3 +62,27 @@ def test_a_timing_carries_errors_however_large_the_call(call: Call) -> None:
 
 def test_what_cannot_be_checked_in_passing_is_not() -> None:
     assert math.isnan(timed(FOUND["numpy.gemm"], product(1, 1, 3_000_000)).rms_relative_error)
+
+
+@pytest.mark.parametrize("size", [1, 7, (1 << 16) + 3])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_errors_are_over_the_rms_of_the_reference_in_any_size(size: int, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    want = rng.standard_normal(size)
+    off = 1e-6 * rng.standard_normal(size)
+    rms = np.sqrt(np.mean(want**2))
+    largest, mean = relative_error((want + off) * scale, want * scale)
+    assert largest == pytest.approx(np.abs(off).max() / rms, rel=1e-6)
+    assert mean == pytest.approx(np.sqrt(np.mean(off**2)) / rms, rel=1e-6)
+
+
+def test_what_is_not_finite_must_be_the_same() -> None:
+    want = np.array([1.0, np.nan, np.inf, -np.inf, 2.0])
+    assert relative_error(want.copy(), want) == (0.0, 0.0)
+    for at, other in ((0, np.nan), (1, 1.0), (2, -np.inf), (3, np.nan), (4, np.inf)):
+        got = want.copy()
+        got[at] = other
+        assert relative_error(got, want) == (math.inf, math.inf)
+    assert relative_error(np.ones(0), np.ones(0)) == (0.0, 0.0)
+    assert relative_error(np.array([np.nan]), np.array([np.nan])) == (0.0, 0.0)
+    assert relative_error(np.array([3.0]), np.array([0.0])) == (3.0, 3.0)

@@ -94,7 +94,7 @@ def test_a_budget_of_nothing_searches_and_times_no_kernel(tmp_path: Path, monkey
     monkeypatch.setattr(Bench, "time", lambda *a: pytest.fail("a kernel is timed"))
     found = optimize(model, X, W, options=options(tmp_path, **given))
     assert found.report.trial is not None and found.report.trial.brief
-    assert found.report.notes == (BRIEF,) and found.report.measuring_seconds < 0.1
+    assert found.report.notes == (BRIEF,)
     for b in found.blocks:
         assert not b.remembered and b.choice is not None and b.choice.method != "polished"
     nodes = sum(int(str(b.facts["e_nodes"])) for b in found.blocks)

@@ -22,6 +22,8 @@ from waxeq.runtime.rest import rest
 
 _CHECKED = 1 << 20
 """Elements of the iteration space up to which a timed call is also checked against the meaning in float64."""
+_PIECE = 1 << 16
+"""Elements that are compared at a time."""
 _SPREAD = 1 << 17
 """Elements of the iteration space of those that are checked of a larger one."""
 _POINTWISE = frozenset({"In", "Num", "Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red"})
@@ -198,15 +200,30 @@ def _taken(array: np.ndarray, axes: Sequence[str], at: Mapping[str, np.ndarray])
 def relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
     """(largest, root mean square) error where the reference is finite, each over the RMS of the reference; (inf, inf)
     where one is finite and the other is not."""
-    if want.size == 0:
-        return 0.0, 0.0
-    g, w = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(w)
-    same = np.where(np.isnan(w), np.isnan(g), g == w)
-    if not np.all(same[~finite]) or not np.all(np.isfinite(g[finite])):
-        return float("inf"), float("inf")
-    if not finite.any():
-        return 0.0, 0.0
-    scale = float(np.sqrt(np.mean(np.square(w[finite])))) or 1.0
-    d = np.abs(g[finite] - w[finite]) / scale
-    return float(d.max()), float(np.sqrt(np.mean(np.square(d))))
+    got, want = got.ravel(), want.ravel()
+    largest = rms = 0.0
+    reference, finite = 0.0, 0
+    unit = _unit(want)
+    for begin in range(0, want.size, _PIECE):  # in pieces that stay in cache
+        g, w = (a[begin : begin + _PIECE].astype(np.float64) for a in (got, want))
+        known = np.isfinite(w)
+        if not known.all():
+            if not np.array_equal(g[~known], w[~known], equal_nan=True):
+                return float("inf"), float("inf")
+            g, w = g[known], w[known]
+        if not np.isfinite(g).all():
+            return float("inf"), float("inf")
+        finite += w.size
+        reference += float(np.square(w / unit).sum())
+        d = np.abs(g / unit - w / unit)
+        largest, rms = max(largest, float(d.max(initial=0.0))), rms + float(np.square(d).sum())
+    scale = math.sqrt(reference / finite) if reference else 1.0 / unit
+    return (largest / scale, math.sqrt(rms / finite) / scale) if finite else (0.0, 0.0)
+
+
+def _unit(want: np.ndarray) -> float:
+    """A power of two about as large as the largest finite value: squares of extreme numbers have no place in a
+    float64."""
+    found = (a[np.isfinite(a)] for a in np.array_split(want, -(-want.size // _PIECE) or 1))
+    most = max((float(np.abs(a.astype(np.float64)).max()) for a in found if a.size), default=0.0)
+    return math.ldexp(1.0, math.frexp(most)[1] - 1) if most else 1.0

@@ -36,7 +36,7 @@ _PROMISING = 1.02
 _FAR, _CLOSE, _MANY = 1.3, 1.05, 24
 """A ratio that leaves no doubt who is faster, and one that is not worth finding out, or leaves none after so many
 rounds."""
-_LONGEST = 10.0
+_LONGEST = 5.0
 _FEWEST = 3
 """Rounds that are taken in any case."""
 _PROCESS, _RUNS = 2.0, _FEWEST + 2
@@ -50,7 +50,7 @@ def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[i
     """Which result is the fastest in a contest of whole plans, and how it does against the model as written; the first
     and None when the user does not wait for the outcome.
 
-    It takes what is left of the budget, at most ten seconds or twice that; never less than one timed run, after a
+    It takes what is left of the budget, at most five seconds or twice that; never less than one timed run, after a
     first, of the first result and of the model.
     """
     texts = [r.text for r in results]

@@ -70,10 +70,10 @@ class Session:
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
         """`opened`: the timing table, where it is not the one that the options say."""
+        clock = Deadline(options.budget)
         opened = opened or open_table(options.table, strict=options.strict)
         for text in opened.notes:
             events.emit(Note(text))
-        worker = Worker.start()
         installed = found_backends()
         missing = tuple(f"backend {f.name} is not used: {f.why}" for f in installed if f.why and _expected(f))
         if missing and options.strict:
@@ -83,7 +83,10 @@ class Session:
         }
         device = current_device(options.threads)
         table = opened.table
+        begun = time.perf_counter()
         peaks = table.peaks(device)
+        measuring = time.perf_counter() - begun
+        worker = Worker.start()  # not before: the peaks would be those of a busy machine
         model = CostModel(peaks, table.families(device.id), roofline_only=options.cost == "roofline")
         prices = Prices(model, found, device.id, options.threads, None if options.cost == "roofline" else table)
         require_certificates(table, files_for(options.rules))
@@ -91,8 +94,10 @@ class Session:
         files = (*rule_files(), *own)
         rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra, files=files)
         bench = Bench(device.l3_bytes)
-        clock, notes = Deadline(options.budget), (*opened.notes, *missing)
-        return Session(options, events, found, rules, own, device, table, prices, worker, clock, bench, notes)
+        notes = (*opened.notes, *missing)
+        return Session(
+            options, events, found, rules, own, device, table, prices, worker, clock, bench, notes, measuring
+        )  # fmt: skip
 
     def __enter__(self) -> Session:
         from threadpoolctl import threadpool_limits
