@@ -50,8 +50,8 @@ class Report:
     """What happened on the way to the plan. `notes` are sentences a user should read (limits hit, estimates,
     fallbacks). `blocks` counts repeats; `predicted` is of the plan that was found, kept or not; `interrupted` says that
     the user stopped the search; `kept` why the model as written is kept, where whole plans were timed: what the verdict
-    says, in a sentence. Times in seconds: all of them from the opening of the session on; `measuring_seconds` are of kernels
-    and, on a machine that is new to the table, of its ceilings.
+    says, in a sentence. Times in seconds: all of them from the opening of the session on; `measuring_seconds` are of
+    kernels and, on a machine that is new to the table, of its ceilings.
     """
 
     blocks: int = 0
