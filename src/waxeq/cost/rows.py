@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from waxeq.cost.features import Features
@@ -60,14 +60,3 @@ def read(row: Mapping[str, Any]) -> Timing:
 
 
 _TYPES: Mapping[str, Callable[[Any], Any]] = {n: int if TIMINGS[n] == "INTEGER" else str for n in _KEY}
-
-
-def newest(rows: Iterable[Sequence[Any]]) -> dict[str, Timing]:
-    """Timings by digest from rows in the order of `TIMINGS`; of one call the newest."""
-    found: dict[str, Sequence[Any]] = {}
-    names = list(TIMINGS)
-    digest, when = names.index("digest"), names.index("written")
-    for r in rows:
-        if r[digest] not in found or r[when] >= found[r[digest]][when]:
-            found[r[digest]] = r
-    return {d: read(dict(zip(names, r, strict=True))) for d, r in found.items()}
