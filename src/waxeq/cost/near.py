@@ -9,11 +9,12 @@ whenever it does not fit the archive any more: nothing is lost with it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,7 @@ from waxeq.cost.features import Features
 from waxeq.cost.key import Timing, TimingKey
 
 FORMAT = "1"
-RECENT = 1000
+RECENT = 500
 """Newest calls of a family that are given for fitting: more make no better fit, and reading them takes time."""
 _HEAD = struct.Struct("<8sdddH")
 _BATCH = 10_000
@@ -53,15 +54,42 @@ def pack(digest: str, samples: Sequence[float], errors: tuple[float, float], fea
     return head + array("d", samples).tobytes() + features.encode()
 
 
-def unpack(key: TimingKey, packed: bytes) -> Timing | None:
-    """The inverse of `pack`; None for a row that is no timing, or of another call."""
-    _, when, worst, rms, n = _HEAD.unpack_from(packed)
-    end = _HEAD.size + 8 * n
-    try:
-        samples = tuple(array("d", packed[_HEAD.size : end]))
-        return Timing(key, samples, worst, rms, Features.from_json(packed[end:].decode()), when)
-    except (ValueError, TypeError, AttributeError):
+def unpack(rows: Sequence[tuple[TimingKey, bytes]]) -> list[Timing | None]:
+    """The inverse of `pack`, for many at once; None for a row that is no timing."""
+    heads = [_HEAD.unpack_from(packed) for _, packed in rows]
+    ends = [_HEAD.size + 8 * h[-1] for h in heads]
+    texts = _decoded([packed[end:].decode(errors="replace") for (_, packed), end in zip(rows, ends, strict=True)])
+    return [
+        _timing(key, packed[_HEAD.size : end], head, features)
+        for (key, packed), head, end, features in zip(rows, heads, ends, texts, strict=True)
+    ]
+
+
+def _timing(key: TimingKey, samples: bytes, head: tuple, features: object) -> Timing | None:
+    _, when, worst, rms, _ = head
+    if not isinstance(features, dict):
         return None
+    try:
+        if not 0.0 <= min(features.values(), default=0.0) <= max(features.values(), default=0.0) < math.inf:
+            return None
+        return Timing(key, tuple(array("d", samples)), worst, rms, features, when)
+    except (ValueError, TypeError):
+        return None
+
+
+def _decoded(texts: Sequence[str]) -> list:
+    """JSON texts decoded, all at once as long as each is whole; None for one that is not."""
+    with suppress(ValueError):
+        found = json.loads(f"[{','.join(texts)}]")
+        if len(found) == len(texts):
+            return found
+    found = []
+    for text in texts:
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            found.append(None)
+    return found
 
 
 def packed_digest(slot_: int, packed: bytes) -> str:
@@ -220,28 +248,30 @@ class Near:
 
     # -- reading
 
-    def lookup(self, keys: Mapping[str, TimingKey]) -> Iterator[tuple[str, Timing]]:
+    def lookup(self, keys: Mapping[str, TimingKey]) -> dict[str, Timing]:
         """The newest timing of each of the keys, by digest, that is known."""
         by_slot = {slot(d): d for d in keys}
         sql = "SELECT slot, packed FROM timings WHERE slot IN (SELECT value FROM json_each(?))"
-        for s, packed in self.db.execute(sql, [json.dumps(sorted(by_slot))]):
-            digest = by_slot[s]
-            timing = unpack(keys[digest], packed) if packed_digest(s, packed) == digest else None
-            if timing is not None:
-                yield digest, timing
+        found = self.db.execute(sql, [json.dumps(sorted(by_slot))]).fetchall()
+        rows = [(by_slot[s], packed) for s, packed in found if packed_digest(s, packed) == by_slot[s]]
+        timings = unpack([(keys[d], packed) for d, packed in rows])
+        return {d: t for (d, _), t in zip(rows, timings, strict=True) if t is not None}
 
-    def families(self, device: str, method: int) -> Iterator[tuple[str, Timing]]:
+    def families(self, device: str, method: int) -> dict[str, Timing]:
         """Timings for fitting, by digest, family by family."""
         sql = (
             "SELECT r.slot, r.packed, r.key, f.backend, f.kernel, f.code, f.dtype FROM families f JOIN recent r "
             "ON r.family = f.id WHERE f.device = ? AND f.method = ?"
         )
-        for s, packed, key, backend, kernel, code, dtype in self.db.execute(sql, [device, method]):
-            text, dims, layout, threads = json.loads(key)
-            whole = TimingKey(backend, kernel, code, text, dims, layout, dtype, device, threads, method)
-            timing = unpack(whole, packed)
-            if timing is not None:
-                yield packed_digest(s, packed), timing
+        found = self.db.execute(sql, [device, method]).fetchall()
+        keys = [
+            TimingKey(backend, kernel, code, text, dims, layout, dtype, device, threads, method)
+            for (_, _, _, backend, kernel, code, dtype), (text, dims, layout, threads) in zip(
+                found, _decoded([row[2] for row in found]), strict=True
+            )
+        ]
+        timings = unpack([(key, row[1]) for key, row in zip(keys, found, strict=True)])
+        return {packed_digest(r[0], r[1]): t for r, t in zip(found, timings, strict=True) if t is not None}
 
     def memos(self, kind: str, keys: Sequence[str]) -> dict[str, str]:
         """What is remembered under these keys."""

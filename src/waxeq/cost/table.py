@@ -265,8 +265,7 @@ class TimingTable:
             return {}
 
         def ask(near: Near, waiting: Content) -> dict[str, Timing]:
-            found = dict(near.lookup(by_digest))
-            return _newer(found, [t for t in waiting.timings if t.key.digest in by_digest])
+            return _newer(near.lookup(by_digest), [t for t in waiting.timings if t.key.digest in by_digest])
 
         return {by_digest[d]: t for d, t in self._ask(ask).items()}
 
@@ -275,7 +274,7 @@ class TimingTable:
         order that depends on nothing but what they are of."""
 
         def ask(near: Near, waiting: Content) -> dict[str, Timing]:
-            found = dict(near.families(device, METHOD))
+            found = near.families(device, METHOD)
             new = [t for t in waiting.timings if (t.key.device, t.key.method) == (device, METHOD)]
             return _recent(_newer(found, new)) if new else found
 
