@@ -72,10 +72,10 @@ def require_version(db: Any, about: str, path: Path) -> int:
     """The version of the archive that says it in the table `about`. Raises TableError when this waxeq cannot read
     it."""
     row = db.execute(f"SELECT schema FROM {about}").fetchone()
-    version = row[0] if row else None
+    version = row[0] if row else 0
     if version == SCHEMA or (version, SCHEMA) == (_BEFORE, _BEFORE + 1):
         return version
-    newer = version is not None and version > SCHEMA
+    newer = version > SCHEMA
     fix = "upgrade waxeq, or name another with --table" if newer else "move it aside and a new one is made"
     raise TableError(f"{path} is a table of version {version}, this waxeq reads version {SCHEMA}; {fix}")
 
@@ -98,13 +98,13 @@ def bring_in(db: Any, found: Content) -> None:
     known = db.execute("SELECT id FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [list(rows)]).fetchall()
     for (i,) in known if rows else ():
         rows.pop(i, None)
-    _insert(db, "timings", [tuple(written(t).values()) for t in rows.values()])
-    _insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], " OR REPLACE")
-    _insert(db, "devices", list(found.devices.items()), " OR REPLACE")
+    insert(db, "timings", [tuple(written(t).values()) for t in rows.values()])
+    insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], " OR REPLACE")
+    insert(db, "devices", list(found.devices.items()), " OR REPLACE")
     db.execute("COMMIT")
 
 
-def _insert(db: Any, table: str, rows: Sequence[tuple], conflict: str = "") -> None:
+def insert(db: Any, table: str, rows: Sequence[tuple], conflict: str = "") -> None:
     """All rows in one statement, column by column: row by row is a hundred times slower."""
     if rows:
         marks = ", ".join(f"unnest(?::{c[1]}[])" for c in db.execute(f"DESCRIBE {table}").fetchall())

@@ -20,12 +20,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from waxeq.cost import archive, copying
-from waxeq.cost.archive import NAME_ANOTHER, NEWEST, attach, bring_in, quoted, refusal
+from waxeq.cost import archive, copying, parquet
+from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, refusal
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.near import RECENT, Near
-from waxeq.cost.rows import COLUMNS
 from waxeq.cost.shards import Content, Shards, timing_rows
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
@@ -140,6 +139,24 @@ class TimingTable:
                 yield db
             if changes:
                 self._current().close()
+
+    def rewrite(self, make: Callable[[Any, Path], None]) -> None:
+        """Put another archive in the place of this one: `make` is given the archive and the path for the new file, and
+        leaves it whole there. The old one stays when anything goes wrong."""
+        new = self.path.with_name(f".{self.path.name}.new")
+        with self._locked():
+            Near.remove(Near.beside(self.path))
+            new.unlink(missing_ok=True)  # of one that was killed
+            try:
+                with self._archive() as db:
+                    make(db, new)
+                with open(new, "rb+") as f:
+                    os.fsync(f.fileno())
+                os.replace(new, self.path)
+            finally:
+                for p in (new, new.with_name(new.name + ".wal")):
+                    p.unlink(missing_ok=True)
+            self._current().close()
 
     @contextmanager
     def _archive(self, *, follow: bool = True) -> Iterator[Any]:
@@ -341,32 +358,13 @@ class TimingTable:
         """Write the newest timing of every call timed on a device as Parquet, each with the device's description and
         samples in single precision (more digits than a clock has); how many. The file appears whole or not at all.
         """
-        path = Path(path)
-        whole = path.with_name(f".{path.name}.part")
         with self.database() as db:
-            try:
-                row = db.execute(
-                    "COPY (SELECT t.* REPLACE (samples::FLOAT[] AS samples), d.description FROM "
-                    f"(SELECT * FROM timings WHERE device = '{quoted(device)}' {NEWEST}) t "
-                    "LEFT JOIN devices d ON t.device = d.id ORDER BY kernel, text, digest) "
-                    f"TO '{quoted(whole)}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19)"
-                ).fetchone()
-                whole.replace(path)
-            finally:
-                whole.unlink(missing_ok=True)
-        return row[0] if row else 0
+            return parquet.write(db, Path(path), device)
 
     def import_parquet(self, path: str | Path) -> int:
         """Take in what `export_parquet` wrote, devices included; how many timings are new."""
         with self.database(changes=True) as db:
-            db.execute("BEGIN")
-            archive.touch(db)
-            fresh = f"INSERT INTO timings BY NAME SELECT {COLUMNS} {{}} WHERE id NOT IN (SELECT id FROM timings)"
-            row = archive.shipped(db, path, fresh).fetchone()
-            known = "INSERT OR IGNORE INTO devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
-            archive.shipped(db, path, known)
-            db.execute("COMMIT")
-        return row[0] if row else 0
+            return parquet.take(db, path)
 
 
 def _newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:
