@@ -18,7 +18,7 @@ from waxeq.testing.rule import SAMPLES
 pytestmark = pytest.mark.quick
 COMMANDS = (
     *("optimize", "run", "explain", "paths", "profile", "pareto", "mem", "bench", "calibrate", "backends", "doctor"),
-    *("rules list", "rules check", *(f"db {name}" for name, _ in COMMANDS_OF_DB)),
+    *("rules list", "rules check", *(c.__name__.replace("_", " ") for c in COMMANDS_OF_DB)),
 )
 
 

@@ -87,8 +87,8 @@ def build() -> App:
     app.command(rules)
     _add(app, machine.backends, "backends")
     table = App(name="db", help="The timing table: how long kernels take on this machine.", help_epilogue="")
-    for name, command in db.COMMANDS:
-        _add(table, command, f"db {name}")
+    for command in db.COMMANDS:
+        _add(table, command, command.__name__.replace("_", " "))
     app.command(table)
     _add(app, machine.doctor, "doctor")
     return app

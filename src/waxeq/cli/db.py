@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ Table = Path | None
 Flag = Parameter(negative=(), show_default=False)
 
 
-def status(*, table: Table = None, show: Show = SHOW) -> None:
+def db_status(*, table: Table = None, show: Show = SHOW) -> None:
     """Say where the timing table lies, what it holds, and which of it does not count here any more.
 
     Looking makes none.
@@ -48,7 +48,7 @@ def status(*, table: Table = None, show: Show = SHOW) -> None:
     finish(show, data, status_view)
 
 
-def doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: Show = SHOW) -> int:
+def db_doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: Show = SHOW) -> int:
     """Find timings that cannot be right, or do not count here, and explain each.
 
     Poisoned: no measurement can have made the row. Implausible: faster than the machine can be. Bimodal: the machine
@@ -78,7 +78,7 @@ def doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: Sho
     return 1 if any(f.kind in ("poisoned", "implausible") for f in findings) and not fix else 0
 
 
-def merge(*others: Path, table: Table = None, show: Show = SHOW) -> None:
+def db_merge(*others: Path, table: Table = None, show: Show = SHOW) -> None:
     """Bring other tables into this one: .duckdb tables, Parquet files, and JSON lines (single shards or folders of
     them) of machines that have no DuckDB.
 
@@ -106,7 +106,7 @@ def merge(*others: Path, table: Table = None, show: Show = SHOW) -> None:
     finish(show, {"path": str(store.path), "sources": data}, merged_view)
 
 
-def diff(a: Path, b: Path, /, *, across: Annotated[bool, Flag] = False, show: Show = SHOW) -> None:
+def db_diff(a: Path, b: Path, /, *, across: Annotated[bool, Flag] = False, show: Show = SHOW) -> None:
     """Compare two tables: how many times as long each call takes in B as in A, with an interval of 95 %.
 
     Parameters
@@ -128,7 +128,7 @@ def diff(a: Path, b: Path, /, *, across: Annotated[bool, Flag] = False, show: Sh
     finish(show, {"a": str(a), "b": str(b), **data}, diff_view)
 
 
-def export(path: Path, /, *, device: str | None = None, table: Table = None, show: Show = SHOW) -> None:
+def db_export(path: Path, /, *, device: str | None = None, table: Table = None, show: Show = SHOW) -> None:
     """Write all timings as a Parquet file, raw samples and descriptions of the devices included.
 
     Parameters
@@ -149,7 +149,7 @@ def export(path: Path, /, *, device: str | None = None, table: Table = None, sho
     finish(show, {"path": str(path), "timings": rows, "done": "written"}, count_view)
 
 
-def import_(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
+def db_import(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
     """Take in timings from a Parquet file that `waxeq db export` or `waxeq calibrate -o` wrote.
 
     Parameters
@@ -172,7 +172,7 @@ def import_(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
     finish(show, data, count_view)
 
 
-def gc(
+def db_gc(
     *,
     dry_run: Annotated[bool, Flag] = False,
     unknown: Annotated[bool, Flag] = False,
@@ -269,8 +269,7 @@ def _opened(named: Table) -> TimingTable:
     return saved_table(named).table
 
 
-COMMANDS: Sequence[tuple[str, Any]] = (
-    ("status", status), ("doctor", doctor), ("merge", merge), ("diff", diff), ("export", export), ("import", import_),
-    ("gc", gc),
+COMMANDS: Sequence[Callable[..., object]] = (
+    db_status, db_doctor, db_merge, db_diff, db_export, db_import, db_gc,
 )  # fmt: skip
-"""The commands by what is typed for them."""
+"""The commands; what is typed for them is their names."""
