@@ -54,6 +54,8 @@ Exit codes:
   6    a numeric check failed, or a rule is ill-typed or refused
   7    no plan within the budget of time or memory
   8    another process holds the timing table
+  9    --locked found something that is not as it was locked; or the lock is
+       damaged
   130  interrupted; the best plan so far is saved"""
 """As in README.md, in short; no line is wrapped where a terminal has 80 columns."""
 
