@@ -78,6 +78,7 @@ def _count(db: Any, table: TimingTable, present: Present, states: frozenset[Stat
     )
     rows, calls = db.execute(f"SELECT count(*), count(DISTINCT digest) {used}").fetchone()
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+    db.execute("CHECKPOINT")  # what was just brought in lies beside the file
     size = table.path.stat().st_size
     return Spare(rows - calls, parts, quarantined, calls, size, size)
 
