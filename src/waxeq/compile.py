@@ -18,6 +18,8 @@ from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
 from waxeq.search.block import Optimized, recalled, searched
+from waxeq.search.lock import reproduce, require_lockable
+from waxeq.search.lock import write as write_lock
 from waxeq.search.result import Report, Result
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
@@ -47,7 +49,11 @@ def optimize(
     own["options"] = options is None or isinstance(options, Options)
     given = example_arguments(fn, by_name(fn, positional, named, examples, own))
     weights = parameters(fn, given, weights)
-    with Session.open(Options.given(options), events or Events()) as session:
+    options, events = Options.given(options), events or Events()
+    require_lockable(options)
+    if options.locked:
+        return reproduce(options, events, trace(fn, given, weights=weights))
+    with Session.open(options, events) as session:
         return optimize_traced(session, trace(fn, given, weights=weights))
 
 
@@ -60,7 +66,9 @@ def optimize_traced(session: Session, traced: Traced) -> Result:
     truth = session.beside(partial(truth_of, traced, 1)) if new else None
     plans = known | searched(session, new)
     ways = [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)]
-    return confirm(session, traced, ways, truth)
+    result = confirm(session, traced, ways, truth)
+    write_lock(session, traced, result)
+    return result
 
 
 def assemble(

@@ -86,3 +86,9 @@ class PlanError(WaxeqError):
     """A plan file is damaged, of another version, or cannot be written."""
 
     exit_code = 3
+
+
+class LockError(WaxeqError):
+    """A lock file is damaged or of another model, or something is not as it was when the plan was locked."""
+
+    exit_code = 9

@@ -82,6 +82,10 @@ class Options(BaseModel):
     backends: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
     table: Path | None = None
+    lock: Path | None = None
+    """A file (waxeq.lock) that the plan and what it was made from is written to; read with `locked`."""
+    locked: bool = False
+    """Take the plan that is locked, in `lock` or in waxeq.lock beside the model, and search nothing."""
     measure: bool = True
     trial: bool = True
     strict: bool = False
@@ -107,7 +111,7 @@ class Options(BaseModel):
 
     def fingerprint(self) -> str:
         """Of all options that may change a plan."""
-        aside = {"rules", "table", "strict", "fresh", "trial", "budget", "max_memory"}
+        aside = {"rules", "table", "strict", "fresh", "trial", "budget", "max_memory", "lock", "locked"}
         return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()[:16]
 
     @staticmethod

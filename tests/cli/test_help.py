@@ -11,13 +11,14 @@ from cyclopts import App
 from waxeq import errors
 from waxeq.cli import app
 from waxeq.cli.app import build
+from waxeq.cli.db import COMMANDS as COMMANDS_OF_DB
 from waxeq.options import Options
 from waxeq.testing.rule import SAMPLES
 
 pytestmark = pytest.mark.quick
 COMMANDS = (
     *("optimize", "run", "explain", "paths", "profile", "pareto", "mem", "bench", "calibrate", "backends", "doctor"),
-    *("rules list", "rules check", "db status"),
+    *("rules list", "rules check", *(c.__name__.replace("_", " ") for c in COMMANDS_OF_DB)),
 )
 
 

@@ -156,7 +156,7 @@ def test_what_a_read_only_table_knows_is_used(waxeq, model, home: Path, tmp_path
 def test_a_table_of_a_newer_version(waxeq, model, home: Path, tmp_path: Path, monkeypatch, named: bool) -> None:
     path = home / "t.duckdb" if named else default_path()
     TimingTable.open(path)
-    monkeypatch.setattr("waxeq.cost.table.SCHEMA", 1)
+    monkeypatch.setattr("waxeq.cost.archive.SCHEMA", 1)
     more = ("--table", path) if named else ()
     for command in (("optimize", model(), "-o", tmp_path / "p.plan.json", *QUICK), ("db", "status"), ("mem", model())):
         outcome = waxeq(*command, *more)

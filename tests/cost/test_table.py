@@ -145,11 +145,11 @@ def test_an_own_timing_that_is_newer_beats_a_shipped_one(table: TimingTable, tim
     assert own.lookup([shipped.key])[shipped.key].samples == (2.0,)
 
 
-def test_a_damaged_parquet_table_is_named(tmp_path: Path, timing: Make) -> None:
+def test_a_damaged_parquet_table_is_named(tmp_path: Path) -> None:
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(b"no parquet")
-    table = TimingTable.open(tmp_path / "t.duckdb", extra=[str(bad)])
     with pytest.raises(TableError, match=r"bad\.parquet"):
-        table.lookup([timing(1).key])
+        TimingTable.open(tmp_path / "t.duckdb", extra=[str(bad)])
+    table = TimingTable.open(tmp_path / "t.duckdb")
     with pytest.raises(TableError, match=r"bad\.parquet"):
         table.import_parquet(bad)

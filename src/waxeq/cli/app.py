@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import looking, machine, pareto, profile, work
+from waxeq.cli import db, looking, machine, pareto, profile, work
 from waxeq.cli.console import say
 from waxeq.errors import RuleError, WaxeqError, WaxeqWarning
 
@@ -30,6 +30,12 @@ _EXAMPLES = {
     "rules check": "waxeq rules check my.egg",
     "backends": "waxeq backends",
     "db status": "waxeq db status --table timings.duckdb",
+    "db doctor": "waxeq db doctor --fix",
+    "db merge": "waxeq db merge other.duckdb shards/ --table timings.duckdb",
+    "db diff": "waxeq db diff before.duckdb after.duckdb",
+    "db export": "waxeq db export timings.parquet",
+    "db import": "waxeq db import timings.parquet",
+    "db gc": "waxeq db gc --dry-run",
     "doctor": "waxeq doctor",
 }
 """What stands at the end of each command's help."""
@@ -48,6 +54,8 @@ Exit codes:
   6    a numeric check failed, or a rule is ill-typed or refused
   7    no plan within the budget of time or memory
   8    another process holds the timing table
+  9    --locked found something that is not as it was locked; or the lock is
+       damaged
   130  interrupted; the best plan so far is saved"""
 """As in README.md, in short; no line is wrapped where a terminal has 80 columns."""
 
@@ -80,9 +88,10 @@ def build() -> App:
     _add(rules, machine.rules_check, "rules check")
     app.command(rules)
     _add(app, machine.backends, "backends")
-    db = App(name="db", help="The timing table: how long kernels take on this machine.", help_epilogue="")
-    _add(db, machine.db_status, "db status")
-    app.command(db)
+    table = App(name="db", help="The timing table: how long kernels take on this machine.", help_epilogue="")
+    for command in db.COMMANDS:
+        _add(table, command, command.__name__.replace("_", " "))
+    app.command(table)
     _add(app, machine.doctor, "doctor")
     return app
 

@@ -1,4 +1,4 @@
-"""Commands about what waxeq knows and where it runs: calibrate, rules, backends, db, doctor."""
+"""Commands about what waxeq knows and where it runs: calibrate, rules, backends, doctor."""
 
 from __future__ import annotations
 
@@ -131,20 +131,6 @@ def backends(*, show: Show = SHOW) -> None:
 
         data = backend_rows()
     finish(show, data, backends_view)
-
-
-def db_status(*, table: Table = None, show: Show = SHOW) -> None:
-    """Say where the timing table lies and what it holds. Looking makes none.
-
-    Parameters
-    ----------
-    table
-        Timing table to look at [default: the user's own].
-    """
-    from waxeq.inspect.show import db_view
-    from waxeq.search.tables import table_status
-
-    finish(show, table_status(table), db_view)
 
 
 def doctor(*, table: Table = None, show: Show = SHOW) -> int:

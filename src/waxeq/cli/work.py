@@ -28,7 +28,16 @@ _VS = (
 Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
 
 
-def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, show: Show = SHOW) -> int:
+def optimize(
+    target: str,
+    /,
+    *,
+    output: Output = None,
+    lock: Annotated[Path | None, Parameter(show_default=False)] = None,
+    locked: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    search: Search = SEARCH,
+    show: Show = SHOW,
+) -> int:
     """Find the fastest program equal to a model, check it against float64, and write it as a plan.
 
     The file gives inputs by `example_inputs()` or annotations, and weights by `weights()` or `WEIGHTS`.
@@ -41,13 +50,20 @@ def optimize(target: str, /, *, output: Output = None, search: Search = SEARCH, 
         FILE.py (its function marked @wx.model, else `model`, else `forward`) or FILE.py:NAME.
     output
         Where to write the plan [default: FILE.plan.json, or NAME.plan.json, here]; its tensors go beside it.
+    lock
+        Also write the plan, and hashes of all it was made from, into this file, as waxeq.lock beside the model.
+    locked
+        Search nothing: take the plan from the lock [default: waxeq.lock beside the model], byte for byte, or say what
+        is not as it was (exit code 9).
     """
     with working(show) as events:
         from waxeq.inspect.report import odd_values, report
         from waxeq.runtime.files import require_writable
         from waxeq.runtime.save import save_plan
+        from waxeq.search.lock import require_lockable
 
-        options = search.options()
+        options = search.options(lock=lock, locked=locked)
+        require_lockable(options)
         traced = load(target)
         path = output or Path(f"{traced.name}.plan.json")
         require_writable(path)
@@ -78,11 +94,14 @@ def is_plan(target: str) -> bool:
 def search_plan(traced: Traced, options: Options, events: Events, opened: Opened | None = None) -> Result:
     """The best plan for a traced model. `opened`: the timing table, where it is not the one that the options say."""
     from waxeq.compile import optimize_traced
+    from waxeq.search.lock import reproduce
     from waxeq.search.session import Session
     from waxeq.search.tables import open_table
 
     opened = opened or open_table(options.table, strict=options.strict)
     admit_rules(options, events, opened.table)
+    if options.locked:
+        return reproduce(options, events, traced, opened)
     with events.on_interrupt(), Session.open(options, events, opened) as session:
         return optimize_traced(session, traced)
 

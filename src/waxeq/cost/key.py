@@ -77,7 +77,7 @@ class Timing:
     when: float
 
     def __post_init__(self) -> None:
-        if not self.samples or not all(0.0 < s < math.inf for s in self.samples):
+        if not self.samples or not (min(self.samples) > 0.0 and math.isfinite(sum(self.samples))):
             raise ValueError(f"samples of {self.key.kernel} must be positive seconds, got {self.samples[:3]}")
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from waxeq.cost.features import Features
@@ -31,7 +31,7 @@ TIMINGS: Mapping[str, str] = {
 """Columns of a timing and their types. `id` names the measurement, `digest` what was measured: a call that is timed
 again adds a row, and the newest counts."""
 
-_KEY = ("backend", "kernel", "code", "text", "dims", "layout", "dtype", "device", "threads", "method")
+KEY = ("backend", "kernel", "code", "text", "dims", "layout", "dtype", "device", "threads", "method")
 COLUMNS = ", ".join(TIMINGS)
 
 
@@ -41,7 +41,7 @@ def written(t: Timing) -> dict[str, Any]:
     return {
         "id": t.id,
         "digest": k.digest,
-        **{n: getattr(k, n) for n in _KEY},
+        **{n: getattr(k, n) for n in KEY},
         "text_hash": k.text_hash,
         "samples": list(t.samples),
         "max_relative_error": t.max_relative_error,
@@ -53,21 +53,10 @@ def written(t: Timing) -> dict[str, Any]:
 
 def read(row: Mapping[str, Any]) -> Timing:
     """The timing of a row. Raises ValueError, KeyError or TypeError for what is no such row."""
-    key = TimingKey(**{n: _TYPES[n](row[n]) for n in _KEY})
+    key = TimingKey(**{n: _TYPES[n](row[n]) for n in KEY})
     samples = tuple(map(float, row["samples"]))
     errors = float(row["max_relative_error"]), float(row["rms_relative_error"])
     return Timing(key, samples, *errors, Features.from_json(row["features"]), float(row["written"]))
 
 
-_TYPES: Mapping[str, Callable[[Any], Any]] = {n: int if TIMINGS[n] == "INTEGER" else str for n in _KEY}
-
-
-def newest(rows: Iterable[Sequence[Any]]) -> dict[str, Timing]:
-    """Timings by digest from rows in the order of `TIMINGS`; of one call the newest."""
-    found: dict[str, Sequence[Any]] = {}
-    names = list(TIMINGS)
-    digest, when = names.index("digest"), names.index("written")
-    for r in rows:
-        if r[digest] not in found or r[when] >= found[r[digest]][when]:
-            found[r[digest]] = r
-    return {d: read(dict(zip(names, r, strict=True))) for d, r in found.items()}
+_TYPES: Mapping[str, Callable[[Any], Any]] = {n: int if TIMINGS[n] == "INTEGER" else str for n in KEY}

@@ -46,6 +46,14 @@ class Content:
         else:
             raise ValueError(f"a row of kind {kind!r}")
 
+    def join(self, newer: Content) -> None:
+        """Take in what came later."""
+        self.timings += newer.timings
+        self.memos |= newer.memos
+        self.devices |= newer.devices
+        self.read += newer.read
+        self.damaged |= newer.damaged
+
 
 @dataclass(frozen=True)
 class Shards:
@@ -73,21 +81,21 @@ class Shards:
                 temporary.unlink()
             raise
 
-    def read(self) -> Content:
-        """The content of every shard, oldest first. A damaged line is passed over, its shard noted."""
-        found = Content()
-        for path in sorted(self.folder.glob("*.jsonl")):
-            found.read.append(path)
-            try:
-                lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
-            except OSError as e:
-                found.damaged[path] = str(e)
-                continue
-            for number, line in enumerate(lines, 1):
-                try:
-                    found.add(json.loads(line))
-                except (ValueError, KeyError, TypeError, AttributeError) as e:
-                    found.damaged.setdefault(path, f"line {number}: {type(e).__name__}: {e}")
+    def names(self) -> list[Path]:
+        """The shards that are there, oldest first."""
+        return sorted(self.folder.glob("*.jsonl"))
+
+    def read(self, known: dict[Path, Content] | None = None) -> Content:
+        """The content of every shard, oldest first. A damaged line is passed over, its shard noted. `known`: those that
+        were read before, which never change; it is brought up to date."""
+        found, known = Content(), {} if known is None else known
+        there = self.names()
+        for path in set(known) - set(there):
+            del known[path]
+        for path in there:
+            if path not in known:
+                known[path] = read_shard(path)
+            found.join(known[path])
         return found
 
     def done(self, found: Content) -> None:
@@ -106,6 +114,22 @@ class Shards:
     def set_aside(self) -> tuple[str, ...]:
         """Names of damaged shards."""
         return tuple(sorted(p.name for p in self.folder.glob("*.damaged")))
+
+
+def read_shard(path: Path) -> Content:
+    """The content of one file of JSON lines. A damaged line is passed over, and the first one noted."""
+    found = Content(read=[path])
+    try:
+        lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
+    except OSError as e:
+        found.damaged[path] = str(e)
+        return found
+    for number, line in enumerate(lines, 1):
+        try:
+            found.add(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            found.damaged.setdefault(path, f"line {number}: {type(e).__name__}: {e}")
+    return found
 
 
 def timing_rows(timings: Iterable[Timing]) -> list[dict[str, Any]]:

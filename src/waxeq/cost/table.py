@@ -1,39 +1,38 @@
-"""The timing table: a DuckDB archive that many processes write to.
+"""The timing table: a DuckDB archive that many processes write to, and a near copy of it that they read.
 
-Writers append shards (`cost.shards`), each written whole and renamed into place; a merge under a lock brings shards in.
-What is committed is a shard or a row, so a process killed at any point loses nothing that it was told is stored. The
-database is open only while it is read or merged, always under the lock: DuckDB's writer would otherwise lock readers
-out.
+Writers append shards (`cost.shards`), each written whole and renamed into place; a merge under a lock brings shards
+into the archive (`cost.archive`), then into the near copy (`cost.near`), and only then removes them. What is committed
+is a shard or a row, so a process killed at any point loses nothing that it was told is stored. Readers look into the
+near copy and the shards that wait; the archive is open only while it is merged or looked at whole, always under the
+lock: DuckDB's writer would otherwise lock readers out.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from waxeq.cost import archive, copying, parquet
+from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, refusal
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
-from waxeq.cost.rows import COLUMNS, TIMINGS, newest, written
+from waxeq.cost.near import RECENT, Near
 from waxeq.cost.shards import Content, Shards, timing_rows
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
-SCHEMA = 2
-NAME_ANOTHER = "name another table with --table"
+Answer = TypeVar("Answer")
 _SOON = 1.0
 """Seconds that a writer waits for the lock before it leaves its shard to the next merge."""
-_STORAGE = " (STORAGE_VERSION 'v1.5.0')"
-_TABLES = (
-    "CREATE TABLE about (schema INTEGER)",
-    f"CREATE TABLE timings ({', '.join(f'{n} {t}' for n, t in TIMINGS.items())}, PRIMARY KEY (id))",
-    "CREATE TABLE memos (kind VARCHAR, key VARCHAR, payload VARCHAR, written DOUBLE, PRIMARY KEY (kind, key))",
-    "CREATE TABLE devices (id VARCHAR PRIMARY KEY, description VARCHAR)",
-    f"INSERT INTO about VALUES ({SCHEMA})",
-)
+_MANY = 256
+"""Shards that wait from which a reader brings them in: reading each takes a while."""
 
 
 def default_path() -> Path:
@@ -48,6 +47,8 @@ class TimingTable:
     """Timings and memos at `path`; `extra` are Parquet tables (made by `export_parquet`) that are read but never
     written. `wait`: seconds to wait for another process that holds the table.
 
+    Where DuckDB is not installed everything stays in shards, which `waxeq db merge` brings into a table elsewhere.
+
     Every method raises TableError when the table cannot be read, TableWriteError when it cannot be written, and
     TableLockedError when another process holds it for longer than `wait`.
     """
@@ -55,6 +56,7 @@ class TimingTable:
     path: Path
     extra: tuple[str, ...] = ()
     wait: float = 20.0
+    _read_before: dict[Path, Content] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def open(path: str | Path | None = None, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
@@ -64,8 +66,7 @@ class TimingTable:
             raise TableWriteError(f"{table.path} is no place for a table, set HOME; or {NAME_ANOTHER}")
         with table._nothing_left_if_refused():
             table._make_room()
-            with table._database():
-                pass
+            table._ask(lambda near, waiting: None)
         return table
 
     def _make_room(self) -> None:
@@ -102,51 +103,150 @@ class TimingTable:
 
     @property
     def shards(self) -> Shards:
-        """Where writers leave what is not in the database yet: a folder beside it."""
+        """Where writers leave what is not in the archive yet: a folder beside it."""
         return Shards.beside(self.path)
 
-    # -- the database
+    # -- the archive
 
     @contextmanager
-    def _database(self, wait: float | None = None) -> Iterator[Any]:
-        """The database with every shard brought in, under the lock."""
-        import duckdb
+    def _locked(self, wait: float | None = None) -> Iterator[None]:
+        """Under the lock, and what goes wrong as an error with a sentence."""
         from filelock import FileLock, Timeout
 
         wait = self.wait if wait is None else wait
         try:
-            with FileLock(str(self._lock), timeout=wait), duckdb.connect() as db:
-                self._attach(db)
-                self._merge(db)
-                yield db
+            with FileLock(str(self._lock), timeout=wait):
+                yield
         except Timeout as e:
             raise TableLockedError(f"{self.path} has been locked by another process for {wait:.0f} s; try again") from e
+        except sqlite3.Error as e:
+            raise TableError(f"{Near.beside(self.path)} cannot be used ({e}); remove it, it is only a copy") from e
         except OSError as e:
             raise TableWriteError(f"{self.path} cannot be used: {e.strerror or e}; {NAME_ANOTHER}") from e
-        except duckdb.Error as e:
-            raise refusal(self.path, e) from e
+        except Exception as e:
+            if type(e).__module__.partition(".")[0] in ("duckdb", "_duckdb"):
+                raise refusal(self.path, e) from e
+            raise
 
-    def _attach(self, db: Any) -> None:
-        known = self.path.exists()
-        if known and not os.access(self.path, os.W_OK):
+    @contextmanager
+    def database(self, wait: float | None = None, *, changes: bool = False) -> Iterator[Any]:
+        """The archive with every shard brought in, under the lock; the near copy follows. With `changes` it is about to
+        be changed otherwise, and the near copy is made anew."""
+        with self._locked(wait):
+            if changes:
+                Near.remove(Near.beside(self.path))
+            with self._archive() as db:
+                yield db
+            if changes:
+                self._current().close()
+
+    def rewrite(self, make: Callable[[Any, Path], None]) -> None:
+        """Put another archive in the place of this one: `make` is given the archive and the path for the new file, and
+        leaves it whole there. The old one stays when anything goes wrong."""
+        new = self.path.with_name(f".{self.path.name}.new")
+        with self._locked():
+            Near.remove(Near.beside(self.path))
+            new.unlink(missing_ok=True)  # of one that was killed
+            try:
+                with self._archive() as db:
+                    make(db, new)
+                with open(new, "rb+") as f:
+                    os.fsync(f.fileno())
+                os.replace(new, self.path)
+            finally:
+                for p in (new, new.with_name(new.name + ".wal")):
+                    p.unlink(missing_ok=True)
+            self._current().close()
+
+    @contextmanager
+    def _archive(self, *, follow: bool = True) -> Iterator[Any]:
+        """The archive, to whoever has the lock. Shards go when they are in it and in the near copy, which is to
+        `follow` or is being made."""
+        import duckdb
+
+        fits, found, mark = self._fits(Near.beside(self.path)), Content(), ""
+        with duckdb.connect() as db:
+            attach(db, self.path)
+            found = self.shards.read(self._read_before)
+            if found.read:
+                bring_in(db, found)
+            mark = archive.mark(db)
+            yield db
+            fits = fits and archive.mark(db) == mark
+        if follow and not (fits and self._fits(Near.beside(self.path))):
+            self._follow(found, mark, fits)
+        self.shards.done(found)
+
+    def _follow(self, found: Content, mark: str, fits: bool) -> None:
+        """Bring into the near copy what was brought into the archive; one that cannot follow is made anew later."""
+        path = Near.beside(self.path)
+        try:
+            near = Near.open(path) if fits else None
+            if near is not None:
+                near.take(found.timings, found.memos, found.devices, {**self._stamp(), "mark": mark})
+                near.close()
+                return
+        except (sqlite3.Error, OSError):
+            pass
+        Near.remove(path)
+
+    # -- the near copy
+
+    def _stamp(self) -> dict[str, str]:
+        """What tells that the archive and the Parquet tables are those that the near copy was made from."""
+        places = [self.path, self.path.with_name(self.path.name + ".wal"), *map(Path, self.extra)]
+        said = [[str(p), *((s.st_size, s.st_mtime_ns) if (s := _stat(p)) else ())] for p in places]
+        return {"schema": str(archive.SCHEMA), "of": json.dumps(said)}
+
+    def _fits(self, path: Path) -> bool:
+        near = Near.open(path)
+        if near is None:
+            return False
+        said = near.about()
+        near.close()
+        return self._stamp().items() <= said.items()
+
+    def _current(self) -> Near:
+        """The near copy, made anew if it does not fit; in memory where it cannot be written, and where there is no
+        DuckDB to make it from."""
+        path = Near.beside(self.path)
+        if self.path.exists() and not os.access(self.path, os.W_OK):
             raise TableWriteError(f"{self.path} is read-only; make it writable, or {NAME_ANOTHER}")
-        db.execute("SET threads=1")
-        db.execute(f"ATTACH '{_quoted(self.path)}' AS t{'' if known else _STORAGE}")
-        db.execute("USE t")
-        if not db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]:
-            make_tables(db)
-        require_version(db, "about", self.path)
+        if find_spec("duckdb") is None:
+            return Near.in_memory()
+        if self._fits(path) and (near := Near.open(path)) is not None:
+            return near
+        Near.remove(path)
+        with self._archive(follow=False) as db:
+            mark = archive.mark(db)
+            try:
+                near = Near.made(path, copying.rows(db, self.extra))
+            except (sqlite3.Error, OSError):
+                near = Near.in_memory()
+                near.load(copying.rows(db, self.extra))
+        near.say({**self._stamp(), "mark": mark})
+        return near
 
-    def _merge(self, db: Any) -> None:
-        found = self.shards.read()
-        if found.read:
-            bring_in(db, found)
-            self.shards.done(found)
+    def _ask(self, ask: Callable[[Near, Content], Answer]) -> Answer:
+        """What `ask` finds in the near copy and the shards that wait."""
+        if len(self.shards.names()) > _MANY:
+            self.tidy()
+        with self._locked():
+            near = self._current()
+            try:
+                return ask(near, self.shards.read(self._read_before))
+            except sqlite3.DatabaseError:
+                near.close()
+                Near.remove(Near.beside(self.path))
+                near = self._current()
+                return ask(near, self.shards.read(self._read_before))
+            finally:
+                near.close()
 
     # -- writing
 
     def record(self, timings: Sequence[Timing]) -> None:
-        """Store timings: committed when this returns, and in the database as soon as anyone reads it."""
+        """Store timings: committed when this returns, and seen by everyone who reads."""
         self._append(timing_rows(timings))
 
     def memo_put(self, kind: str, key: str, payload: str) -> None:
@@ -164,46 +264,53 @@ class TimingTable:
     def tidy(self) -> None:
         """Leave one file rather than many: what cannot be brought in now is safe where it is."""
         with suppress(TableError, TableLockedError):
-            self.merge(_SOON)
+            if find_spec("duckdb") is not None and self.shards.names():
+                self.merge(_SOON)
 
     def merge(self, wait: float | None = None) -> tuple[str, ...]:
-        """Bring shards into the database; names of damaged ones, which lie aside (`NAME.damaged`) from now on."""
-        with self._database(wait):
-            return self.shards.set_aside()
+        """Bring shards into the archive; names of damaged ones, which lie aside (`NAME.damaged`) from now on."""
+        with self.database(wait):
+            pass
+        return self.shards.set_aside()
 
     # -- reading
 
     def lookup(self, keys: Iterable[TimingKey]) -> dict[TimingKey, Timing]:
-        """The newest timing of each of those keys that is known, in one join."""
+        """The newest timing of each of those keys that is known, all at once."""
         by_digest = {k.digest: k for k in keys}
         if not by_digest:
             return {}
-        found = newest(self._rows("digest IN (SELECT unnest(?::VARCHAR[]))", [list(by_digest)]))
-        return {by_digest[d]: t for d, t in found.items()}
+
+        def ask(near: Near, waiting: Content) -> dict[str, Timing]:
+            return _newer(near.lookup(by_digest), [t for t in waiting.timings if t.key.digest in by_digest])
+
+        return {by_digest[d]: t for d, t in self._ask(ask).items()}
 
     def families(self, device: str) -> list[Timing]:
-        """The newest timing of every call that was timed on a device, for fitting."""
-        return list(newest(self._rows("device = ? AND method = ?", [device, METHOD])).values())
+        """The newest timings of the calls that were timed on a device, for fitting: of each family up to RECENT, in an
+        order that depends on nothing but what they are of."""
 
-    def _rows(self, where: str, given: list[Any]) -> list[tuple]:
-        import duckdb
+        def ask(near: Near, waiting: Content) -> dict[str, Timing]:
+            found = near.families(device, METHOD)
+            new = [t for t in waiting.timings if (t.key.device, t.key.method) == (device, METHOD)]
+            return _recent(_newer(found, new)) if new else found
 
-        found: list[tuple] = []
-        with self._database() as db:
-            for p in self.extra:
-                try:
-                    sql = f"SELECT {COLUMNS} FROM read_parquet('{_quoted(p)}') WHERE {where}"
-                    found += db.execute(sql, given).fetchall()
-                except duckdb.Error as e:
-                    raise TableError(f"the table {p} cannot be read ({_first_line(e)}); remove it") from e
-            found += db.execute(f"SELECT {COLUMNS} FROM timings WHERE {where}", given).fetchall()
-        return found
+        found = self._ask(ask)
+        return [found[d] for d in sorted(found)]
 
     def memo_get(self, kind: str, key: str) -> str | None:
         """What was remembered under (kind, key)."""
-        with self._database() as db:
-            row = db.execute("SELECT payload FROM memos WHERE kind = ? AND key = ?", [kind, key]).fetchone()
-        return row[0] if row else None
+        return self.memos(kind, [key]).get(key)
+
+    def memos(self, kind: str, keys: Iterable[str]) -> dict[str, str]:
+        """What was remembered under those keys, all at once; keys of which nothing is known are left out."""
+        wanted = list(dict.fromkeys(keys))
+
+        def ask(near: Near, waiting: Content) -> dict[str, str]:
+            new = {k: waiting.memos[kind, k][0] for k in wanted if (kind, k) in waiting.memos}
+            return near.memos(kind, wanted) | new
+
+        return self._ask(ask) if wanted else {}
 
     def peaks(self, device: Device) -> Peaks:
         """The device's ceilings: measured once, then remembered, together with what the device is."""
@@ -220,13 +327,12 @@ class TimingTable:
 
     def devices(self) -> dict[str, Device]:
         """The devices this table knows, by id."""
-        with self._database() as db:
-            rows = db.execute("SELECT id, description FROM devices ORDER BY id").fetchall()
-        return {i: Device.from_json(d) for i, d in rows}
+        rows = self._ask(lambda near, waiting: near.devices() | waiting.devices)
+        return {i: Device.from_json(rows[i]) for i in sorted(rows)}
 
     def status(self) -> Mapping[str, Any]:
         """Counts for `waxeq db status`."""
-        with self._database() as db:
+        with self.database() as db:
             sql = "SELECT device, kernel, count(*), max(written) FROM timings GROUP BY ALL ORDER BY ALL"
             rows = db.execute(sql).fetchall()
             memos = db.execute("SELECT kind, count(*) FROM memos GROUP BY ALL ORDER BY ALL").fetchall()
@@ -242,7 +348,9 @@ class TimingTable:
 
     def _lies(self) -> Mapping[str, Any]:
         """Where the table lies or would, and whether something can be stored there."""
-        return {"path": str(self.path), "exists": True, "writable": True, "bytes": self.path.stat().st_size}
+        near = _stat(Near.beside(self.path))
+        return {"path": str(self.path), "exists": True, "writable": True, "bytes": self.path.stat().st_size,
+                "near_bytes": near.st_size if near else 0}  # fmt: skip
 
     # -- Parquet
 
@@ -250,86 +358,34 @@ class TimingTable:
         """Write the newest timing of every call timed on a device as Parquet, each with the device's description and
         samples in single precision (more digits than a clock has); how many. The file appears whole or not at all.
         """
-        path = Path(path)
-        whole = path.with_name(f".{path.name}.part")
-        newest_only = "QUALIFY row_number() OVER (PARTITION BY digest ORDER BY written DESC) = 1"
-        with self._database() as db:
-            try:
-                row = db.execute(
-                    "COPY (SELECT t.* REPLACE (samples::FLOAT[] AS samples), d.description FROM timings t "
-                    f"LEFT JOIN devices d ON t.device = d.id WHERE t.device = '{_quoted(device)}' {newest_only} "
-                    "ORDER BY kernel, text, digest) "
-                    f"TO '{_quoted(whole)}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19)"
-                ).fetchone()
-                whole.replace(path)
-            finally:
-                whole.unlink(missing_ok=True)
-        return row[0] if row else 0
+        with self.database() as db:
+            return parquet.write(db, Path(path), device)
 
     def import_parquet(self, path: str | Path) -> int:
         """Take in what `export_parquet` wrote, devices included; how many timings are new."""
-        source = f"FROM read_parquet('{_quoted(path)}')"
-        with self._database() as db:
-            row = db.execute(f"INSERT OR IGNORE INTO timings BY NAME SELECT {COLUMNS} {source}").fetchone()
-            db.execute(
-                "INSERT OR IGNORE INTO devices SELECT DISTINCT device, description "
-                f"{source} WHERE description IS NOT NULL"
-            )
-        return row[0] if row else 0
+        with self.database(changes=True) as db:
+            return parquet.take(db, path)
 
 
-# -- what any database that holds a table is told
+def _newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:
+    """Timings by digest, of each the newest."""
+    for t in new:
+        known = found.get(t.key.digest)
+        if known is None or t.when >= known.when:
+            found[t.key.digest] = t
+    return found
 
 
-def make_tables(db: Any) -> None:
-    """An empty table in the current database."""
-    for sql in ("BEGIN", *_TABLES, "COMMIT"):
-        db.execute(sql)
+def _recent(found: dict[str, Timing]) -> dict[str, Timing]:
+    """Of each family no more than the near copy keeps of it."""
+    families: dict[tuple, list[tuple[float, str]]] = {}
+    for d, t in found.items():
+        families.setdefault(t.key.family, []).append((-t.when, d))
+    return {d: found[d] for rows in families.values() for _, d in sorted(rows)[:RECENT]}
 
 
-def require_version(db: Any, about: str, path: Path) -> None:
-    """Raise TableError when the table whose version is in `about` is none that this waxeq reads."""
-    row = db.execute(f"SELECT schema FROM {about}").fetchone()
-    version = row[0] if row else None
-    if version == SCHEMA:
-        return
-    newer = version is not None and version > SCHEMA
-    fix = "upgrade waxeq, or name another with --table" if newer else "move it aside and a new one is made"
-    raise TableError(f"{path} is a table of version {version}, this waxeq reads version {SCHEMA}; {fix}")
-
-
-def bring_in(db: Any, found: Content) -> None:
-    """Put what shards hold into the current database, all or nothing."""
-    db.execute("BEGIN")
-    _insert(db, "timings", [tuple(written(t).values()) for t in found.timings], "IGNORE")
-    _insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], "REPLACE")
-    _insert(db, "devices", list(found.devices.items()), "REPLACE")
-    db.execute("COMMIT")
-
-
-def refusal(path: Path, e: Exception) -> WaxeqError:
-    """What it means for a table that DuckDB raised an error."""
-    text = _first_line(e)
-    if "Could not set lock" in text:  # by a process of a user who may write where this one may not
-        return TableLockedError(f"{path} is held by another process; try again")
-    if "Could not write" in text or "No space left" in text:
-        reason = text.rpartition(": ")[2]
-        return TableWriteError(
-            f"{path} cannot be written: {reason}; make room, or {NAME_ANOTHER}; what is stored stays"
-        )
-    return TableError(f"{path} cannot be used ({text}); move it aside and a new one is made, or {NAME_ANOTHER}")
-
-
-def _insert(db: Any, table: str, rows: Sequence[tuple], conflict: str) -> None:
-    """All rows in one statement, column by column: row by row is a hundred times slower."""
-    if rows:
-        marks = ", ".join(f"unnest(?::{c[1]}[])" for c in db.execute(f"DESCRIBE {table}").fetchall())
-        db.execute(f"INSERT OR {conflict} INTO {table} SELECT {marks}", list(map(list, zip(*rows, strict=True))))
-
-
-def _first_line(e: Exception) -> str:
-    return str(e).strip().splitlines()[0]
-
-
-def _quoted(path: str | Path) -> str:
-    return str(path).replace("'", "''")
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None

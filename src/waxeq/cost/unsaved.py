@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waxeq.cost import copying
+from waxeq.cost.archive import bring_in, make_tables, refusal, require_version
+from waxeq.cost.near import Near
 from waxeq.cost.shards import Content, Shards
-from waxeq.cost.table import TimingTable, bring_in, make_tables, refusal, require_version
+from waxeq.cost.table import Answer, TimingTable
 from waxeq.errors import TableWriteError
 
 
@@ -19,7 +22,8 @@ class UnsavedTable(TimingTable):
     """A table in memory, in place of the one at `path`: it begins with what lies there, and is gone with the process.
     Not to be shared between threads."""
 
-    database: Any = None
+    memory: Any = None
+    near: Near = field(default_factory=Near.in_memory)
 
     @staticmethod
     def at(path: Path, extra: Iterable[str] = ()) -> UnsavedTable:
@@ -35,32 +39,43 @@ class UnsavedTable(TimingTable):
             bring_in(db, Shards.beside(path).read())
         except duckdb.Error as e:
             raise refusal(path, e) from e
-        return UnsavedTable(path, tuple(extra), database=db)
+        table = UnsavedTable(path, tuple(extra), memory=db)
+        table.near.load(copying.rows(db, table.extra))
+        return table
 
     @contextmanager
-    def _database(self, wait: float | None = None) -> Iterator[Any]:
+    def database(self, wait: float | None = None, *, changes: bool = False) -> Iterator[Any]:
         import duckdb
 
         try:
-            yield self.database
+            yield self.memory
         except duckdb.Error as e:
             raise refusal(self.path, e) from e
+        if changes:
+            self.near.clear()
+            self.near.load(copying.rows(self.memory, self.extra))
+
+    def _ask(self, ask: Callable[[Near, Content], Answer]) -> Answer:
+        return ask(self.near, Content())
 
     def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
         found = Content()
         for line in lines:
             found.add(line)
-        with self._database() as db:
+        with self.database() as db:
             bring_in(db, found)
+        self.near.take(found.timings, found.memos, found.devices, {})
 
     def tidy(self) -> None:
         """Nothing was left anywhere."""
 
     def _lies(self) -> Mapping[str, Any]:
         if exists(self.path):
-            return {"path": str(self.path), "exists": True, "writable": False, "bytes": self.path.stat().st_size}
+            size = self.path.stat().st_size
+            return {"path": str(self.path), "exists": True, "writable": False, "bytes": size, "near_bytes": 0}
         above = next(p for p in self.path.absolute().parents if exists(p))
-        return {"path": str(self.path), "exists": False, "writable": os.access(above, os.W_OK | os.X_OK), "bytes": 0}
+        writable = os.access(above, os.W_OK | os.X_OK)
+        return {"path": str(self.path), "exists": False, "writable": writable, "bytes": 0, "near_bytes": 0}
 
 
 def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
@@ -69,7 +84,9 @@ def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTab
     if not exists(path):
         return UnsavedTable.at(path, extra)
     try:
-        return TimingTable.open(path, extra, wait)
+        table = TimingTable.open(path, extra, wait)
+        table.merge()
+        return table
     except TableWriteError:
         if not os.access(path, os.R_OK):
             raise
@@ -86,6 +103,7 @@ def _copy(db: Any, path: Path) -> None:
     quoted = str(path).replace("'", "''")
     db.execute(f"ATTACH '{quoted}' AS kept (READ_ONLY)")
     require_version(db, "kept.about", path)
-    for name in ("timings", "memos", "devices"):
+    there = {n for (n,) in db.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'kept'").fetchall()}
+    for name in sorted({"timings", "memos", "devices", "quarantine"} & there):
         db.execute(f"INSERT INTO {name} SELECT * FROM kept.{name}")
     db.execute("DETACH kept")

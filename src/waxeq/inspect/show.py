@@ -203,22 +203,6 @@ def backends_view(rows: Sequence[Data]) -> RenderableType:
     return group(*parts) if parts else "no backend is installed"
 
 
-def db_view(d: Data) -> RenderableType:
-    """The state of the timing table."""
-    if not d["exists"]:
-        return f"there is no timing table yet; `waxeq optimize` or `waxeq calibrate` makes it at {d['path']}"
-    top = facts([
-        ("table", f"{d['path']} ({amount(d['bytes'])}{'' if d['writable'] else ', cannot be written'})"),
-        ("timings", f"{sum(r['rows'] for r in d['timings']):,}"),
-        ("memos", ", ".join(f"{n} {k}" for k, n in d["memos"].items()) or "none"),
-        *((f"device {i}", about) for i, about in d["devices"].items()),
-        ("shipped", ", ".join(d["shipped"]) or "none"),
-        *(("damaged", path) for path in d["damaged"]),
-    ])  # fmt: skip
-    rows = ((r["device"], r["kernel"], r["rows"]) for r in d["timings"])
-    return group(top, table(("device", "kernel", "timings"), rows, right=("timings",))) if d["timings"] else top
-
-
 def explain_view(d: Data) -> RenderableType:
     """Why a plan is as it is, kernel by kernel."""
     parts: list[RenderableType] = [facts([("model", d["model"])])]

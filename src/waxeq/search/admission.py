@@ -31,7 +31,9 @@ def uncertified(table: TimingTable, files: Sequence[Path]) -> list[tuple[RuleFil
     parsed = [read_rules(p) for p in files]
     distinct(parsed)
     foreign = [f for f in parsed if f.path.parent != core_directory()]
-    return [(f, r) for f in foreign for r in f.rules if table.memo_get(_KIND, _digest(f, r)) is None]
+    rules = [(f, r, _digest(f, r)) for f in foreign for r in f.rules]
+    known = table.memos(_KIND, [digest for _, _, digest in rules])
+    return [(f, r) for f, r, digest in rules if digest not in known]
 
 
 def admit(table: TimingTable, file: RuleFile, rule: Rule, certificate: str) -> None:

@@ -62,11 +62,10 @@ class Optimized:
 def recalled(session: Session, blocks: Iterable[Block]) -> dict[str, Optimized]:
     """Blocks whose plan the table remembers, by key."""
     rows = {}
-    for block in {b.key: b for b in blocks}.values() if not session.options.fresh else ():
-        known = session.table.memo_get("block", session.memo_key(block.key))
-        if known is not None:
-            data = json.loads(known)
-            rows[block.key] = Optimized(block, decode_block(data["plan"]), True, data["facts"])
+    distinct = {session.memo_key(b.key): b for b in blocks} if not session.options.fresh else {}
+    for key, known in session.table.memos("block", distinct).items():
+        data, block = json.loads(known), distinct[key]
+        rows[block.key] = Optimized(block, decode_block(data["plan"]), True, data["facts"])
     return rows
 
 

@@ -1,0 +1,275 @@
+"""Commands about the timing table: what is in it, what is wrong with it, and moving timings between tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from waxeq.cli.console import aside, finish, say
+from waxeq.cli.options import SHOW, Show
+
+if TYPE_CHECKING:
+    from waxeq.cost.examine import Finding
+    from waxeq.cost.gc import Spare
+    from waxeq.cost.table import TimingTable
+
+Table = Path | None
+Flag = Parameter(negative=(), show_default=False)
+
+
+def db_status(*, table: Table = None, show: Show = SHOW) -> None:
+    """Say where the timing table lies, what it holds, and which of it does not count here any more.
+
+    Looking makes none.
+
+    Parameters
+    ----------
+    table
+        Timing table to look at [default: the user's own].
+    """
+    from waxeq.inspect.tables import status_view
+    from waxeq.search.tables import table_status
+
+    with aside():
+        from waxeq.cost.survey import counts, survey
+
+        data = dict(table_status(table))
+        if data["exists"]:
+            with _looked_at(table).database() as db:
+                parts = survey(db, _present())
+                data["quarantined"] = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+                calls = db.execute("SELECT count(DISTINCT digest) FROM timings").fetchone()[0]
+            data["superseded"] = sum(p.rows for p in parts) - calls
+            data["parts"], data["rows"] = [asdict(p) for p in parts], counts(parts)
+    finish(show, data, status_view)
+
+
+def db_doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: Show = SHOW) -> int:
+    """Find timings that cannot be right, or do not count here, and explain each.
+
+    Poisoned: no measurement can have made the row. Implausible: faster than the machine can be. Bimodal: the machine
+    had two moods while it was timed. Stale and unknown: of kernels or software that are not here any more.
+
+    Exit code 0 when every row can be right, 1 when one cannot and was not put aside.
+
+    Parameters
+    ----------
+    fix
+        Put rows that cannot be right, and bimodal ones, into the table's quarantine, where they do not count;
+        `waxeq db gc` drops them.
+    table
+        Timing table to look at [default: the user's own].
+    """
+    from waxeq.inspect.tables import findings_view
+
+    with aside():
+        from waxeq.cost.examine import examine, set_aside
+
+        store = _named(table) if fix else _looked_at(table)
+        with store.database() as db:
+            findings = examine(db, _present())
+        moved = set_aside(store, findings) if fix else 0
+    data = {"path": str(store.path), "findings": [_finding(f) for f in findings], "put_aside": moved}
+    finish(show, data, findings_view)
+    return 1 if any(f.kind in ("poisoned", "implausible") for f in findings) and not fix else 0
+
+
+def db_merge(*others: Path, table: Table = None, show: Show = SHOW) -> None:
+    """Bring other tables into this one: .duckdb tables, Parquet files, and JSON lines (single shards or folders of
+    them) of machines that have no DuckDB.
+
+    Nothing is stored twice, raw samples stay, and rows that cannot be right go into the quarantine.
+
+    Parameters
+    ----------
+    others
+        Tables to take timings from; they are not changed.
+    table
+        Timing table to bring them into [default: the user's own].
+    """
+    from waxeq.errors import UsageError
+    from waxeq.inspect.tables import merged_view
+
+    if not others:
+        raise UsageError("name at least one table to merge")
+    with aside():
+        from waxeq.cost.exchange import merge as bring_in
+
+        store = _opened(table)
+        rows = bring_in(store, others)
+    here = _present()
+    data = [{**asdict(r), "devices": _described(r.devices, here)} for r in rows]
+    finish(show, {"path": str(store.path), "sources": data}, merged_view)
+
+
+def db_diff(a: Path, b: Path, /, *, across: Annotated[bool, Flag] = False, show: Show = SHOW) -> None:
+    """Compare two tables: how many times as long each call takes in B as in A, with an interval of 95 %.
+
+    Parameters
+    ----------
+    a
+        A timing table.
+    b
+        Another one.
+    across
+        Compare calls on different devices too.
+    """
+    from waxeq.inspect.tables import diff_view
+
+    with aside():
+        from waxeq.cost.exchange import diff as compare
+
+        found = compare(a, b, across=across)
+    data = {**asdict(found), "pairs": [{**asdict(p), "same": p.same} for p in found.pairs]}
+    finish(show, {"a": str(a), "b": str(b), **data}, diff_view)
+
+
+def db_export(path: Path, /, *, device: str | None = None, table: Table = None, show: Show = SHOW) -> None:
+    """Write all timings as a Parquet file, raw samples and descriptions of the devices included.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+    device
+        Only timings of this device, by its id in `waxeq db status`.
+    table
+        Timing table to read [default: the user's own].
+    """
+    from waxeq.inspect.tables import count_view
+
+    with aside():
+        from waxeq.cost.exchange import export as write
+
+        rows = write(_looked_at(table), path, device)
+    finish(show, {"path": str(path), "timings": rows, "done": "written"}, count_view)
+
+
+def db_import(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
+    """Take in timings from a Parquet file that `waxeq db export` or `waxeq calibrate -o` wrote.
+
+    Parameters
+    ----------
+    path
+        The file to read.
+    table
+        Timing table to bring them into [default: the user's own].
+    """
+    from waxeq.errors import TableError
+    from waxeq.inspect.tables import count_view
+
+    if path.suffix != ".parquet":
+        raise TableError(f"{path} is no Parquet file; `waxeq db merge` takes other tables")
+    with aside():
+        from waxeq.cost.exchange import merge as bring_in
+
+        (found,) = bring_in(_opened(table), [path])
+    data = {"path": str(path), "timings": found.new, "known": found.known, "refused": found.refused, "done": "taken in"}
+    finish(show, data, count_view)
+
+
+def db_gc(
+    *,
+    dry_run: Annotated[bool, Flag] = False,
+    unknown: Annotated[bool, Flag] = False,
+    elsewhere: Annotated[bool, Flag] = False,
+    table: Table = None,
+    show: Show = SHOW,
+) -> None:
+    """Drop timings that are not needed, say how many, and make the file as small as what is left.
+
+    Dropped are timings that a newer one of the same call replaces, stale ones (the kernel's text, its compiler or this
+    machine's software was changed since), and the quarantine.
+
+    Parameters
+    ----------
+    dry_run
+        Say what would be dropped, and drop nothing.
+    unknown
+        Also drop timings of kernels and devices that nothing is known of here.
+    elsewhere
+        Also drop timings of other machines.
+    table
+        Timing table to clean [default: the user's own].
+    """
+    from waxeq.inspect.tables import spare_view
+
+    with aside():
+        from waxeq.cost.gc import collect, spare
+        from waxeq.cost.survey import State
+
+        more: list[State] = [*(("unknown",) if unknown else ()), *(("elsewhere",) if elsewhere else ())]
+        states: frozenset[State] = frozenset(("stale", *more))
+        store = _named(table)
+        found = spare(store, _present(), states)
+        if not dry_run:
+            if not show.quiet:
+                say(f"note: dropping {_counted(found)}")
+            found = collect(store, _present(), states)
+    data = {**asdict(found), "unused": found.unused, "dry_run": dry_run, "path": str(store.path)}
+    finish(show, data, spare_view)
+
+
+def _counted(s: Spare) -> str:
+    return f"{s.superseded} superseded, {s.unused} unused and {s.quarantined} quarantined timings; {s.kept} are kept"
+
+
+def _present() -> Any:
+    from waxeq.cost.survey import Present
+
+    with aside():
+        return Present.here()
+
+
+def _finding(f: Finding) -> dict[str, object]:
+    return {**asdict(f), "advice": f.advice}
+
+
+def _described(devices: Mapping[str, str], here: Any) -> dict[str, str]:
+    """Devices by id, each with what differs from this machine."""
+    from waxeq.cost.device import Device
+
+    known = {i: Device.from_json(d) for i, d in devices.items()}
+    return {i: here.device_state(i, d)[1] or "this machine" for i, d in known.items()}
+
+
+def _looked_at(named: Table) -> TimingTable:
+    """The table to look at, which is not made by looking at it."""
+    from waxeq.cost.table import default_path
+    from waxeq.cost.unsaved import exists, look
+    from waxeq.errors import TableError
+    from waxeq.search.tables import calibration_tables
+
+    if named is not None and not exists(named):
+        raise TableError(f"there is no table at {named}")
+    return look(named or default_path(), calibration_tables())
+
+
+def _named(named: Table) -> TimingTable:
+    """The table to change, which must be there."""
+    from waxeq.cost.table import TimingTable, default_path
+    from waxeq.cost.unsaved import exists
+    from waxeq.errors import TableError
+    from waxeq.search.tables import calibration_tables
+
+    path = named or default_path()
+    if not exists(path):
+        raise TableError(f"there is no table at {path}")
+    return TimingTable.open(path, calibration_tables())
+
+
+def _opened(named: Table) -> TimingTable:
+    """The table to bring timings into; made if it is not there."""
+    from waxeq.search.tables import saved_table
+
+    return saved_table(named).table
+
+
+COMMANDS: Sequence[Callable[..., object]] = (
+    db_status, db_doctor, db_merge, db_diff, db_export, db_import, db_gc,
+)  # fmt: skip
+"""The commands; what is typed for them is their names."""

@@ -1,0 +1,149 @@
+"""What DuckDB is told: the tables of the archive, their version, and how rows get into them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from waxeq.cost.rows import TIMINGS, written
+from waxeq.cost.shards import Content
+from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
+
+SCHEMA = 3
+"""Version 3 has a quarantine, a mark of the last change, and no index: one over ten million numbers that are random
+makes every merge write most of it anew."""
+_BEFORE = 2
+"""The version that is brought up to this one in place."""
+NAME_ANOTHER = "name another table with --table"
+STORAGE = " (STORAGE_VERSION 'v1.5.0')"
+_COLUMNS = ", ".join(f"{n} {t}" for n, t in TIMINGS.items())
+_ABOUT = "CREATE TABLE about (schema INTEGER, mark VARCHAR)"
+_QUARANTINE = f"CREATE TABLE quarantine ({_COLUMNS}, kind VARCHAR, reason VARCHAR, moved DOUBLE)"
+_TABLES = (
+    _ABOUT,
+    f"CREATE TABLE timings ({_COLUMNS})",
+    "CREATE TABLE memos (kind VARCHAR, key VARCHAR, payload VARCHAR, written DOUBLE, PRIMARY KEY (kind, key))",
+    "CREATE TABLE devices (id VARCHAR PRIMARY KEY, description VARCHAR)",
+    _QUARANTINE,
+)
+_UPGRADE = (
+    "DROP TABLE about",
+    _ABOUT,
+    "CREATE TABLE found AS FROM timings",
+    "DROP TABLE timings",
+    "ALTER TABLE found RENAME TO timings",
+    _QUARANTINE,
+)
+
+
+def attach(db: Any, path: Path) -> None:
+    """Make the archive at `path` the current database, made or brought up to this version if need be. Raises
+    TableError and TableWriteError."""
+    known = path.exists()
+    if known and not os.access(path, os.W_OK):
+        raise TableWriteError(f"{path} is read-only; make it writable, or {NAME_ANOTHER}")
+    db.execute("SET threads=1")
+    db.execute(f"ATTACH '{quoted(path)}' AS t{'' if known else STORAGE}")
+    db.execute("USE t")
+    if not db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]:
+        make_tables(db)
+    if require_version(db, "about", path) == _BEFORE:
+        _all(db, (*_UPGRADE, _about()))
+
+
+def make_tables(db: Any) -> None:
+    """An empty archive in the current database."""
+    _all(db, (*_TABLES, _about()))
+
+
+def _about() -> str:
+    return f"INSERT INTO about VALUES ({SCHEMA}, '{secrets.token_hex(8)}')"
+
+
+def _all(db: Any, statements: Iterable[str]) -> None:
+    for sql in ("BEGIN", *statements, "COMMIT"):
+        db.execute(sql)
+
+
+def require_version(db: Any, about: str, path: Path) -> int:
+    """The version of the archive that says it in the table `about`. Raises TableError when this waxeq cannot read
+    it."""
+    row = db.execute(f"SELECT schema FROM {about}").fetchone()
+    version = row[0] if row else 0
+    if version == SCHEMA or (version, SCHEMA) == (_BEFORE, _BEFORE + 1):
+        return version
+    newer = version > SCHEMA
+    fix = "upgrade waxeq, or name another with --table" if newer else "move it aside and a new one is made"
+    raise TableError(f"{path} is a table of version {version}, this waxeq reads version {SCHEMA}; {fix}")
+
+
+def mark(db: Any) -> str:
+    """What changes with every change to the archive."""
+    return db.execute("SELECT mark FROM about").fetchone()[0]
+
+
+def touch(db: Any) -> None:
+    """Note that the archive is being changed; inside the transaction that does it."""
+    db.execute("UPDATE about SET mark = ?", [secrets.token_hex(8)])
+
+
+def bring_in(db: Any, found: Content) -> None:
+    """Put what shards hold into the archive, all or nothing; what is there already is left out."""
+    rows = {t.id: t for t in found.timings}
+    db.execute("BEGIN")
+    touch(db)
+    known = db.execute("SELECT id FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [list(rows)]).fetchall()
+    for (i,) in known if rows else ():
+        rows.pop(i, None)
+    insert(db, "timings", [tuple(written(t).values()) for t in rows.values()])
+    insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], " OR REPLACE")
+    insert(db, "devices", list(found.devices.items()), " OR REPLACE")
+    db.execute("COMMIT")
+
+
+def insert(db: Any, table: str, rows: Sequence[tuple], conflict: str = "") -> None:
+    """All rows in one statement, column by column: row by row is a hundred times slower."""
+    if rows:
+        marks = ", ".join(f"unnest(?::{c[1]}[])" for c in db.execute(f"DESCRIBE {table}").fetchall())
+        db.execute(f"INSERT{conflict} INTO {table} SELECT {marks}", list(map(list, zip(*rows, strict=True))))
+
+
+def shipped(db: Any, path: str | Path, sql: str) -> Any:
+    """What a query finds in a Parquet table; `FROM` and the place are added to it where it says `{}`. Raises
+    TableError that names the file."""
+    import duckdb
+
+    try:
+        return db.execute(sql.format(f"FROM read_parquet('{quoted(path)}')"))
+    except duckdb.Error as e:
+        raise TableError(f"the table {path} cannot be read ({first_line(e)}); remove it") from e
+
+
+def refusal(path: Path, e: Exception) -> WaxeqError:
+    """What it means for a table that DuckDB raised an error."""
+    text = first_line(e)
+    if "Could not set lock" in text:  # by a process of a user who may write where this one may not
+        return TableLockedError(f"{path} is held by another process; try again")
+    if "Could not write" in text or "No space left" in text:
+        reason = text.rpartition(": ")[2]
+        return TableWriteError(
+            f"{path} cannot be written: {reason}; make room, or {NAME_ANOTHER}; what is stored stays"
+        )
+    return TableError(f"{path} cannot be used ({text}); move it aside and a new one is made, or {NAME_ANOTHER}")
+
+
+def first_line(e: Exception) -> str:
+    """The first line of what an error says."""
+    return str(e).strip().splitlines()[0]
+
+
+def quoted(path: str | Path) -> str:
+    """A path inside quotes of SQL."""
+    return str(path).replace("'", "''")
+
+
+NEWEST = "QUALIFY row_number() OVER (PARTITION BY digest ORDER BY written DESC, id DESC) = 1"
+"""Ends a query of which the newest timing of each call is wanted."""

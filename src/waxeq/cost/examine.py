@@ -1,0 +1,208 @@
+"""Rows of a timing table that cannot be right, found and explained; and their quarantine.
+
+A finding is of one of these kinds: "poisoned" (no such measurement can be: numbers that are none, a time in the future,
+a digest that is not of its row), "implausible" (faster than the device can be), "bimodal" (two moods of the machine in
+one timing), "stale" and "unknown" (of a kernel or a device that is not here, all rows of a part at once).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+
+from waxeq.cost import archive
+from waxeq.cost.device import Peaks
+from waxeq.cost.key import METHOD, Timing, TimingKey
+from waxeq.cost.modes import FEWEST, modes
+from waxeq.cost.rows import COLUMNS, KEY, TIMINGS
+from waxeq.cost.survey import Part, Present, survey
+from waxeq.cost.table import TimingTable
+
+Kind = Literal["poisoned", "implausible", "bimodal", "stale", "unknown"]
+_DAY = 86_400.0
+_SPREAD = 1000.0
+"""How much longer the longest sample may be than the shortest: what lies between is the operating system's doing."""
+_SHORTEST = 20e-9
+"""Seconds below which no call from Python ends."""
+_MARGIN = 4.0
+"""How many times a ceiling may be exceeded: ceilings are measured on a machine that may be busy, and in one cache."""
+_BATCH = 10_000
+AGAIN = "`waxeq db doctor --fix` puts it aside, and it is timed again when it is needed"
+_ADVICE: Mapping[str, str] = {
+    "poisoned": AGAIN,
+    "implausible": AGAIN,
+    "bimodal": f"{AGAIN}; let the machine do nothing else then",
+    "stale": "it is not used, and `waxeq db gc` drops it",
+    "unknown": "it is not used; install what is missing, or `waxeq db gc --unknown` drops it",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with `rows` rows: `ids` names those that are to be put aside, none for parts that are only not
+    used. `what`: the call, or the text of the kernel."""
+
+    kind: Kind
+    kernel: str
+    device: str
+    what: str
+    reason: str
+    rows: int = 1
+    ids: tuple[int, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return _ADVICE[self.kind]
+
+
+def examine(db: Any, present: Present, now: float | None = None) -> list[Finding]:
+    """Everything that is wrong in the archive that is the current database; parts first, then rows by their order."""
+    found = [_of_part(p) for p in survey(db, present) if p.state in ("stale", "unknown")]
+    return found + list(_rows(db, time.time() if now is None else now))
+
+
+def _of_part(p: Part) -> Finding:
+    return Finding("stale" if p.state == "stale" else "unknown", p.kernel, p.device, f"code {p.code}", p.why, p.rows)
+
+
+def _rows(db: Any, now: float) -> Iterator[Finding]:
+    peaks = _peaks(db)
+    found = db.execute(f"SELECT {COLUMNS} FROM timings ORDER BY written, id")
+    while batch := found.fetchmany(_BATCH):
+        for values in batch:
+            row = dict(zip(TIMINGS, values, strict=True))
+            wrong = wrong_with(row, peaks.get(row["device"]), now)
+            if wrong is not None:
+                kind, reason = wrong
+                what = f"{row['dims']} {row['dtype']}"
+                yield Finding(kind, str(row["kernel"]), str(row["device"]), what, reason, 1, (row["id"],))
+
+
+def _peaks(db: Any) -> dict[str, Peaks]:
+    rows = db.execute("SELECT key, payload FROM memos WHERE kind = 'peaks'").fetchall()
+    return {k.partition(":")[0]: Peaks.from_json(p) for k, p in rows if k.endswith(f":{METHOD}")}
+
+
+def wrong_with(row: Mapping[str, Any], peaks: Peaks | None, now: float) -> tuple[Kind, str] | None:
+    """What is wrong with a row (by column), or None."""
+    reason = _poison(row, now)
+    if reason is not None:
+        return "poisoned", reason
+    samples = row["samples"]
+    reason = _too_fast(row, peaks)
+    if reason is not None:
+        return "implausible", reason
+    two = modes(samples) if len(samples) >= FEWEST else None
+    if two is None:
+        return None
+    return "bimodal", (
+        f"{1 - two.upper:.0%} of {len(samples)} samples take about {two.low:.3g} s, the others {two.high:.3g} s "
+        f"(dip {two.dip:.3f}, Ashman's D {two.separation:.1f})"
+    )
+
+
+def _poison(row: Mapping[str, Any], now: float) -> str | None:
+    """Why no measurement can have made this row."""
+    missing = [n for n in TIMINGS if row[n] is None]
+    if missing:
+        return f"it has no {', '.join(missing)}"
+    samples: Sequence[float] = row["samples"]
+    if not samples:
+        return "it has no samples"
+    odd = [s for s in samples if s is None or not 0.0 < s < math.inf]
+    if odd:
+        return f"a sample of {odd[0]} s: samples are positive numbers"
+    if max(samples) > _SPREAD * min(samples):
+        return f"its samples contradict each other: {min(samples):.3g} s and {max(samples):.3g} s"
+    if not 0.0 < row["written"] < now + _DAY:
+        return f"it was taken at {row['written']:.0f} s since 1970, which is not yet"
+    return _errors(row) or _features(row["features"]) or _identity(row)
+
+
+def _errors(row: Mapping[str, Any]) -> str | None:
+    worst, rms = row["max_relative_error"], row["rms_relative_error"]
+    if worst < 0 or rms < 0 or rms > worst * 1.000001:
+        return f"errors of {worst:.3g} at most and {rms:.3g} in the mean cannot be"
+    return None
+
+
+def _features(text: str) -> str | None:
+    try:
+        values = list(json.loads(text).values())
+        if all(0.0 <= v < math.inf for v in values):
+            return None
+    except (ValueError, TypeError, AttributeError):
+        pass
+    return f"its features are no non-negative numbers by name: {text[:60]!r}"
+
+
+def _identity(row: Mapping[str, Any]) -> str | None:
+    """Whether digest and id are of the very row."""
+    key = TimingKey(**{n: row[n] for n in KEY})
+    if key.digest != row["digest"]:
+        return "its digest is not of its key: some column was changed after it was written"
+    if key.text_hash != row["text_hash"]:
+        return "the hash of its text is not of its text"
+    t = Timing(key, tuple(row["samples"]), 0.0, 0.0, {}, row["written"])
+    rounded = all(float(np.float32(s)) == s for s in t.samples)  # as in the Parquet tables that are shipped
+    if t.id != row["id"] and not rounded:
+        return "its id is not of its samples: they were changed after it was written"
+    return None
+
+
+def _too_fast(row: Mapping[str, Any], peaks: Peaks | None) -> str | None:
+    """Why no machine with these ceilings can be so fast; bytes may come from cache here, on every thread. Source:
+    Williams, Waterman, Patterson, "Roofline", CACM 52 (4), 2009."""
+    seconds = sorted(row["samples"])[(len(row["samples"]) - 1) // 4]
+    if seconds < _SHORTEST:
+        return f"{seconds:.3g} s is less than a call takes that does nothing"
+    if peaks is None:
+        return None
+    features = json.loads(row["features"])
+    flops = features.get("flops", 0.0) / seconds
+    ceiling = _MARGIN * max(peaks.flops.values())
+    if flops > ceiling:
+        return f"{flops:.3g} operations a second, more than {_MARGIN:g} times what the device was seen to do"
+    moved = sum(features.get(n, 0.0) for n in ("bytes", "bytes_read", "bytes_written")) / seconds
+    if "Gather" in row["text"]:  # it reads a few rows of what its features count whole
+        return None
+    if moved > _MARGIN * max(1, row["threads"]) * max(peaks.cache_bandwidth, peaks.bandwidth):
+        return (
+            f"{moved:.3g} bytes a second, more than {_MARGIN:g} times what the caches of the device were seen to give"
+        )
+    return None
+
+
+def set_aside(table: TimingTable, findings: Sequence[Finding]) -> int:
+    """Move the rows of findings into the quarantine, all or none; how many. They are kept there with the reason, and
+    `waxeq db gc` drops them."""
+    rows = [(i, f.kind, f.reason) for f in findings for i in f.ids]
+    if not rows:
+        return 0
+    with table.database(changes=True) as db:
+        db.execute("BEGIN")
+        archive.touch(db)
+        ids, kinds, reasons = map(list, zip(*rows, strict=True))
+        wrong = "(SELECT unnest(?::UBIGINT[]) AS id, unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS reason)"
+        db.execute(
+            f"INSERT INTO quarantine SELECT {', '.join(f't.{n}' for n in TIMINGS)}, w.kind, w.reason, ? "
+            f"FROM timings t JOIN {wrong} w ON t.id = w.id",
+            [time.time(), ids, kinds, reasons],
+        )
+        db.execute("DELETE FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [ids])
+        db.execute("COMMIT")
+    return len(ids)
+
+
+def by_kind(findings: Sequence[Finding]) -> dict[str, int]:
+    """Rows by kind of finding."""
+    ordered = sorted(findings, key=lambda f: f.kind)
+    return {kind: sum(f.rows for f in group) for kind, group in groupby(ordered, key=lambda f: f.kind)}

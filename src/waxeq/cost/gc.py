@@ -1,0 +1,95 @@
+"""Dropping what a timing table does not need, and making its file as small as what is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from waxeq.cost import archive
+from waxeq.cost.archive import NEWEST, STORAGE, quoted
+from waxeq.cost.rows import COLUMNS
+from waxeq.cost.survey import Part, Present, State, survey
+from waxeq.cost.table import TimingTable
+
+
+@dataclass(frozen=True)
+class Spare:
+    """Rows that are not needed: `superseded` by a newer timing of the same call, of `parts` that are not used here, in
+    the quarantine; those that are `kept`; bytes of the file before, and after (equal where nothing was dropped)."""
+
+    superseded: int
+    parts: tuple[Part, ...]
+    quarantined: int
+    kept: int
+    before: int
+    after: int
+
+    @property
+    def unused(self) -> int:
+        """Rows of parts that are dropped."""
+        return sum(p.rows for p in self.parts)
+
+
+def spare(table: TimingTable, present: Present, states: frozenset[State] = frozenset({"stale"})) -> Spare:
+    """What `collect` would drop; `states` of the parts that are not needed."""
+    with table.database() as db:
+        found = _count(db, table, present, states)
+    return found
+
+
+def collect(table: TimingTable, present: Present, states: frozenset[State] = frozenset({"stale"})) -> Spare:
+    """Drop what is not needed and write the rest into a file of its own, which takes the place of the old one when it
+    is whole: an interruption, or a disk without room, leaves the table as it was."""
+    counted: list[Spare] = []
+
+    def fill(db: Any) -> None:
+        counted.append(_count(db, table, present, states))
+        _unwanted(db, counted[0].parts)
+        db.execute(
+            f"INSERT INTO fresh.timings SELECT {COLUMNS} FROM t.timings WHERE (device, kernel, code, method) NOT IN "
+            f"(SELECT device, kernel, code, method FROM unwanted) {NEWEST} ORDER BY device, kernel, written, id"
+        )
+        for name in ("memos", "devices"):
+            db.execute(f"INSERT INTO fresh.{name} SELECT * FROM t.{name}")
+
+    table.rewrite(lambda db, path: _in_place_of(db, path, fill))
+    before = counted[0]
+    return Spare(before.superseded, before.parts, before.quarantined, before.kept, before.before,
+                 table.path.stat().st_size)  # fmt: skip
+
+
+def _in_place_of(db: Any, path: Path, fill: Any) -> None:
+    """A new archive at `path`, from the one that is the current database."""
+    db.execute(f"ATTACH '{quoted(path)}' AS fresh{STORAGE}")
+    db.execute("USE fresh")
+    archive.make_tables(db)
+    db.execute("USE t")
+    fill(db)
+    db.execute("CHECKPOINT fresh")
+    db.execute("DETACH fresh")
+
+
+def _count(db: Any, table: TimingTable, present: Present, states: frozenset[State]) -> Spare:
+    parts = tuple(p for p in survey(db, present) if p.state in states)
+    _unwanted(db, parts)
+    used = (
+        "FROM timings WHERE (device, kernel, code, method) NOT IN (SELECT device, kernel, code, method FROM unwanted)"
+    )
+    rows, calls = db.execute(f"SELECT count(*), count(DISTINCT digest) {used}").fetchone()
+    quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+    db.execute("CHECKPOINT")  # what was just brought in lies beside the file
+    size = table.path.stat().st_size
+    return Spare(rows - calls, parts, quarantined, calls, size, size)
+
+
+def _unwanted(db: Any, parts: tuple[Part, ...]) -> None:
+    """A temporary table of the parts that are not needed."""
+    db.execute("CREATE OR REPLACE TEMP TABLE unwanted (device VARCHAR, kernel VARCHAR, code VARCHAR, method INTEGER)")
+    if parts:
+        rows = [(p.device, p.kernel, p.code, p.method) for p in parts]
+        columns = list(map(list, zip(*rows, strict=True)))
+        db.execute(
+            "INSERT INTO unwanted SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), "
+            "unnest(?::INTEGER[])", columns,
+        )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Timings as Parquet files: what ships with waxeq, and what one machine gives another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from waxeq.cost import archive
+from waxeq.cost.archive import NEWEST, quoted
+from waxeq.cost.rows import COLUMNS
+
+
+def write(db: Any, path: Path, device: str) -> int:
+    """The newest timing of every call on a device, with samples in single precision; how many."""
+    return _copy(
+        db,
+        path,
+        "SELECT t.* REPLACE (samples::FLOAT[] AS samples), d.description FROM "
+        f"(SELECT * FROM timings WHERE device = '{quoted(device)}' {NEWEST}) t "
+        "LEFT JOIN devices d ON t.device = d.id ORDER BY kernel, text, digest",
+        "COMPRESSION zstd, COMPRESSION_LEVEL 19",
+    )
+
+
+def write_all(db: Any, path: Path, device: str | None) -> int:
+    """All timings, of one device or of all, with raw samples in full; how many."""
+    where = "" if device is None else f"WHERE t.device = '{quoted(device)}'"
+    return _copy(
+        db,
+        path,
+        f"SELECT t.*, d.description FROM timings t LEFT JOIN devices d ON t.device = d.id {where} "
+        "ORDER BY t.device, kernel, text, digest, written",
+        "COMPRESSION zstd",
+    )
+
+
+def _copy(db: Any, path: Path, query: str, how: str) -> int:
+    """The file appears whole or not at all."""
+    whole = path.with_name(f".{path.name}.part")
+    try:
+        row = db.execute(f"COPY ({query}) TO '{quoted(whole)}' (FORMAT parquet, {how})").fetchone()
+        whole.replace(path)
+    finally:
+        whole.unlink(missing_ok=True)
+    return row[0] if row else 0
+
+
+def take(db: Any, path: str | Path) -> int:
+    """Bring in the timings of a file, devices included; how many are new."""
+    db.execute("BEGIN")
+    archive.touch(db)
+    fresh = f"INSERT INTO timings BY NAME SELECT {COLUMNS} {{}} WHERE id NOT IN (SELECT id FROM timings)"
+    row = archive.shipped(db, path, fresh).fetchone()
+    known = "INSERT OR IGNORE INTO devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
+    archive.shipped(db, path, known)
+    db.execute("COMMIT")
+    return row[0] if row else 0

@@ -1,0 +1,107 @@
+"""Which rows of a timing table still count here: what is installed and where this runs, against what rows are of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from waxeq.backend.discover import found
+from waxeq.cost.device import Device, current_device
+from waxeq.cost.key import METHOD
+
+State = Literal["current", "stale", "unknown", "elsewhere"]
+_MACHINE = ("model", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes")
+"""What of a device is the machine; the rest is software, which is changed by an update."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """What runs here and now: the code of every installed kernel by name, the installed backends, and this machine on
+    each number of threads it can use."""
+
+    codes: Mapping[str, str]
+    backends: frozenset[str]
+    devices: tuple[Device, ...]
+
+    @staticmethod
+    def here() -> Present:
+        """As it is on this machine. A backend whose kernels cannot say what they are made of counts as not there."""
+        codes: dict[str, str] = {}
+        usable = set()
+        for f in found():
+            try:
+                codes |= {n: k.code for n, k in f.backend.kernels.items()} if f.backend is not None else {}
+                usable.add(f.name)
+            except Exception:  # no compiler, no device: what its kernels are made of is not known
+                continue
+        backends = frozenset(n.partition(".")[0] for n in codes) & usable
+        return Present(codes, backends, tuple(current_device(n + 1) for n in range(os.cpu_count() or 1)))
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The devices that this machine is."""
+        return frozenset(d.id for d in self.devices)
+
+    def device_state(self, id_: str, device: Device | None) -> tuple[State, str]:
+        """What rows of a device are worth here, and why."""
+        if id_ in self.ids:
+            return "current", ""
+        if device is None:
+            return "unknown", f"nothing says what device {id_} is"
+        same = next((d for d in self.devices if d.threads == device.threads), self.devices[-1])
+        if any(getattr(same, n) != getattr(device, n) for n in _MACHINE):
+            return "elsewhere", f"timed on another machine: {', '.join(device.differences(same))}"
+        return "stale", f"this machine was changed since: {', '.join(device.differences(same))}"
+
+    def kernel_state(self, backend: str, kernel: str, code: str, method: int) -> tuple[State, str]:
+        """What rows of a kernel are worth here, and why."""
+        if method != METHOD:
+            return "stale", f"timed in another way than now (version {method}, now {METHOD})"
+        if backend not in self.backends:
+            return "unknown", f"backend {backend} is not installed here or cannot be used"
+        if kernel not in self.codes:
+            return "unknown", f"the installed backend {backend} has no kernel {kernel}"
+        if code != self.codes[kernel]:
+            return "stale", "the kernel's text, its compiler or its library was changed since"
+        return "current", ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one kernel text on one device, with what they are worth here and why. `newest`: seconds since 1970."""
+
+    device: str
+    kernel: str
+    code: str
+    method: int
+    rows: int
+    newest: float
+    state: State
+    why: str
+
+
+def survey(db: Any, present: Present) -> list[Part]:
+    """Every part of the archive that is the current database. A kernel that changed makes a row stale wherever it was
+    taken; rows of another machine with kernels as they are here are those of `elsewhere`."""
+    devices = {i: Device.from_json(d) for i, d in db.execute("SELECT id, description FROM devices").fetchall()}
+    sql = (
+        "SELECT device, backend, kernel, code, method, count(*), max(written) FROM timings GROUP BY ALL "
+        "ORDER BY device, kernel, code, method"
+    )
+    parts = []
+    for device, backend, kernel, code, method, rows, newest in db.execute(sql).fetchall():
+        state, why = present.kernel_state(backend, kernel, code, method)
+        if state == "current":
+            state, why = present.device_state(device, devices.get(device))
+        parts.append(Part(device, kernel, code, method, rows, newest, state, why))
+    return parts
+
+
+def counts(parts: Iterable[Part]) -> dict[str, int]:
+    """Rows by what they are worth."""
+    found: dict[str, int] = {"current": 0, "stale": 0, "unknown": 0, "elsewhere": 0}
+    for p in parts:
+        found[p.state] += p.rows
+    return found

@@ -1,0 +1,259 @@
+"""waxeq.lock: what a plan was made from, and the plan, so that it can be had again byte for byte.
+
+A lock holds an entry for each model that was locked into it: the plan; hashes of the model, of each file of rules, of
+each kernel and of the timings the search began and ended with; the options, seed included; versions; the device. With
+it nothing is searched: what is here is compared with what is locked, and where all of it is the same the plan is taken,
+bound to the model's weights and checked against float64 as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from waxeq.cost.device import Device
+from waxeq.cost.table import TimingTable
+from waxeq.egraph.rules import rule_files
+from waxeq.errors import LockError, PlanError
+from waxeq.events import Events, Note
+from waxeq.frontend.trace import Traced
+from waxeq.ir.text import print_graph
+from waxeq.options import Options
+from waxeq.plan.encode import decode, encode
+from waxeq.runtime.files import read_bytes, write_atomically
+from waxeq.runtime.verify import require
+from waxeq.search.result import Report, Result
+from waxeq.search.session import Session
+from waxeq.search.tables import Opened
+from waxeq.search.trial import Proofs
+
+NAME = "waxeq.lock"
+FORMAT = 1
+_VERSIONS = ("waxeq", "numpy", "egglog", "highspy")
+_ANEW = "or lock it anew with --lock"
+_ASIDE = {"rules", "table", "strict", "fresh", "trial", "measure", "budget", "max_memory", "lock", "locked"}
+"""Options that change nothing about a plan that is taken, or are told apart by what they name."""
+
+
+class Locked(BaseModel):
+    """One model's entry."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    seed: int
+    options: dict[str, Any]
+    versions: dict[str, str]
+    device: dict[str, Any]
+    rules: dict[str, str]
+    kernels: dict[str, str]
+    table: str
+    plan: dict[str, Any]
+
+
+class Lock(BaseModel):
+    """A lock file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    waxeq_lock: int = Field(ge=1)
+    models: dict[str, Locked]
+    sha256: str
+
+
+def default_path(traced: Traced) -> Path:
+    """Beside the model, or here where it lies in no file."""
+    return Path(traced.origin[0]).parent / NAME if traced.origin else Path(NAME)
+
+
+def read(path: Path) -> Lock:
+    """The lock at `path`. Raises LockError, one sentence, for what is none."""
+    try:
+        text = read_bytes(path, "`waxeq optimize --lock` writes one")
+    except PlanError as e:
+        raise LockError(str(e)) from e
+    try:
+        data = json.loads(text)
+        lock = Lock.model_validate(data)
+    except ValidationError as e:
+        first = e.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "it"
+        raise LockError(f"{path} is no lock of waxeq: {place}: {first['msg']}; make it anew with --lock") from e
+    except (ValueError, RecursionError) as e:
+        raise LockError(f"{path} is damaged or cut off; make it anew with --lock") from e
+    if lock.waxeq_lock != FORMAT:
+        raise LockError(f"{path} is a lock of version {lock.waxeq_lock}, this waxeq reads version {FORMAT}; {_ANEW}")
+    if lock.sha256 != _digest(data["models"]):
+        raise LockError(f"{path} was changed by hand or damaged; make it anew with --lock")
+    return lock
+
+
+def write(session: Session, traced: Traced, result: Result) -> None:
+    """Lock a result into the file that the options name; what else is locked there stays. Raises LockError."""
+    path = session.options.lock
+    if path is None:
+        return
+    models = read(path).model_dump()["models"] if path.exists() else {}
+    models[traced.name] = _entry(session, traced, result).model_dump()
+    models = json.loads(json.dumps(models, sort_keys=True))
+    data = {"waxeq_lock": FORMAT, "models": models, "sha256": _digest(models)}
+    try:
+        write_atomically(path, (json.dumps(data, indent=1) + "\n").encode())
+    except PlanError as e:
+        raise LockError(f"{path} cannot be written; name another place with --lock") from e
+
+
+def require_lockable(options: Options) -> None:
+    """Raise LockError before the work where a lock could not be written after it."""
+    if options.lock is not None and options.lock.exists() and not options.locked:
+        read(options.lock)
+
+
+def reproduce(options: Options, events: Events, traced: Traced, opened: Opened | None = None) -> Result:
+    """The locked plan of a model, checked against float64. Options that were not given are as they are locked.
+
+    Raises LockError that names everything that is not as it was locked, with both values and what to do; AccuracyError
+    when the plan does not compute the model on its weights.
+    """
+    path = options.lock or default_path(traced)
+    models = read(path).models
+    if traced.name not in models:
+        raise LockError(f"{path} locks {_few(models) or 'nothing'}, and not {traced.name}; lock it with --lock {path}")
+    entry = models[traced.name]
+    given = {n: getattr(options, n) for n in options.model_fields_set}
+    chosen = Options(**{**entry.options, **given})  # pyright: ignore[reportArgumentType]
+    with Session.open(chosen, events, opened) as session:
+        differences = _differences(session, traced, entry, set(given))
+        if differences:
+            said = "; ".join(f"{d.what} is {d.here}, locked {d.locked} ({d.fix})" for d in differences)
+            raise LockError(f"{path} does not fit: {said}")
+        result = _result(session, traced, entry, path)
+        rows = Proofs(session, traced, None).accuracy(result)
+        require(rows, chosen.tolerance)
+        notes = [*traced.notes, *session.notes, f"the plan is the one that {path} locks; nothing was searched"]
+        if entry.table != snapshot(session.table, session.device.id):
+            notes.append("the timing table has changed since the plan was locked: a new search might find another one")
+        for text in notes[-1:]:
+            events.emit(Note(text))
+        about = Report(1, result.plan.predicted, seconds=session.deadline.elapsed, accuracy=rows, notes=tuple(notes))
+        return replace(result, report=about)
+
+
+def snapshot(table: TimingTable, device: str) -> str:
+    """A hash of the timings that a search on a device begins with."""
+    found = hashlib.sha256()
+    for t in table.families(device):
+        found.update(f"{t.key.digest}:{t.when!r}:{t.samples!r}\n".encode())
+    return found.hexdigest()
+
+
+def model_hash(traced: Traced) -> str:
+    """A hash of what a model computes: its graph, without the places in its source, its constants, the structure of its
+    results; not of its weights' values."""
+    lines = [line.partition("  # ")[0] for line in print_graph(traced.graph).splitlines()]
+    found = hashlib.sha256("\n".join([*lines, repr(traced.structure)]).encode())
+    for name, a in sorted(traced.graph.constants.items()):
+        found.update(f"{name}:{a.dtype}:{a.shape}".encode())
+        found.update(np.ascontiguousarray(a).tobytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class Differs:
+    """One thing that is not as it was locked."""
+
+    what: str
+    here: str
+    locked: str
+    fix: str
+
+
+def _entry(session: Session, traced: Traced, result: Result) -> Locked:
+    return Locked(
+        model=model_hash(traced),
+        seed=session.options.seed,
+        options=json.loads(session.options.model_dump_json(exclude=_ASIDE)),
+        versions=_versions(),
+        device={f.name: getattr(session.device, f.name) for f in fields(Device)},
+        rules=_rules(session),
+        kernels=_kernels(session),
+        table=snapshot(session.table, session.device.id),
+        plan=json.loads(json.dumps(encode(result.plan))),
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {n: version(n) for n in _VERSIONS}
+
+
+def _rules(session: Session) -> dict[str, str]:
+    """A hash of each file of rules, by its name, and of the rules that are derived from kernels."""
+    texts = {p.name: p.read_text(encoding="utf-8") for p in rule_files()}
+    texts |= {f.path.name: f.text for f in session.own_rules}
+    return {n: _short(t) for n, t in texts.items()}
+
+
+def _kernels(session: Session) -> dict[str, str]:
+    return {n: _short(f"{k.form}:{k.pattern}:{k.code}") for n, k in session.kernels.items()}
+
+
+def _differences(session: Session, traced: Traced, entry: Locked, given: set[str]) -> list[Differs]:
+    """Everything that is not as it was locked, the model first."""
+    found: list[Differs] = []
+    if model_hash(traced) != entry.model:
+        fix = f"the model computes something else than the one that was locked; go back to that one, {_ANEW}"
+        found.append(Differs(f"model {traced.name}", model_hash(traced)[:12], entry.model[:12], fix))
+    here = json.loads(session.options.model_dump_json(exclude=_ASIDE))
+    chosen = {n: (here.get(n), v) for n, v in entry.options.items() if n in given and here.get(n) != v}
+    found += [
+        Differs(f"option {n}", str(a), str(b), f"leave out --{n.replace('_', '-')}, {_ANEW}")
+        for n, (a, b) in chosen.items()
+    ]
+    device = {f.name: getattr(session.device, f.name) for f in fields(Device)}
+    found += _changed("device's", device, entry.device, lambda n, _: f"use the device it was locked for, {_ANEW}")
+    found += _changed("version of", _versions(), entry.versions, lambda n, v: f"pip install {n}=={v}, {_ANEW}")
+    found += _changed("rules", _rules(session), entry.rules, lambda n, _: f"bring {n} back, with --rules if it is "
+                      f"your own, {_ANEW}")  # fmt: skip
+    mended = "use the waxeq, the compiler and the libraries it was locked with"
+    kernels = _kernels(session)
+    if chosen:  # which kernels may run follows from tolerance and backends
+        kernels = {**entry.kernels, **{n: k for n, k in kernels.items() if n in entry.kernels}}
+    return found + _changed("kernel", kernels, entry.kernels, lambda n, _: f"{mended}, {_ANEW}")
+
+
+def _changed(what: str, here: Mapping[str, Any], locked: Mapping[str, Any], fix: Any) -> list[Differs]:
+    rows = []
+    for n in sorted({*here, *locked}):
+        a, b = here.get(n, "not there"), locked.get(n, "not there")
+        if a != b:
+            rows.append(Differs(f"{what} {n}", str(a), str(b), fix(n, b)))
+    return rows
+
+
+def _result(session: Session, traced: Traced, entry: Locked, path: Path) -> Result:
+    try:
+        plan = decode(entry.plan, traced.graph.constants)
+        plan = plan if plan.written else plan.check()
+    except (PlanError, KeyError, ValueError, TypeError) as e:
+        raise LockError(f"the plan that {path} locks is damaged; make it anew with --lock") from e
+    return Result(plan, traced.tensors, session.kernels, ())
+
+
+def _few(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _digest(models: Any) -> str:
+    return hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,188 @@
+"""Timings from and for other tables: nothing twice, nothing lost, what cannot be right apart, and fair comparisons."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waxeq.cost.device import Device, Peaks
+from waxeq.cost.exchange import around_median, diff, export, median, merge, pair
+from waxeq.cost.key import Timing
+from waxeq.cost.shards import Shards, timing_rows
+from waxeq.cost.table import TimingTable
+from waxeq.errors import TableError
+
+Make = Callable[..., Timing]
+HERE = Device("A CPU", 2, 1 << 15, 1 << 20, 1 << 25, 4 << 30, "Linux x86_64", "3.11", "2.5.0", "openblas", 1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TimingTable:
+    return TimingTable.open(tmp_path / "t.duckdb")
+
+
+@pytest.fixture
+def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimingTable:
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+    found = TimingTable.open(tmp_path / "other" / "o.duckdb")
+    found.peaks(HERE)
+    return found
+
+
+# -- merging
+
+
+def test_merging_twice_is_merging_once(table: TimingTable, other: TimingTable, timing: Make) -> None:
+    rows = [timing(n, samples=(0.1 + 1e-9 * n, 0.2)) for n in range(5)]
+    table.record(rows[:2])
+    other.record(rows[:4])
+    other.merge()
+    other.record(rows[4:])  # this one waits in a shard
+    (found,) = merge(table, [other.path])
+    assert (found.new, found.known, found.refused) == (3, 2, 0) and set(found.devices) == {HERE.id}
+    assert table.lookup([t.key for t in rows]) == {t.key: t for t in rows}, "raw samples to the last digit"
+    assert table.devices() == {HERE.id: HERE} and table.peaks(HERE) == other.peaks(HERE)
+    (again,) = merge(table, [other.path])
+    assert (again.new, again.known, again.memos) == (0, 5, 0)
+    assert other.lookup([t.key for t in rows]) == {t.key: t for t in rows}, "the other table is as it was"
+
+
+def test_shards_of_a_machine_without_duckdb(table: TimingTable, timing: Make, tmp_path: Path) -> None:
+    """All that such a machine has of a table is the shards; they come as files or as a folder."""
+    script = """
+import sys
+from importlib import util
+found = util.find_spec
+util.find_spec = lambda name, *more: None if name == "duckdb" else found(name, *more)
+sys.modules["duckdb"] = None
+sys.path.insert(0, sys.argv[2])
+from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.table import TimingTable
+def timing(n):
+    key = TimingKey("numpy", "numpy.gemm", "c0de", str(n), "", "", "float32", "here", 1)
+    return Timing(key, (1e-6, 1.1e-6), 0.0, 0.0, {"launches": 1.0}, float(n + 1))
+table = TimingTable.open(sys.argv[1])
+table.record([timing(0), timing(1)])
+table.memo_put("plan", "a", "one")
+table.record([timing(2)])
+table.tidy()
+table = TimingTable.open(sys.argv[1])
+assert len(table.lookup([timing(n).key for n in range(4)])) == 3 and len(table.families("here")) == 3
+assert table.memo_get("plan", "a") == "one" and table.memo_get("plan", "b") is None
+"""
+    away = tmp_path / "away" / "a.duckdb"
+    done = subprocess.run([sys.executable, "-c", script, away, "."], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not away.exists()
+    folder = Shards.beside(away).folder
+    (found,) = merge(table, [folder])
+    assert (found.new, found.known, found.memos, found.damaged) == (3, 0, 1, ())
+    assert [t.samples for t in table.families("here")] == [(1e-6, 1.1e-6)] * 3 and table.memo_get("plan", "a") == "one"
+    singles = merge(table, sorted(folder.glob("*.jsonl")))
+    assert len(singles) == 3 and sum(s.known for s in singles) == 3 and not any(s.new for s in singles)
+
+
+def test_damaged_lines_and_poisoned_rows_are_kept_apart(table: TimingTable, timing: Make, tmp_path: Path) -> None:
+    rows = timing_rows([timing(n) for n in range(1, 5)])
+    rows[1]["digest"] = "0" * 32
+    rows[2]["written"] = 9e12
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + '\n{"kind": "timing"}\n')
+    (found,) = merge(table, [path])
+    assert found.damaged and "line 5" in found.damaged[0]
+    assert set(table.lookup([timing(n).key for n in range(1, 5)])) == {timing(n).key for n in (1, 2, 4)}
+    assert (found.new, found.refused) == (3, 1)  # the digest of a row is worked out anew
+    with table.database() as db:
+        (reason,) = db.execute("SELECT reason FROM quarantine").fetchone()
+    assert str(path) in reason and "not yet" in reason
+
+
+def test_certificates_are_not_taken_from_others(table: TimingTable, other: TimingTable) -> None:
+    other.memo_put("certificate", "a", "sound")
+    other.memo_put("plan", "a", "theirs")
+    table.memo_put("plan", "b", "ours")
+    merge(table, [other.path])
+    assert table.memo_get("certificate", "a") is None
+    assert (table.memo_get("plan", "a"), table.memo_get("plan", "b")) == ("theirs", "ours")
+
+
+def test_what_cannot_be_merged_is_named(table: TimingTable, tmp_path: Path) -> None:
+    no_table = tmp_path / "no.duckdb"
+    no_table.write_bytes(b"no table" * 1000)
+    for path in (tmp_path / "none.duckdb", no_table, table.path):
+        with pytest.raises(TableError, match=path.name):
+            merge(table, [path])
+    assert table.status()["timings"] == []
+
+
+def test_parquet_there_and_back(table: TimingTable, other: TimingTable, timing: Make, tmp_path: Path) -> None:
+    rows = [timing(n, device=HERE.id, samples=(0.1 + 1e-9 * n,)) for n in range(4)]
+    other.record([*rows, timing(1, device=HERE.id, when=1.0), timing(9, device="there")])
+    path = tmp_path / "it's.parquet"
+    assert export(other, path, HERE.id) == 5 and export(other, tmp_path / "all.parquet") == 6
+    (found,) = merge(table, [path])
+    assert (found.new, found.refused) == (5, 0)
+    assert table.lookup([t.key for t in rows]) == {t.key: t for t in rows} and table.devices() == {HERE.id: HERE}
+    with pytest.raises(TableError, match="no folder"):
+        export(other, tmp_path / "none" / "x.parquet")
+    assert not list(tmp_path.glob(".*.part"))
+
+
+# -- comparing
+
+
+def test_what_is_in_both_is_compared_and_the_rest_counted(table: TimingTable, other: TimingTable, timing: Make) -> None:
+    steady = tuple(1e-5 * (1 + 0.001 * n) for n in range(12))
+    table.record([timing(n, samples=steady) for n in (1, 2, 3)] + [timing(1, when=1.0, samples=(9.0,))])
+    twice = tuple(2 * s for s in steady)
+    other.record([timing(2, samples=steady, when=5.0), timing(3, samples=twice), timing(4, kernel="numpy.copy")])
+    found = diff(table.path, other.path)
+    assert [(p.key["text"], round(p.ratio, 6)) for p in found.pairs] == [("(Map f 3)", 2.0), ("(Map f 2)", 1.0)]
+    assert found.pairs[0].low < 2 < found.pairs[0].high and not found.pairs[0].same and found.pairs[0].sure
+    assert found.pairs[1].same and (found.only_a, found.only_b) == ({"numpy.gemm": 1}, {"numpy.copy": 1})
+
+
+def test_other_devices_are_compared_when_asked(
+    table: TimingTable, other: TimingTable, timing: Make, monkeypatch
+) -> None:
+    there = replace(HERE, numpy="9.9")
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+    table.peaks(there)
+    table.record([timing(1, device=there.id)])
+    other.record([timing(1, device=HERE.id)])
+    assert diff(table.path, other.path).pairs == ()
+    found = diff(table.path, other.path, across=True)
+    assert len(found.pairs) == 1 and found.fingerprint == ("numpy 9.9 -> 2.5.0",)
+
+
+@given(st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=40), st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=40))
+def test_an_interval_holds_the_ratio_and_turns_around(a: list[float], b: list[float]) -> None:
+    there, back = pair({}, a, b), pair({}, b, a)
+    assert there is not None and back is not None and there.low <= there.ratio <= there.high
+    assert math.isclose(there.ratio * back.ratio, 1.0) and math.isclose(there.low * back.high, 1.0)
+
+
+@pytest.mark.parametrize("n", [9, 20, 40])
+def test_the_interval_of_a_median_holds_it_as_often_as_it_says(n: int) -> None:
+    rng = np.random.default_rng(n)
+    held = 0
+    for x in np.sort(rng.lognormal(0, 1, (2000, n)), axis=1):
+        low, high, sure = around_median(x.tolist())
+        held += low <= 1.0 <= high
+        assert sure and low <= median(x.tolist()) <= high
+    assert held >= 0.97 * 2000
+
+
+def test_few_samples_are_said_to_be_few() -> None:
+    assert around_median([1.0, 2.0, 3.0]) == (1.0, 3.0, False)
+    assert pair({}, [], [1.0]) is None and pair({}, [float("nan")], [1.0]) is None
