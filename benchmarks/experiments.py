@@ -12,12 +12,13 @@ from typing import Any
 
 from benchmarks.contest import Row, hold
 from benchmarks.peers import ONNX_GRAPHS
-from waxeq.compile import optimize_traced
-from waxeq.events import Events
+from waxeq.compile import assemble, optimize_traced
+from waxeq.events import Deadline, Events
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced, trace
 from waxeq.options import Options
 from waxeq.runtime.save import save_plan
+from waxeq.search.profile import profile
 from waxeq.search.result import Result
 from waxeq.search.session import Session
 
@@ -167,6 +168,29 @@ def prediction(bench: Bench) -> Table:
     )
 
 
+def ranking(bench: Bench) -> Table:
+    """The plans that are predicted to be the fastest, run whole: where is the one that is, and how far are the
+    predictions off? After a profile, so that the kernels of these plans were measured."""
+    rows, errors, found = [], [], 0
+    for name in (*ONNX_GRAPHS, *examples()):
+        with Session.open(bench.options(budget=None, trial=False), Events()) as session:
+            done = profile(session, bench.traced(name), assemble, plans=_RANKED, clock=Deadline(None))
+        times = [ran.seconds for _, ran in done.plans]
+        best = min(range(len(times)), key=times.__getitem__) + 1
+        ours = sorted(abs(path.seconds / ran.seconds - 1) for path, ran in done.plans)
+        found += best <= _AMONG
+        errors += ours
+        rows.append((name, len(times), best, f"{times[0] / min(times):.2f}x", f"{statistics.median(ours):.0%}"))
+    share = f"{found} of {len(rows)} among the first {_AMONG}"
+    rows.append(("all", "", share, "", f"{statistics.median(errors):.0%}"))
+    columns = ("example", "plans run", "place of the fastest", "the first takes", "median error")
+    notes = ("Places are by predicted time; the error is of predicted against measured time of whole plans.",)
+    return Table(f"The {_RANKED} plans predicted to be the fastest, run", columns, tuple(rows), notes)
+
+
+_RANKED, _AMONG = 20, 5
+
+
 def ablations(bench: Bench) -> Table:
     """What each part brings: times over that of the whole, for plans that were not allowed it."""
     without = {"no polish": {"polish": False}, "roofline cost": {"cost": "roofline"}, "no algebra": {"algebra": False}}
@@ -188,4 +212,11 @@ def _ratio(row: Row) -> str:
     return f"{row.versus.ratio:.2f} ({row.versus.low:.2f} to {row.versus.high:.2f})"
 
 
-EXPERIMENTS = {"linear": linear, "examples": gains, "layers": layers, "prediction": prediction, "ablations": ablations}
+EXPERIMENTS = {
+    "linear": linear,
+    "examples": gains,
+    "layers": layers,
+    "prediction": prediction,
+    "ranking": ranking,
+    "ablations": ablations,
+}

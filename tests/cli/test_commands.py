@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import waxeq as wx
+from waxeq.cost.device import current_device
+from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.table import TimingTable
 
 
 def test_optimize_writes_a_plan_that_computes_the_model(waxeq, model, quick, tmp_path: Path) -> None:
@@ -188,3 +193,38 @@ def test_json_has_no_infinity(waxeq, model, quick, tmp_path: Path) -> None:
     assert waxeq("optimize", model(text, "inf.py"), "-o", path, *quick).code == 0
     row = json.loads(waxeq("run", path, "--json").out, parse_constant=pytest.fail)["outputs"][0]
     assert row["infinite"] == 12
+
+
+def test_db_status_says_how_far_estimates_are_off(waxeq, table: Path, known: int) -> None:
+    (row,) = waxeq("db", "status", "--table", table, "--json").data["estimates"]
+    assert row["kernel"] == "numpy.copy" and row["timings"] == known
+    assert 0 < row["median"] <= row["ninth"] and 0 <= row["inside"] <= 1
+    assert "median error" in waxeq("db", "status", "--table", table).out
+
+
+def test_db_plot_draws_curves(waxeq, table: Path, known: int, tmp_path: Path) -> None:
+    picture = tmp_path / "curves.svg"
+    outcome = waxeq("db", "plot", picture, "--table", table, "--json")
+    if find_spec("matplotlib") is None:
+        assert outcome.code == 2 and "matplotlib" in outcome.sentence
+        return
+    assert outcome.data["families"][0]["kernel"] == "numpy.copy" and picture.read_text().lstrip().startswith("<?xml")
+    assert "too few" in waxeq("db", "plot", picture, "--table", table, "--kernel", "numpy.sort").sentence
+    assert waxeq("db", "plot", tmp_path / "curves.txt", "--table", table).code == 2
+
+
+@pytest.fixture
+def known(table: Path) -> int:
+    """Timings of one kernel in the table, at sizes that double; how many."""
+    store, device = TimingTable.open(table), replace(current_device(1), model="a machine of its own")
+    store.peaks(device)
+    rows = [
+        Timing(
+            TimingKey("numpy", "numpy.copy", "c0de", f'(In "%0" {{i{n % 2}}} "float32")', f"i0={16 << n // 2}",
+                      "float32:i0*1;float32:i0*1", "float32", device.id, 1),
+            (1e-9 * (16 << n // 2) * (1.0 + n % 3 / 10),), 0.0, 0.0, {"bytes": 8.0 * (16 << n // 2)}, 1000.0 + n,
+        )
+        for n in range(24)
+    ]  # fmt: skip
+    store.record(rows)
+    return len(rows)

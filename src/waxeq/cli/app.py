@@ -36,6 +36,7 @@ _EXAMPLES = {
     "db export": "waxeq db export timings.parquet",
     "db import": "waxeq db import timings.parquet",
     "db gc": "waxeq db gc --dry-run",
+    "db plot": "waxeq db plot curves.svg --kernel native.products",
     "doctor": "waxeq doctor",
 }
 """What stands at the end of each command's help."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, say
+from waxeq.cli.estimates import db_plot, estimate_rows
 from waxeq.cli.options import SHOW, Show
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ Flag = Parameter(negative=(), show_default=False)
 
 
 def db_status(*, table: Table = None, show: Show = SHOW) -> None:
-    """Say where the timing table lies, what it holds, and which of it does not count here any more.
+    """Say where the timing table lies, what it holds, which of it does not count here any more, and how far estimates
+    made from it are off.
 
     Looking makes none.
 
@@ -31,6 +33,8 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
     table
         Timing table to look at [default: the user's own].
     """
+    from waxeq.inspect.paths import estimates_view
+    from waxeq.inspect.show import group
     from waxeq.inspect.tables import status_view
     from waxeq.search.tables import table_status
 
@@ -45,7 +49,10 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
                 calls = db.execute("SELECT count(DISTINCT digest) FROM timings").fetchone()[0]
             data["superseded"] = sum(p.rows for p in parts) - calls
             data["parts"], data["rows"] = [asdict(p) for p in parts], counts(parts)
-    finish(show, data, status_view)
+            data["estimates"] = estimate_rows(_looked_at(table))
+    finish(
+        show, data, lambda d: group(status_view(d), estimates_view(d["estimates"])) if d["exists"] else status_view(d)
+    )
 
 
 def db_doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: Show = SHOW) -> int:
@@ -270,6 +277,6 @@ def _opened(named: Table) -> TimingTable:
 
 
 COMMANDS: Sequence[Callable[..., object]] = (
-    db_status, db_doctor, db_merge, db_diff, db_export, db_import, db_gc,
+    db_status, db_plot, db_doctor, db_merge, db_diff, db_export, db_import, db_gc,
 )  # fmt: skip
 """The commands; what is typed for them is their names."""

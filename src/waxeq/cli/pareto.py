@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +12,6 @@ from waxeq.cli.options import SEARCH, SHOW, Search, Show
 from waxeq.cli.profile import require_some
 from waxeq.cli.work import admit_rules, is_plan, load
 from waxeq.errors import UsageError
-from waxeq.inspect.show import time_
-from waxeq.memory.estimate import amount
-from waxeq.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     from waxeq.search.pareto import Offer
@@ -74,7 +68,9 @@ def pareto(
             "plot": None if plot is None else str(plot),
         }  # fmt: skip
         if plot is not None:
-            draw(data, plot)
+            from waxeq.cli.pictures import draw_front
+
+            draw_front(data, plot)
     from waxeq.inspect.paths import pareto_view
 
     finish(show, data, pareto_view)
@@ -90,41 +86,3 @@ def offer_row(o: Offer) -> dict[str, Any]:
         "as_written": plan.written, "rejected": o.rejected,
         "kernels": sorted({s.call.kernel for s in plan.steps}), "steps": len(plan.steps),
     }  # fmt: skip
-
-
-def draw(data: Mapping[str, Any], path: Path) -> None:
-    """Plans by time and error, those of the front joined and named by the memory they take."""
-    rows: Sequence[Mapping[str, Any]] = [r for r in data["plans"] if r["rejected"] is None]
-    least = min((r["rms"] for r in rows if r["rms"] > 0), default=1e-9)
-
-    def error(r: Mapping[str, Any]) -> float:
-        return max(r["rms"], least / 10)
-
-    figure = import_module("matplotlib.figure").Figure(figsize=(7.5, 5), layout="constrained")
-    axes = figure.add_subplot()
-    peak = max((r["peak"] for r in rows), default=1)
-    best = sorted((r for r in rows if r["front"]), key=lambda r: r["seconds"])
-    for group, color, name in (
-        ([r for r in rows if not r["front"]], "#9aa4b2", "another is as good in all"),
-        (best, "#1f6feb", "the front"),
-    ):
-        sizes = [30 + 170 * r["peak"] / peak for r in group]
-        bars = [[r["seconds"] - r["low"] for r in group], [r["high"] - r["seconds"] for r in group]]
-        x, y = [r["seconds"] for r in group], [error(r) for r in group]
-        axes.errorbar(x, y, xerr=[[max(0.0, w) for w in side] for side in bars], fmt="none", ecolor=color, alpha=0.5)
-        axes.scatter(x, y, s=sizes, color=color, alpha=0.8, label=name)
-    for r in best:
-        text = f"{amount(r['peak'])}{', as written' if r['as_written'] else ''}"
-        axes.annotate(text, (r["seconds"], error(r)), xytext=(6, 6), textcoords="offset points", fontsize=8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(lambda x, _: time_(x) if x > 0 else "0")
-    axes.xaxis.set_minor_formatter(lambda x, _: "")
-    axes.set_xlabel("median time and quartiles")
-    axes.set_ylabel("relative RMS error against float64")
-    axes.set_title(f"{data['model']}: time, error and memory (area) of plans that ran")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:], dpi=150)
-    write_atomically(path, drawn.getvalue())

@@ -31,6 +31,7 @@ from typing import Literal
 from waxeq.cost.device import Peaks
 
 Part = Literal["arithmetic", "traffic", "elements", "launches", "nothing"]
+KINDS: tuple[Part, ...] = ("arithmetic", "traffic", "elements", "launches", "nothing")
 
 _PARTS: Mapping[str, tuple[Part, float]] = {
     "flops": ("arithmetic", 1.0),
@@ -99,7 +100,7 @@ class Features(Mapping[str, float]):
 
 
 @lru_cache(maxsize=4096)
-def _part(name: str) -> tuple[Part, float]:
+def part(name: str) -> tuple[Part, float]:
     """What a feature counts as in the roofline, and how much one unit of it weighs there."""
     if not name.startswith("map:"):
         return _PARTS.get(name, ("nothing", 0.0))
@@ -117,10 +118,10 @@ def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
 
     Source: Williams, Waterman, Patterson, "Roofline", CACM 52 (4), 2009.
     """
-    sums: dict[str, float] = {"arithmetic": 0.0, "traffic": 0.0, "elements": 0.0, "launches": 0.0, "nothing": 0.0}
+    sums: dict[str, float] = dict.fromkeys(KINDS, 0.0)
     for name, v in features.items():
-        part, weight = _part(name)
-        sums[part] += weight * v
+        kind, weight = part(name)
+        sums[kind] += weight * v
     # A dtype whose rate was not measured has no BLAS: NumPy computes it in float32 or float64 with conversions around.
     rate = peaks.flops.get(dtype) or min(peaks.flops.values()) / 2
     work = max(sums["arithmetic"] / rate, sums["traffic"] / peaks.bandwidth)

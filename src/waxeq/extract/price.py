@@ -72,14 +72,13 @@ class Prices:
         return [self._number[k] for k in keys]
 
     def _estimates(self, calls: Sequence[Call], numbers: Sequence[int]) -> list[Estimate]:
-        rows = []
-        for n, c in zip(numbers, calls, strict=True):
-            e = self._known[n]
-            if e is None:
-                features = c.remember("features", lambda c=c: self.kernels[c.kernel].features(c))
-                e = self._known[n] = self.model.estimate(self.key(c), features)
-            rows.append(e)
-        return rows
+        new = {n: c for n, c in zip(numbers, calls, strict=True) if self._known[n] is None}
+        if new:
+            features = [c.remember("features", lambda c=c: self.kernels[c.kernel].features(c)) for c in new.values()]
+            found = self.model.estimates([self.key(c) for c in new.values()], features)
+            for n, e in zip(new, found, strict=True):
+                self._known[n] = e
+        return [e for n in numbers if (e := self._known[n]) is not None]
 
     def learn(self, rows: Mapping[TimingKey, Timing]) -> None:
         """Take in timings that were measured or found. What they say of other calls of their family is heard when they

@@ -100,3 +100,16 @@ def _made_of(r: Data) -> str:
     if r["rejected"] is not None:
         return f"rejected: {r['rejected']}"
     return "the model as written" if r["as_written"] else f"{r['steps']} calls: {', '.join(r['kernels'])}"
+
+
+def estimates_view(rows: Sequence[Data]) -> RenderableType:
+    """Errors by family, and what they mean."""
+    if not rows:
+        return facts([("estimates", "too few timings to say how far estimates are off; `waxeq calibrate` makes some")])
+    shown = (
+        (r["kernel"], r["dtype"], r["timings"], f"{r['median']:.0%}", f"{r['ninth']:.0%}", f"{r['inside']:.0%}")
+        for r in rows
+    )
+    columns = ("estimates of", "dtype", "timings", "median error", "90 %", "in interval")
+    note = "each fifth of the timings estimated from the others, calls of one meaning and size together"
+    return group(table(columns, shown, right=columns[2:]), facts([("error", note)]))

@@ -1,0 +1,107 @@
+"""How well calls are estimated: what `waxeq db status` says of it, and the command `db plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from waxeq.cli.console import finish
+from waxeq.cli.options import SHOW, Show
+from waxeq.errors import TableError
+
+if TYPE_CHECKING:
+    from waxeq.cost.curves import Curve
+    from waxeq.cost.device import Peaks
+    from waxeq.cost.key import Family, Timing
+    from waxeq.cost.table import TimingTable
+
+Table = Path | None
+_NEWEST = 256
+"""Timings of a family that errors are worked out from."""
+_PANELS = 9
+
+
+def db_plot(
+    output: Path,
+    /,
+    *,
+    kernel: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    table: Table = None,
+    show: Show = SHOW,
+) -> None:
+    """Draw how long kernels take over sizes: measured points, and estimates between them with their intervals.
+
+    Parameters
+    ----------
+    output
+        A .png or .svg file.
+    kernel
+        Draw this kernel, one that `waxeq backends` lists; may be repeated [default: the nine with most timings].
+    table
+        Timing table to draw [default: the user's own].
+    """
+    from waxeq.cli.pictures import draw_curves
+    from waxeq.cli.plot import require_plot
+    from waxeq.cost.curves import curves
+
+    require_plot(output)
+    store = looked_at(table)
+    found: list[Curve] = []
+    for device, peaks in known_devices(store):
+        rows = [t for t in store.families(device) if not kernel or t.key.kernel in kernel]
+        found += curves(peaks, rows)
+    if not found:
+        of = f" of {', '.join(kernel)}" if kernel else ""
+        raise TableError(f"{store.path} has too few timings{of} to draw; `waxeq calibrate` makes some")
+    families = list(dict.fromkeys(c.family for c in found))[:_PANELS]
+    draw_curves([c for c in found if c.family in families], output)
+    data = {
+        "plot": str(output),
+        "families": [{"kernel": f.kernel, "dtype": f.dtype, "device": f.device,
+                      "curves": sum(c.family == f for c in found)} for f in families],
+    }  # fmt: skip
+    finish(show, data, lambda d: f"drawn into {d['plot']}: {', '.join(f['kernel'] for f in d['families'])}")
+
+
+def looked_at(named: Table) -> TimingTable:
+    """The table that is named, or the user's own, which is not made by looking. Raises TableError."""
+    from waxeq.cost.table import default_path
+    from waxeq.cost.unsaved import exists, look
+    from waxeq.search.tables import calibration_tables
+
+    if named is not None and not exists(named):
+        raise TableError(f"there is no table at {named}")
+    return look(named or default_path(), calibration_tables())
+
+
+def known_devices(store: TimingTable) -> list[tuple[str, Peaks]]:
+    """The machines of a table whose ceilings are known."""
+    from waxeq.cost.device import Peaks
+    from waxeq.cost.key import METHOD
+
+    found = ((d, store.memo_get("peaks", f"{d}:{METHOD}")) for d in store.devices())
+    return [(d, Peaks.from_json(text)) for d, text in found if text is not None]
+
+
+def estimate_rows(store: TimingTable) -> list[dict[str, Any]]:
+    """For each family of kernels how far estimates are off for calls that were left out of them."""
+    from threadpoolctl import threadpool_limits
+
+    from waxeq.cost.held_out import held_out
+
+    rows = []
+    for device, peaks in known_devices(store):
+        families: dict[Family, list[Timing]] = {}
+        for t in sorted(store.families(device), key=lambda t: -t.when):
+            families.setdefault(t.key.family, []).append(t)
+        some = [t for group in families.values() for t in group[:_NEWEST]]
+        with threadpool_limits(1):  # the matrices are small
+            errors = held_out(peaks, some)
+        rows += [
+            {"device": device, "kernel": h.family.kernel, "dtype": h.family.dtype, "code": h.family.code,
+             "timings": h.timings, "median": h.median, "ninth": h.ninth, "inside": h.inside}
+            for h in errors
+        ]  # fmt: skip
+    return rows
