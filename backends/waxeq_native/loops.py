@@ -142,6 +142,24 @@ class FastLoops(Loops):
         return not _functions(meaning).isdisjoint(_apart())
 
 
+class NarrowLoops(Loops):
+    """The same in smaller pieces: more points to share out, and more of them in cache at once."""
+
+    name = "loops_narrow"
+    usual = Loops
+    variant_of = usual.name
+    widths = Widths(1024, 512, pairs=True)
+
+
+class NarrowFastLoops(FastLoops):
+    """The same with functions of our own."""
+
+    name = "loops_fast_narrow"
+    usual = FastLoops
+    variant_of = usual.name
+    widths = NarrowLoops.widths
+
+
 class Streaming(Loops):
     """The same for results that no cache holds: they are written past it."""
 
@@ -200,4 +218,4 @@ def limits() -> Mapping[tuple[str, str], tuple[float, str]]:
     return {pair: (row.limit, row.beyond) for pair, row in rows if row.limit is not None and row.beyond is not None}
 
 
-KERNELS = (Loops, FastLoops, Streaming, FastStreaming)
+KERNELS = (Loops, FastLoops, NarrowLoops, NarrowFastLoops, Streaming, FastStreaming)

@@ -216,4 +216,22 @@ def _scratch(s: Space, p: Product, packed: bool) -> int:
     return int(need(s.width(p.rows), s.width(p.columns), s.values.sizes[p.depth]))
 
 
-KERNELS = (Products,)
+class FlatProducts(Products):
+    """The same with few rows and many columns at a time."""
+
+    name = "products_flat"
+    usual = Products
+    variant_of = usual.name
+    most = Tile(48, 1024)
+
+
+class SmallProducts(Products):
+    """The same in small tiles: more of them to share out."""
+
+    name = "products_small"
+    usual = Products
+    variant_of = usual.name
+    most = Tile(32, 128)
+
+
+KERNELS = (Products, FlatProducts, SmallProducts)

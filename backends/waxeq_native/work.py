@@ -190,6 +190,8 @@ class NativeKernel(Kernel):
 
     pace = 0.15
     pool = "native"
+    usual: ClassVar[type[NativeKernel] | None] = None
+    """What a variant is one of."""
 
     @property
     def code(self) -> str:
@@ -213,6 +215,10 @@ class NativeKernel(Kernel):
 
     def accepts(self, call: Call) -> bool:
         return self.of(call) is not None
+
+    def differs(self, call: Call) -> bool:
+        own, theirs = self.of(call), self.usual().of(call) if self.usual is not None else None
+        return own is None or theirs is None or own.parts != theirs.parts
 
     def workspace(self, call: Call) -> int:
         w = self.of(call)

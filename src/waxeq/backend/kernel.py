@@ -34,6 +34,8 @@ class Kernel(ABC):
     ranks what to fuse. For form "pattern" the part of a product's usual rough price that it takes.
     pool: whose threads compute it, where there are several: those of one pool get in the way of another's for a while.
     smallest: bytes of a result from which the kernel is a choice; what it computes must be right for any.
+    variant_of: the kernel of the same backend that this one does the same as in another way (other tiles, another order
+    of loops). Plans are searched without variants; those of the calls that were chosen are timed afterwards.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
     under a tolerance of at least that.
     """
@@ -46,6 +48,7 @@ class Kernel(ABC):
     pace: ClassVar[float] = 1.0
     pool: ClassVar[str] = ""
     smallest: ClassVar[int] = 0
+    variant_of: ClassVar[str] = ""
     error: ClassVar[float] = 0.0
 
     @property
@@ -71,6 +74,10 @@ class Kernel(ABC):
     @abstractmethod
     def accepts(self, call: Call) -> bool:
         """Whether the kernel runs on exactly these strides, sizes and dtypes."""
+
+    def differs(self, call: Call) -> bool:
+        """For a variant: whether it does a call that it accepts in another way than the kernel it is a variant of."""
+        return True
 
     @staticmethod
     def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:

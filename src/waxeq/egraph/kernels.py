@@ -74,7 +74,7 @@ def pattern(name: str, kernel: Kernel) -> Pattern:
 
 def patterns(kernels: Mapping[str, Kernel]) -> dict[str, Pattern]:
     """Patterns by constructor name, of the kernels that have one."""
-    rows = (pattern(n, k) for n, k in kernels.items() if k.form == "pattern")
+    rows = (pattern(n, k) for n, k in kernels.items() if k.form == "pattern" and not k.variant_of)
     return {p.constructor: p for p in rows}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from waxeq.backend.call import Call, View, axes_in, operand, sharing
@@ -174,7 +174,7 @@ def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
     its pool that call a library are not looked at either."""
     for cut in cuts.best.get(number, ()):
         meaning = cut_meaning(space.snapshot, cut)
-        able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if k.form == "loops" and k.matches(meaning)]
+        able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if _grown(k) and k.matches(meaning)]
         pace, pools = math.inf, set[str]()
         for name, k, swift in sorted(able, key=lambda row: not row[2]):
             if k.pace > pace or (k.pool in pools and not swift):
@@ -184,6 +184,20 @@ def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
                     pace = min(pace, k.pace)
                     pools.add(k.pool)
                 yield c
+
+
+def _grown(k: Kernel) -> bool:
+    return k.form == "loops" and not k.variant_of
+
+
+def variants(space: Space, c: Candidate) -> Iterator[Candidate]:
+    """The same call by kernels that do it in another way."""
+    backend, _, name = c.call.kernel.partition(".")
+    for n, k in space.kernels.items():
+        if k.variant_of == name and n.partition(".")[0] == backend:
+            call = replace(c.call, kernel=n)
+            if call.out.bytes >= k.smallest and k.accepts(call) and k.differs(call):
+                yield replace(c, call=call)
 
 
 def cut_meaning(snapshot: Snapshot, cut: Cut) -> Term:
@@ -214,7 +228,7 @@ def _copies(space: Space, number: int) -> Iterator[Candidate]:
     meaning = _leaf(space, 0, number)
     rows = [(s, v) for s, v in space.operands(number)]
     for name, k in space.kernels.items():
-        if k.form != "copy" or space.bytes(number) < k.smallest:
+        if k.form != "copy" or k.variant_of or space.bytes(number) < k.smallest:
             continue
         for order in _copy_targets(space, number):
             out = State(number, order)

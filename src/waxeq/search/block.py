@@ -29,6 +29,7 @@ from waxeq.ir.blocks import Block
 from waxeq.plan.encode import decode_block, encode_block
 from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.search.session import Session
+from waxeq.search.tuner import tuned
 
 _ROUNDS = 12
 _HOPEFUL_ROUNDS = 8
@@ -139,6 +140,7 @@ def _found(
         return _found(session, block, at, grown)
     if chosen is None:
         return None
+    chosen = _stage(session, "tune", partial(_improved, session, space, rows, roots, chosen))
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
     note = f"{_TIMED_OUT} (the block at {_place(block)})" if choice.timed_out else ""
@@ -146,6 +148,14 @@ def _found(
         block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished, note
     )
     return replace(found, plan=planned(found, choice))
+
+
+def _improved(
+    session: Session, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], chosen: Chosen
+) -> Chosen:
+    """A choice with its calls tuned."""
+    better = tuned(session, space, rows, roots, chosen.choice)
+    return chosen if better is None else replace(chosen, problem=better[0], choice=better[1])
 
 
 def _place(block: Block) -> str:

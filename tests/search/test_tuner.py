@@ -1,0 +1,94 @@
+"""Variants of what was chosen: timed afterwards, and taken where they are faster."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View
+from waxeq.backend.kernel import Kernel
+from waxeq.cost.key import Timing, TimingKey
+from waxeq.events import Events
+from waxeq.extract.candidates import variants
+from waxeq.frontend.trace import trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.options import Options
+from waxeq.search import block as blocks_search
+from waxeq.search.session import Session
+
+
+def _session(folder: Path, **more: Any) -> Session:
+    return Session.open(Options.of(**{"table": folder / "t.duckdb", "threads": 2, "trial": False, **more}), Events())
+
+
+def _found(session: Session) -> blocks_search.Optimized:
+    """A chain over 64 x 64: one piece for the usual loops, several for narrow ones."""
+    x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    (block,) = cut(expand(trace(lambda x: np.maximum(x * x + x, 0) * x, {"x": x}).graph))
+    if "native.loops_narrow" not in session.kernels:
+        pytest.skip("no C compiler is installed")
+    return blocks_search.search_block(session, block)
+
+
+def _timed_as(monkeypatch: pytest.MonkeyPatch, variant: float) -> list[str]:
+    """Timings by decree: a millisecond, and `variant` of that for variants. The kernels that were timed."""
+    timed: list[str] = []
+
+    def time_(self: object, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
+        timed.append(call.kernel)
+        each = 1e-3 * (variant if kernel.variant_of else 1.0)
+        return Timing(key, (each,) * 8, 0.0, 0.0, dict(kernel.features(call)), time.time())
+
+    monkeypatch.setattr("waxeq.runtime.timing.Bench.time", time_)
+    return timed
+
+
+@pytest.mark.parametrize(("takes", "wins"), [(0.5, True), (1.0, False), (2.0, False)])
+def test_a_variant_is_taken_where_it_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: float, wins: bool
+) -> None:
+    timed = _timed_as(monkeypatch, takes)
+    with _session(tmp_path) as session:
+        found = _found(session)
+        used = {s.call.kernel for s in found.plan.steps}
+        assert any(session.kernels[n].variant_of for n in timed)
+        assert any(session.kernels[n].variant_of for n in used) == wins
+        assert found.problem is not None and found.choice is not None
+        found.choice.check(found.problem)
+
+
+def test_variants_are_timed_last_and_only_of_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = _timed_as(monkeypatch, 0.5)
+    with _session(tmp_path) as session:
+        found = _found(session)
+        kinds = [bool(session.kernels[n].variant_of) for n in timed]
+        assert kinds == sorted(kinds), "variants come after the search"
+        assert found.space is not None
+        rows = blocks_search.grow(found.space, found.choice.roots if found.choice else ())
+        assert not any(session.kernels[c.call.kernel].variant_of for c in rows)
+        ways = [v for c in rows for v in variants(found.space, c)]
+        assert ways and all(session.kernels[v.call.kernel].variant_of for v in ways)
+
+
+def test_nothing_is_tuned_that_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = _timed_as(monkeypatch, 0.5)
+    with _session(tmp_path, measure=False) as session:
+        assert not any(session.kernels[s.call.kernel].variant_of for s in _found(session).plan.steps)
+    assert not timed
+
+
+def test_a_variant_that_does_the_same_is_none(tmp_path: Path) -> None:
+    with _session(tmp_path) as session:
+        found = _found(session)
+        (call,) = {s.call.kernel: s.call for s in found.plan.steps if s.call.kernel.startswith("native.")}.values()
+        small = dict.fromkeys(call.sizes, 3)
+        views = tuple(View.dense(v.axes, small, v.dtype) for v in call.operands)
+        few = Call("native.loops_narrow", call.meaning, small, views, View.dense(call.out.axes, small, call.out.dtype))
+        kernel = session.kernels["native.loops_narrow"]
+        assert kernel.accepts(few) and not kernel.differs(few) and kernel.differs(replace(call, kernel=few.kernel))
