@@ -171,24 +171,32 @@ def prediction(bench: Bench) -> Table:
 def ranking(bench: Bench) -> Table:
     """The plans that are predicted to be the fastest, run whole: where is the one that is, and how far are the
     predictions off? After a profile, so that the kernels of these plans were measured."""
-    rows, errors, found = [], [], 0
+    rows, errors, found, near = [], [], 0, 0
     for name in (*ONNX_GRAPHS, *examples()):
         with Session.open(bench.options(budget=None, trial=False), Events()) as session:
-            done = profile(session, bench.traced(name), assemble, plans=_RANKED, clock=Deadline(None))
+            done = profile(session, bench.traced(name), assemble, plans=_RANKED, clock=Deadline(None), together=_RANKED)
         times = [ran.seconds for _, ran in done.plans]
         best = min(range(len(times)), key=times.__getitem__) + 1
+        loss = min(times[:_AMONG]) / min(times)
         ours = sorted(abs(path.seconds / ran.seconds - 1) for path, ran in done.plans)
         found += best <= _AMONG
+        near += loss <= _NEAR
         errors += ours
-        rows.append((name, len(times), best, f"{times[0] / min(times):.2f}x", f"{statistics.median(ours):.0%}"))
-    share = f"{found} of {len(rows)} among the first {_AMONG}"
-    rows.append(("all", "", share, "", f"{statistics.median(errors):.0%}"))
-    columns = ("example", "plans run", "place of the fastest", "the first takes", "median error")
-    notes = ("Places are by predicted time; the error is of predicted against measured time of whole plans.",)
+        rows.append((name, len(times), best, f"{loss:.2f}x", f"{statistics.median(ours):.0%}"))
+    share, as_good = (f"{n} of {len(rows)}" for n in (found, near))
+    rows.append(
+        ("all", "", f"{share} among {_AMONG}", f"{as_good} within {_NEAR - 1:.0%}", f"{statistics.median(errors):.0%}")
+    )
+    columns = ("example", "plans run", "place of the fastest", f"best of the first {_AMONG} takes", "median error")
+    notes = (
+        "Places are by predicted time; plans are timed by turns in one process. Many differ by less than can be seen, "
+        "so beside the place of the fastest stands how much slower the best of the first ones is. The error is of "
+        "predicted against measured time of whole plans.",
+    )
     return Table(f"The {_RANKED} plans predicted to be the fastest, run", columns, tuple(rows), notes)
 
 
-_RANKED, _AMONG = 20, 5
+_RANKED, _AMONG, _NEAR = 20, 5, 1.02
 
 
 def ablations(bench: Bench) -> Table:

@@ -151,9 +151,12 @@ def _candidates(problem: Problem) -> list[Candidate]:
     return [p.candidate for p in rows]
 
 
-def profile(session: Session, traced: Traced, assemble: Assemble, *, plans: int, clock: Deadline) -> Profiled:
+def profile(
+    session: Session, traced: Traced, assemble: Assemble, *, plans: int, clock: Deadline, together: int = TOGETHER
+) -> Profiled:
     """Search a model, time the calls of its candidates, then its `plans` cheapest plans whole, until done, out of time
-    or asked to stop. The best plan by then is what the table remembers of the model's blocks."""
+    or asked to stop; `together` plans by turns in one process. The best plan by then is what the table remembers of the
+    model's blocks."""
     spread = Spread(session, traced)
     session.deadline = Deadline(None)  # what is left of the budget is for measuring, and this clock ends it
     session.events.emit(StageStarted("profile", traced.name))
@@ -164,12 +167,12 @@ def profile(session: Session, traced: Traced, assemble: Assemble, *, plans: int,
     ran: list[tuple[Path, Ran]] = []
     ways: list[dict[str, Optimized]] = []
     wanted = islice(menu.cheapest(), plans)
-    while not session.stopped and not clock.expired and (group := list(islice(wanted, TOGETHER))):
+    while not session.stopped and not clock.expired and (group := list(islice(wanted, together))):
         session.events.emit(Progress("plans", len(ran), plans, f"predicted {group[0].seconds * 1e3:.3g} ms"))
         options = [spread.optimized(listings, p) for p in group]
         results = [assemble(session, traced, spread.graph, spread.blocks, o) for o in options]
-        seconds = min(5.0, max(0.5, clock.left))
-        found = run_plans(session, traced, results, seconds)
+        seconds = min(5.0 * together / TOGETHER, max(0.5, clock.left))
+        found = run_plans(session, traced, results, seconds, together)
         ran += zip(group, found, strict=False)
         ways += options[: len(found)]
     finished = not (left or session.stopped or (clock.expired and len(ran) < min(plans, menu.listed.number)))
