@@ -1,5 +1,5 @@
-"""Polishing a choice with HiGHS: the same problem as a mixed-integer program, warm-started, under a cap of work, gap
-reported.
+"""Polishing a choice: the best one of all, where they can be walked through; else with HiGHS, the same problem as a
+mixed-integer program, warm-started, under a cap of work, gap reported.
 
 One binary per candidate. A needed state has exactly one maker; a maker needs its inputs; a level per state forbids
 cycles (Miller-Tucker-Zemlin), only within strongly connected components, where cycles can be. Sources: SPORES (VLDB
@@ -12,16 +12,20 @@ improvements would not do: the first node of a large problem takes longer than a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.greedy import followed
+from waxeq.extract.ways import TooMany, ways_of
 
 WORK = 15e6
 """How often HiGHS may ask whether to go on, times the nonzeros of the problem to the power of 1.5, as what lies between
 takes about that much longer in larger ones: about half a second of one core."""
+_NODES = 6_000
+"""Sets of states that are looked at before HiGHS is asked: about a quarter of a second."""
 _ASKS = 10
 """It may ask so often at least."""
 
@@ -35,11 +39,16 @@ def polish(
     seed: int = 0,
     work: float = WORK,
 ) -> Choice:
-    """The best choice HiGHS finds with `work`, never worse than `start`, with the proved lower bound.
+    """The best choice of all, or the best that HiGHS finds with `work`; never worse than `start`, with the proved lower
+    bound.
 
     `seconds` are for what takes far longer than its work; where they ended the search, the choice is `timed_out`.
     `forbid`: sets of candidate positions (in `problem.candidates`) that must not all be chosen again.
     """
+    if not forbid:
+        best = _least(problem, start)
+        if best is not None:
+            return best
     model = _Model(problem, start, seed, seconds, tuple(forbid), work)
     chosen, bound = model.solve()
     if chosen is not None:
@@ -48,6 +57,21 @@ def polish(
         if found is not None and (found.cost < start.cost or model.forbid):
             return Choice(found.made, found.roots, found.cost, bound, "polished", timed_out=model.timed_out)
     return Choice(start.made, start.roots, start.cost, bound, start.method, timed_out=model.timed_out)
+
+
+def _least(problem: Problem, start: Choice) -> Choice | None:
+    """The best choice of all, where few states are needed at a time: then it is known soon. None elsewhere."""
+    calls = tuple(_relevant(problem).values())
+    try:
+        found = next(ways_of(calls, problem, _NODES).cheapest(), None)
+    except TooMany:
+        return None
+    if found is None:
+        return None
+    best = followed(problem, {calls[i].candidate.out: calls[i] for i in found[1]}, "polished")
+    if best is None or best.cost >= start.cost:
+        return replace(start, bound=start.cost)
+    return replace(best, bound=best.cost)
 
 
 class _Model:

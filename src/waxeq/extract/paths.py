@@ -9,7 +9,7 @@ from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.detour import detours
 from waxeq.extract.exact import WORK, polish
-from waxeq.extract.ways import NODES, UNIT, Count, Row, Ways
+from waxeq.extract.ways import NODES, UNIT, Count, Ways, ways_of
 
 
 def paths(
@@ -49,7 +49,7 @@ class Listing:
         the same states are one."""
         calls = _distinct(problem)
         unknown = Count(0, exact=False)
-        return Listing(_ways(calls, problem, nodes), calls, problem.roots, unknown, unknown)
+        return Listing(ways_of(calls, problem, nodes), calls, problem.roots, unknown, unknown)
 
     @staticmethod
     def of(problem: Problem, chosen: Choice, nodes: int = NODES) -> Listing:
@@ -65,7 +65,7 @@ class Listing:
         while True:
             kept = max(len(chosen.made), kept // 2)
             near = tuple(whole.calls[i] for i in sorted(order[:kept]))
-            ways = _ways(near, problem, nodes)
+            ways = ways_of(near, problem, nodes)
             if (listed := ways.count()).exact:
                 return Listing(ways, near, problem.roots, count, listed)
             nodes *= 2 if kept == len(chosen.made) else 1
@@ -98,21 +98,3 @@ def _distinct(problem: Problem) -> tuple[Priced, ...]:
     for p in rows:
         found.setdefault(_identity(p), replace(p, mood="expected"))
     return tuple(found.values())
-
-
-def _ways(calls: tuple[Priced, ...], problem: Problem, nodes: int) -> Ways:
-    numbers: dict[State, int] = {}
-
-    def number(s: State) -> int:
-        return numbers.setdefault(s, len(numbers))
-
-    roots = tuple(number(r) for r in dict.fromkeys(problem.roots) if r not in problem.given)
-    rows = tuple(
-        Row(
-            number(p.candidate.out),
-            tuple(number(s) for s in dict.fromkeys(p.candidate.inputs) if s not in problem.given),
-            round(p.cost / UNIT),
-        )
-        for p in calls
-    )
-    return Ways(rows, roots, nodes)

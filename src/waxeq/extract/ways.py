@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from waxeq.extract.candidates import State
+from waxeq.extract.choice import Priced, Problem
+
 UNIT = 1e-15
 """Seconds of which costs are whole multiples here: sums of them are exact, and equal in every order."""
 NODES = 30_000
@@ -198,6 +201,25 @@ class Ways:
         for n in reversed(range(len(rank))):
             trees[n] = sum(math.prod(trees[i] for i in members(reads)) for _, reads in makers[n])
         return min(product, math.prod(trees[rank[r]] for r in dict.fromkeys(self.roots)))
+
+
+def ways_of(calls: Sequence[Priced], problem: Problem, nodes: int) -> Ways:
+    """The ways to choose among some calls of a problem."""
+    numbers: dict[State, int] = {}
+
+    def number(s: State) -> int:
+        return numbers.setdefault(s, len(numbers))
+
+    roots = tuple(number(r) for r in dict.fromkeys(problem.roots) if r not in problem.given)
+    rows = tuple(
+        Row(
+            number(p.candidate.out),
+            tuple(number(s) for s in dict.fromkeys(p.candidate.inputs) if s not in problem.given),
+            round(p.cost / UNIT),
+        )
+        for p in calls
+    )
+    return Ways(rows, roots, nodes)
 
 
 def _reaches(begin: int, goal: int, decided: Sequence[tuple[int, int]]) -> bool:
