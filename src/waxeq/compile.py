@@ -80,7 +80,7 @@ def optimize(
     own["options"] = options is None or isinstance(options, Options)
     own["dims"] = dims is None or isinstance(dims, Mapping)
     if dims is not None:
-        given = examples if callable(examples) else by_name(fn, positional, named, examples, own)
+        given: Any = examples if callable(examples) else by_name(fn, positional, named, examples, own)
         family = Family(fn, dims_of(dims), examples_of(fn, given, dims_of(dims)), names_of(weights))
         with Session.open(Options.given(options), events or Events()) as session:
             return optimize_sizes(session, family)

@@ -41,7 +41,9 @@ class SizedProgram:
         self._arena = Arena(0)
 
     def __repr__(self) -> str:
-        takes = ", ".join(f"{n}: [{', '.join(str(getattr(x, 'expr', x)) for x in t)}]" for n, t in self.plans.takes.items())
+        takes = ", ".join(
+            f"{n}: [{', '.join(str(getattr(x, 'expr', x)) for x in t)}]" for n, t in self.plans.takes.items()
+        )
         ranges = ", ".join(map(str, self.plans.dims))
         return f"<SizedProgram {self.plans.name}({takes}) for {ranges}>"
 
@@ -108,7 +110,9 @@ class SizedProgram:
     def save(self, path: str | Path, inputs: Mapping[str, np.ndarray] | None = None) -> None:
         """Write the plan, and its weights beside it. Raises PlanError."""
         constants = {n: a for i in self.plans.intervals for n, a in i.plan.constants.items()}
-        save_data(path, encode_sized(self.plans), {"weight": self.tensors, "constant": constants, "input": inputs or {}})
+        save_data(
+            path, encode_sized(self.plans), {"weight": self.tensors, "constant": constants, "input": inputs or {}}
+        )
 
 
 def _fixed(plan: SizedPlan) -> set[str]:

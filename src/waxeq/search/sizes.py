@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from waxeq.backend.kernel import Kernel
-from waxeq.errors import AccuracyError, BudgetError, FallbackError, PlanError, UnsupportedError, UsageError
+from waxeq.errors import AccuracyError, BudgetError, FallbackError, PlanError, UnsupportedError, UsageError, WaxeqError
 from waxeq.events import Deadline, StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.ir.blocks import cut
@@ -42,7 +42,7 @@ _SEARCH = 0.55
 """Part of the budget for searching."""
 _GRID, _FEW = 9, 5
 """Points of a cost curve, along the only dim and along one of several."""
-_TURN, _TURNS = 0.03, 7
+_TURN, _TURNS = 0.03, 15
 """Seconds and most calls of one timing of a whole plan."""
 _SETTLED = 6
 """Times that intervals are drawn anew because a plan turned out not to run at an edge."""
@@ -144,7 +144,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     work = _Work(session, family, uncompiled(session.kernels))
     _stage(session, "trace")
     rows = [_sample(work, s) for s in samples(family)]
-    model = general(rows)
+    model = general([r for r in rows if r is not None])
     first = work.at(model.first.sizes)
     takes = _takes(model.graph, family.dims)
     notes: list[str] = [*session.notes]
@@ -158,6 +158,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     if session.options.strict and all(i.plan.as_written for i in found):
         raise FallbackError("no plan is faster than the model as written at any size")
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
+    notes += family.notes
     report = SizedReport(
         tuple(places), count, tuple(work.worst.values()), len(work.checked), session.events.stop_requested,
         session.deadline.elapsed, tuple(dict.fromkeys(notes)),
@@ -169,11 +170,18 @@ def _stage(session: Session, name: str) -> None:
     session.events.emit(StageStarted(name, ""))
 
 
-def _sample(work: _Work, sizes: Sizes) -> Sample:
-    t = work.at(sizes)
+def _sample(work: _Work, sizes: Sizes) -> Sample | None:
+    """The model traced at some sizes. None where it cannot be at sizes that are out of range."""
+    required = all(sizes[d.name] in d for d in work.family.dims)
+    try:
+        t = work.at(sizes)
+    except WaxeqError:
+        if required:
+            raise
+        return None
     if any(x.kind == "state" for x in t.graph.leaves):
         raise UnsupportedError("a model with states has no plan for ranges of sizes; leave --dim out")
-    return Sample(sizes, t.graph, {**t.inputs, **t.tensors})
+    return Sample(sizes, t.graph, {**t.inputs, **t.tensors}, required)
 
 
 def _takes(graph: Graph, dims: Sequence[Dim]) -> dict[str, tuple[int | str | Size, ...]]:
@@ -194,11 +202,18 @@ def _takes(graph: Graph, dims: Sequence[Dim]) -> dict[str, tuple[int | str | Siz
 
 def _representatives(model: Sized, dims: Sequence[Dim]) -> list[Sizes]:
     """Sizes to search at: low, high and between, among those whose graph is the general one; primes if there are."""
-    rows = sorted({key(dims, s.sizes) for s in model.alike if _generic(model, s.sizes)} or {key(dims, model.first.sizes)})
-    by_volume = sorted(rows, key=lambda r: int(np.prod(r, dtype=object)))
+    rows = [key(dims, s.sizes) for s in model.alike if s.required and _generic(model, s.sizes)]
+    rows = (
+        [r for r in rows if all(map(_prime, r))] or rows or [key(dims, s.sizes) for s in model.alike if s.required][:1]
+    )
+    by_volume = sorted(set(rows), key=lambda r: (int(np.prod(r, dtype=object)), r))
     last = len(by_volume) - 1
     picks = dict.fromkeys(by_volume[round(i * last / (_PLACES - 1))] for i in range(_PLACES))
     return [{d.name: n for d, n in zip(dims, p, strict=True)} for p in picks]
+
+
+def _prime(n: int) -> bool:
+    return n > 1 and all(n % i for i in range(2, int(n**0.5) + 1))
 
 
 def _generic(model: Sized, sizes: Sizes) -> bool:
@@ -218,7 +233,9 @@ def _searched(work: _Work, model: Sized, places: Sequence[Sizes], notes: list[st
     whole = [replace(s, graph=expand(s.graph)) for s in model.alike]
     for n, sizes in enumerate(places):
         seconds = work.session.deadline.seconds
-        share = None if seconds is None else max(0.0, _SEARCH * seconds - work.session.deadline.elapsed) / (len(places) - n)
+        share = (
+            None if seconds is None else max(0.0, _SEARCH * seconds - work.session.deadline.elapsed) / (len(places) - n)
+        )
         session = replace(work.session, kernels=work.kernels, deadline=Deadline(share), notes=())
         if session.events.stop_requested:
             break
@@ -246,11 +263,12 @@ def _compared(
     grids = [grid_of(d, many) for d in dims]
     points = _points(grids)
     curves: list[dict[tuple[int, ...], Point]] = [{} for _ in distinct]
+    turns: list[dict[tuple[int, ...], tuple[float, ...]]] = [{} for _ in distinct]
     for p in points:
         sizes = {d.name: n for d, n in zip(dims, p, strict=True)}
-        for i, point in _timed(work, distinct, sizes, notes):
-            curves[i][p] = point
-    rows = [Contender(p, c) for p, c in zip(distinct, curves, strict=True)]
+        for i, (point, taken) in _timed(work, distinct, sizes, notes).items():
+            curves[i][p], turns[i][p] = point, taken
+    rows = [Contender(*r) for r in zip(distinct, curves, turns, strict=True)]
     for _ in range(_SETTLED):
         found = intervals(dims, grids, rows)
         wrong = [(i, s, e) for i in found for s in i.box.corners() if (e := _unfit(work, i.plan, s))]
@@ -288,9 +306,11 @@ def _unfit(work: _Work, plan: SizedPlan, sizes: Sizes) -> str:
     return ""
 
 
-def _timed(work: _Work, plans: Sequence[SizedPlan], sizes: Sizes, notes: list[str]) -> list[tuple[int, Point]]:
-    """What each plan takes at some sizes: whole plans by turns, while the budget lasts; else what is known of their
-    kernels."""
+def _timed(
+    work: _Work, plans: Sequence[SizedPlan], sizes: Sizes, notes: list[str]
+) -> dict[int, tuple[Point, tuple[float, ...]]]:
+    """What each plan takes at some sizes, and the timings that it rests on: whole plans by turns, while the budget
+    lasts; else what is known of their kernels."""
     programs: dict[int, Program] = {}
     for i, p in enumerate(plans):
         try:
@@ -299,7 +319,7 @@ def _timed(work: _Work, plans: Sequence[SizedPlan], sizes: Sizes, notes: list[st
             notes.append(f"a plan is not used where {written(sizes)}: {e}")
     o, inputs = work.session.options, work.at(sizes).inputs
     if not (o.trial and o.measure) or work.session.deadline.expired or work.session.events.stop_requested:
-        return [(i, _predicted(work.session, p.plan, sizes)) for i, p in programs.items()]
+        return {i: (_predicted(work.session, p.plan, sizes), ()) for i, p in programs.items()}
     taken: dict[int, list[float]] = {i: [] for i in programs}
     begun = time.perf_counter()
     for turn in range(_TURNS):
@@ -307,9 +327,9 @@ def _timed(work: _Work, plans: Sequence[SizedPlan], sizes: Sizes, notes: list[st
             start = time.perf_counter()
             p.flat_results(inputs)
             taken[i].append(time.perf_counter() - start)
-        if turn > 1 and time.perf_counter() - begun > _TURN * len(programs):
+        if turn > 3 and time.perf_counter() - begun > _TURN * len(programs):
             break
-    return [(i, Point(dict(sizes), statistics.median(taken[i]), "measured")) for i in programs]
+    return {i: (Point(dict(sizes), statistics.median(t), "measured"), tuple(t)) for i, t in taken.items()}
 
 
 def _predicted(session: Session, plan: Plan, sizes: Sizes) -> Point:

@@ -32,6 +32,9 @@ class Dim:
         if not (type(self.low) is int and type(self.high) is int and 1 <= self.low <= self.high):
             raise UsageError(f"dim {self.name} goes from {self.low} to {self.high}; write a range such as 1:512")
 
+    def __contains__(self, size: int) -> bool:
+        return self.low <= size <= self.high
+
     @staticmethod
     def parse(text: str) -> Dim:
         """A dim from `T=1:512` or `T=1:512@x.0,mask.1`. Raises UsageError."""
@@ -111,6 +114,8 @@ def bind(
                 raise TypeMismatch(f"{want} is {size} in input {other!r} and {got} in axis {i} of input {x!r}")
     sizes: dict[str, int] = {}
     for d in dims:
+        if d.low == d.high:
+            found.setdefault(d.name, (d.low, ""))
         if d.name not in found:
             raise TypeMismatch(f"no input says what {d.name} is")
         sizes[d.name] = found[d.name][0]

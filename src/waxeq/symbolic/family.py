@@ -22,7 +22,7 @@ _MANY = 12
 
 @dataclass(frozen=True)
 class Family:
-    """A function with examples of its arguments at any sizes."""
+    """A function with examples of its arguments at any sizes. `notes`: sentences that its user should read."""
 
     fn: Callable[..., Any]
     dims: tuple[Dim, ...]
@@ -30,6 +30,7 @@ class Family:
     weights: Collection[str] = ()
     name: str | None = None
     origin: tuple[str, str] | None = None
+    notes: list[str] = field(default_factory=list, compare=False)
     _weights: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def traced(self, sizes: Sizes) -> Traced:
@@ -39,8 +40,10 @@ class Family:
         fixed = {*self.weights, *(k for k, a in annotated(self.fn).items() if a.role == "weight")}
         for k in fixed & given.keys():
             first = self._weights.setdefault(k, given[k])
+            if isinstance(first, np.ndarray) and _alike(first, given[k]) and not np.array_equal(first, given[k]):
+                self.notes.append(f"weight {k!r} is another at another size: the plan holds the first that was given")
             given[k] = first if _alike(first, given[k]) else given[k]
-        return trace(self.fn, given, weights=self.weights, name=self.name, origin=self.origin)
+        return trace(self.fn, given, weights=self.weights, name=self.name, origin=self.origin, sized=True)
 
 
 def _alike(a: Any, b: Any) -> bool:
@@ -49,14 +52,17 @@ def _alike(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(_alike(a[k], b[k]) for k in a)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(map(_alike, a, b))
-    return np.shape(a) == np.shape(b)
+    return np.asarray(a).shape == np.asarray(b).shape
 
 
-def examples_of(fn: Callable[..., Any], given: Mapping[str, Any] | Examples, dims: Sequence[Dim]) -> Examples:
+def examples_of(
+    fn: Callable[..., Any], given: Mapping[str, Any] | Callable[..., Mapping[str, Any]], dims: Sequence[Dim]
+) -> Examples:
     """Examples at any sizes: those that a function of the dims gives; or those given at one size, cut or repeated along
     the axes that annotations and dims name. Raises UsageError where neither says which axes a dim has."""
-    if callable(given):
-        return lambda sizes: example_arguments(fn, given(**sizes), sizes)
+    if not isinstance(given, Mapping):
+        make = given
+        return lambda sizes: example_arguments(fn, make(**sizes), sizes)
     axes = _axes(fn, dims)
     unknown = [d.name for d in dims if not any(d.name in row.values() for row in axes.values())]
     if unknown:
@@ -111,10 +117,11 @@ _PRIMES = (5, 7, 11, 13, 17, 23, 31, 43, 61, 89, 127, 179, 251, 353, 503, 719, 1
 
 
 def _generic(d: Dim) -> list[int]:
-    """Sizes in the range that are no multiples: primes where there are enough, a middling one first."""
+    """Sizes in the range that are no multiples: primes where there are enough, a middling one first. Where the range is
+    too short to tell one function from another, some lie above it."""
     rows = [p for p in _PRIMES if d.low < p < d.high]
     if len(rows) < 5:
-        rows = list(dict.fromkeys((*rows, *range(max(2, d.low), min(d.high, d.low + 8) + 1)))) or [d.low]
+        rows = list(dict.fromkeys((*rows, *range(max(2, d.low), d.low + 8))))
     step = max(1, -(-len(rows) // _MANY))
     rows = rows[::step]
     at = len(rows) // 2

@@ -40,6 +40,11 @@ class _Point(_Strict):
     basis: str
 
 
+class _Input(_Strict):
+    name: str
+    axes: list[int | str]
+
+
 class _Interval(_Strict):
     ranges: dict[str, list[int]]
     plan: dict[str, Any]
@@ -57,7 +62,7 @@ class _Interval(_Strict):
 
 class _Sized(_Strict):
     dims: list[_Range] = Field(min_length=1)
-    takes: dict[str, list[int | str]]
+    takes: list[_Input]
     intervals: list[_Interval] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -83,7 +88,11 @@ def encode_sized(p: SizedPlans) -> dict[str, Any]:
         for i in p.intervals
     ]
     dims = [{"name": d.name, "low": d.low, "high": d.high} for d in p.dims]
-    sized_ = {"dims": dims, "takes": {n: template(list(t)) for n, t in p.takes.items()}, "intervals": intervals}
+    sized_ = {
+        "dims": dims,
+        "takes": [{"name": n, "axes": template(list(t))} for n, t in p.takes.items()],
+        "intervals": intervals,
+    }
     return {"waxeq": VERSION, "name": p.name, "about": dict(p.about), KEY: sized_}
 
 
@@ -95,14 +104,14 @@ def decode_sized(data: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
         middle = {d.name: d.low for d in dims}
         for i in read.intervals:  # no text in the file is more than arithmetic on these dims
             fill(i.plan, middle)
-        takes = {n: tuple(_axis(x, middle) for x in t) for n, t in read.takes.items()}
-        return SizedPlans(data["name"], dims, takes, tuple(_interval(i, constants) for i in read.intervals), data["about"])
+        takes = {x.name: tuple(_axis(a, middle) for a in x.axes) for x in read.takes}
+        return SizedPlans(
+            data["name"], dims, takes, tuple(_interval(i, constants) for i in read.intervals), data["about"]
+        )
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise PlanError(
-            f"the plan is damaged ({where}: {first['msg']}); make it anew with `waxeq optimize`"
-        ) from e
+        raise PlanError(f"the plan is damaged ({where}: {first['msg']}); make it anew with `waxeq optimize`") from e
     except (KeyError, TypeError, UsageError) as e:
         raise PlanError(f"the plan is damaged ({type(e).__name__}: {e}); make it anew with `waxeq optimize`") from e
 
@@ -110,7 +119,9 @@ def decode_sized(data: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
 def _interval(i: _Interval, constants: Mapping[str, np.ndarray]) -> Interval:
     order = tuple(Place(tuple(p.buffers), tuple(p.below)) for p in i.order)
     box = Box({n: (r[0], r[1]) for n, r in i.ranges.items()})
-    return Interval(box, SizedPlan(i.plan, order, constants), tuple(Point(c.sizes, c.seconds, c.basis) for c in i.curve))
+    return Interval(
+        box, SizedPlan(i.plan, order, constants), tuple(Point(c.sizes, c.seconds, c.basis) for c in i.curve)
+    )
 
 
 def _axis(x: int | str, names: Mapping[str, int]) -> int | str | Size:

@@ -30,22 +30,24 @@ def fit(samples: Sequence[Sample], values: Sequence[int]) -> Size | int | None:
 
 
 def _solved(rows: Sequence[Sequence[int]], values: Sequence[int]) -> list[int] | None:
-    """Integer coefficients that all rows agree on, of which at least one was not needed to find them."""
+    """Integer coefficients that all rows agree on, of which at least one was not needed to find them. Terms that the
+    rows do not tell from those before them have none."""
     table = [[Fraction(x) for x in (*r, v)] for r, v in zip(rows, values, strict=True)]
-    width, at = len(rows[0]), 0
+    width, found = len(rows[0]), dict[int, int]()
     for column in range(width):
+        at = len(found)
         pivot = next((i for i in range(at, len(table)) if table[i][column]), None)
         if pivot is None:
-            return None  # the samples do not tell these terms apart
+            continue
+        found[column] = at
         table[at], table[pivot] = table[pivot], table[at]
         table[at] = [x / table[at][column] for x in table[at]]
         for i, row in enumerate(table):
             if i != at and row[column]:
                 table[i] = [x - row[column] * y for x, y in zip(row, table[at], strict=True)]
-        at += 1
-    found = [table[i][width] for i in range(width)]
-    agree = len(table) > width and not any(row[width] for row in table[width:])
-    return [int(c) for c in found] if agree and all(c.denominator == 1 for c in found) else None
+    numbers = [table[found[c]][width] if c in found else Fraction(0) for c in range(width)]
+    agree = len(table) > len(found) and not any(row[width] for row in table[len(found) :])
+    return [int(c) for c in numbers] if agree and all(c.denominator == 1 for c in numbers) else None
 
 
 def fit_float(samples: Sequence[Sample], values: Sequence[float]) -> Number | float | None:
@@ -64,11 +66,11 @@ def _formulas(samples: Sequence[Sample], values: Sequence[float]) -> Iterator[st
     forms = (("{}", lambda v: v), ("1/({})", lambda v: 1 / v), ("sqrt({})", lambda v: v * v))
     for form, undo in (*forms, ("1/sqrt({})", lambda v: 1 / (v * v))):
         whole = [undo(v) for v in values]
-        if all(v > 0 for v in values) or "sqrt" not in form:
-            if all(abs(w - round(w)) <= 1e-9 * abs(w) for w in whole):
-                found = fit(samples, [round(w) for w in whole])
-                if isinstance(found, Size):
-                    yield form.format(found.expr)
+        able = "sqrt" not in form or all(v > 0 for v in values)
+        if able and all(abs(w - round(w)) <= 1e-9 * abs(w) for w in whole):
+            found = fit(samples, [round(w) for w in whole])
+            if isinstance(found, Size):
+                yield form.format(found.expr)
     for n in samples[0]:
         for form in (n, f"1/{n}", f"sqrt({n})", f"1/sqrt({n})"):
             yield f"{values[0] / value(form, samples[0])!r}*({form})"

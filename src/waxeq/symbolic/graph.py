@@ -25,11 +25,13 @@ _SAME = 1e-9
 
 @dataclass(frozen=True)
 class Sample:
-    """A model traced at some sizes, with arrays for its inputs, weights and constants."""
+    """A model traced at some sizes, with arrays for its inputs, weights and constants. One that is not `required` may
+    be another model: its sizes are out of range."""
 
     sizes: Sizes
     graph: Graph
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    required: bool = True
 
 
 def matched(a: Graph, b: Graph) -> dict[int, int] | str:
@@ -62,12 +64,23 @@ def matched(a: Graph, b: Graph) -> dict[int, int] | str:
 
 
 def _unlike(n: Node, m: Node | None) -> str:
-    if m is None or type(n.op) is not type(m.op):
+    if m is None or type(n.op) is not type(m.op) or _words(n.op) != _words(m.op):
         other = "nothing is computed" if m is None else f"it is {m.op.label}"
         return f"what is {n.op.label} at one size, at another {other}"
     if len(n.inputs) != len(m.inputs) or n.type.dtype != m.type.dtype or n.type.rank != m.type.rank:
         return f"{n.op.label} gives {n.type} at one size and {m.type} at another"
     return ""
+
+
+def _words(op: Op) -> str:
+    """An op without its numbers."""
+
+    def bare(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(bare, x))
+        return 0 if type(x) in (int, float) else x
+
+    return repr({k: bare(x) for k, x in op.attributes.items()})
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,8 @@ def general(samples: Sequence[Sample]) -> Sized:
     the model is another one at another size, or a size is no polynomial in the dims."""
     sized, odd = seen_from(max(samples, key=lambda s: len(s.graph.nodes)), samples)
     for s, why in odd:
-        _require_same(sized, s, why)
+        if s.required:
+            _require_same(sized, s, why)
     return sized
 
 
@@ -133,7 +147,8 @@ def _fitted(
 def _require_fixed(first: Sample, alike: Sequence[Sample], i: int, x: Leaf) -> None:
     """Weights, states and arrays that the model makes while it is traced are the same at all sizes."""
     arrays = [s.graph.constants.get(s.graph.leaves[i].name) for s in alike]
-    same = all(a is None or np.array_equal(a, arrays[0], a.dtype.kind == "f") for a in arrays)
+    known = [a for a in arrays if a is not None]
+    same = all(np.array_equal(a, known[0], a.dtype.kind == "f") for a in known)
     if not same or any(isinstance(n, Size) for n in x.type.shape):
         place = next((f"{n.source}: " for n in first.graph.nodes if i in n.inputs and n.source), "")
         raise UnsupportedError(

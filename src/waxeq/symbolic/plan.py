@@ -134,6 +134,4 @@ class SizedPlans:
     @cached_property
     def switches(self) -> Mapping[str, tuple[int, ...]]:
         """For each dim the sizes at which another interval begins."""
-        return {
-            d.name: tuple(sorted({i.box.ranges[d.name][0] for i in self.intervals} - {d.low})) for d in self.dims
-        }
+        return {d.name: tuple(sorted({i.box.ranges[d.name][0] for i in self.intervals} - {d.low})) for d in self.dims}
