@@ -268,3 +268,26 @@ def test_boxes_of_two_dims() -> None:
     found = intervals(dims, grids, [made("wide", lambda t, b: 20.0 + t), made("deep", lambda t, b: 3.0 * t)])
     assert len(found) == 2 and all(i.box.ranges["B"] == (1, 16) for i in found)
     assert [i.plan.data["name"] for i in found] == ["deep", "wide"]
+
+
+@pytest.mark.slow
+def test_a_plan_that_is_wrong_anywhere_is_used_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that is not found to be a dim (1/T, say) makes a plan that is right at one size only."""
+    monkeypatch.setattr("waxeq.search.lifting._Numbers.number", lambda self, v: v)
+
+    def centred(x):
+        return x - x.sum(0) * np.float32(1 / x.shape[0])
+
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=False, measure=False, cost="roofline", polish=False)
+    result = wx.optimize(centred, floats(4, 3), dims={"T": (2, 60, {"x": 0})}, options=options)
+    assert all(i.plan.as_written for i in result.intervals)
+    assert any("used at no size" in n and "relative RMS error" in n for n in result.report.notes)
+    x = floats(11, 3)
+    assert np.allclose(result.program(x), centred(x), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_no_budget_still_gives_a_plan(tmp_path: Path) -> None:
+    options = wx.Options(table=tmp_path / "t.duckdb", budget=0)
+    result = wx.optimize(lambda x: np.tanh(x).sum(-1), floats(4, 3), dims={"T": (1, 60, {"x": 0})}, options=options)
+    assert np.allclose(result.program(floats(60, 3)).shape, (60,))

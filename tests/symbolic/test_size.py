@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +88,13 @@ def test_floats_are_found(f) -> None:
     found = fit_float(rows, [f(r["T"]) for r in rows])
     assert isinstance(found, Number)
     assert math.isclose(found.at({"T": 101}), f(101), rel_tol=1e-14)
+
+
+def test_floats_that_were_rounded_are_found() -> None:
+    rows = [{"T": t} for t in (3, 5, 7, 11, 13, 17)]
+    for f in (lambda t: 1 / t, lambda t: math.sqrt(t), lambda t: 0.3 / t):
+        found = fit_float(rows, [float(np.float32(f(r["T"]))) for r in rows])
+        assert isinstance(found, Number) and np.float32(found.at({"T": 101})) == np.float32(f(101))
 
 
 def test_floats_of_another_kind_are_not_found() -> None:

@@ -8,6 +8,7 @@ held against the reference at other sizes before anyone gets to see it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +38,8 @@ from waxeq.symbolic.plan import SizedPlan
 from waxeq.symbolic.size import Number, Size, template
 
 Amount = Size | int
+_ROUNDED = 1e-15
+"""Relative distance of floats that are one number, rounded once more or less."""
 
 
 def lifted(
@@ -120,13 +123,11 @@ class _Numbers:
         return self.ints.get(n, -self.ints[-n] if -n in self.ints else n)
 
     def number(self, v: float) -> Number | float:
-        """A constant, as it is, negated or inverted."""
-        if v in self.floats:
-            return self.floats[v]
-        if -v in self.floats:
-            return Number(f"-({self.floats[-v].text})")
-        if v and 1 / v in self.floats:
-            return Number(f"1/({self.floats[1 / v].text})")
+        """A constant, as it is, negated or inverted; an inverse is rounded once more than what it is the inverse of."""
+        for form, x in (("{}", v), ("-({})", -v), ("1/({})", 1 / v if v else v), ("-1/({})", -1 / v if v else v)):
+            near = next((n for k, n in self.floats.items() if math.isclose(k, x, rel_tol=_ROUNDED)), None)
+            if near is not None:
+                return Number(form.format(near.text))
         return v
 
 

@@ -64,7 +64,8 @@ class SizedReport:
 
 @dataclass
 class _Work:
-    """What is known at some sizes: the traced model and what it should compute, worked out once."""
+    """What is known at some sizes: the traced model and what it should compute, worked out once. Plans by `id`:
+    `refused` where they do not run, or are `wrong`, which is the end of them."""
 
     session: Session
     family: Family
@@ -73,6 +74,8 @@ class _Work:
     truths: dict[tuple[int, ...], Truth] = field(default_factory=dict)
     worst: dict[str, Accuracy] = field(default_factory=dict)
     checked: set[tuple[int, ...]] = field(default_factory=set)
+    wrong: set[int] = field(default_factory=set)
+    refused: dict[int, list[tuple[Sizes, str]]] = field(default_factory=dict)
 
     def at(self, sizes: Sizes) -> Traced:
         k = key(self.family.dims, sizes)
@@ -87,9 +90,19 @@ class _Work:
             self.truths[k] = Truth.of(t.graph, t.inputs, t.tensors)
         return self.truths[k]
 
-    def program(self, plan: SizedPlan, sizes: Sizes) -> Program:
-        """A plan at some sizes, found right. Raises PlanError where it does not run, AccuracyError where it is
-        wrong."""
+    def tried(self, plan: SizedPlan, sizes: Sizes) -> Program | None:
+        """A plan at some sizes, found right. None where a kernel does not take its call, and where it is wrong: a plan
+        that is so anywhere is trusted nowhere."""
+        if id(plan) in self.wrong:
+            return None
+        try:
+            return self._right(plan, sizes)
+        except (PlanError, AccuracyError) as e:
+            self.refused.setdefault(id(plan), []).append((sizes, str(e)))
+            self.wrong |= {id(plan)} if isinstance(e, AccuracyError) and not plan.as_written else set()
+        return None
+
+    def _right(self, plan: SizedPlan, sizes: Sizes) -> Program:
         traced = self.at(sizes)
         p = Program(plan.at(sizes, self.kernels), self.kernels, traced.tensors)
         rows = self.truth(sizes).accuracy(p.flat_results(traced.inputs))
@@ -99,6 +112,16 @@ class _Work:
             if r.output not in self.worst or r.plan[1] > self.worst[r.output].plan[1]:
                 self.worst[r.output] = r
         return p
+
+    def refusals(self, plans: Sequence[SizedPlan]) -> list[str]:
+        """A sentence for each plan that is not used somewhere."""
+        rows = []
+        for p in plans:
+            for sizes, why in self.refused.get(id(p), ())[:1]:
+                others = len({key(self.family.dims, s) for s, _ in self.refused[id(p)]}) - 1
+                where = "at no size" if id(p) in self.wrong else f"not at {others + 1} of the sizes tried"
+                rows.append(f"one of {len(plans)} plans is used {where}: where {written(sizes)}, {why}")
+        return rows
 
 
 def uncompiled(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
@@ -153,6 +176,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     plain = as_it_is(first, model.graph, session.about())
     _stage(session, "trial")
     found, count = _compared(work, [*plans, plain], plain, notes)
+    _require_right(found, work)
     result = SizedPlans(first.name, family.dims, takes, found, session.about())
     _require_memory(session, work, result)
     if session.options.strict and all(i.plan.as_written for i in found):
@@ -164,6 +188,14 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
         session.deadline.elapsed, tuple(dict.fromkeys(notes)),
     )  # fmt: skip
     return SizedResult(result, first.tensors, first.inputs, work.kernels, report)
+
+
+def _require_right(found: Sequence[Interval], work: _Work) -> None:
+    """Raises AccuracyError when even the model as written, at all sizes, is not the model."""
+    for i in found:
+        for sizes in i.box.corners():
+            if work.tried(i.plan, sizes) is None:
+                raise AccuracyError(f"no plan is right where {written(sizes)}: {work.refused[id(i.plan)][-1][1]}")
 
 
 def _stage(session: Session, name: str) -> None:
@@ -259,31 +291,31 @@ def _compared(
     """Intervals with the best plan of each, every plan found right at the edges of those it is used in."""
     dims = work.family.dims
     distinct = list({repr(p.data["steps"]): p for p in plans}.values())
-    many = _GRID if len(dims) == 1 else _FEW
-    grids = [grid_of(d, many) for d in dims]
-    points = _points(grids)
+    grids = [grid_of(d, _GRID if len(dims) == 1 else _FEW) for d in dims]
     curves: list[dict[tuple[int, ...], Point]] = [{} for _ in distinct]
     turns: list[dict[tuple[int, ...], tuple[float, ...]]] = [{} for _ in distinct]
-    for p in points:
+    for p in _points(grids):
         sizes = {d.name: n for d, n in zip(dims, p, strict=True)}
-        for i, (point, taken) in _timed(work, distinct, sizes, notes).items():
+        for i, (point, taken) in _timed(work, distinct, sizes).items():
             curves[i][p], turns[i][p] = point, taken
     rows = [Contender(*r) for r in zip(distinct, curves, turns, strict=True)]
     for _ in range(_SETTLED):
+        rows = [r for r in rows if id(r.plan) not in work.wrong]
         found = intervals(dims, grids, rows)
-        wrong = [(i, s, e) for i in found for s in i.box.corners() if (e := _unfit(work, i.plan, s))]
-        if not wrong:
-            return found, len(rows)
-        for interval, sizes, why in wrong:
-            notes.append(f"a plan is not used where {written(sizes)}: {why}")
+        unfit = [(i, s) for i in found for s in i.box.corners() if work.tried(i.plan, s) is None]
+        if not unfit:
+            break
+        for interval, sizes in unfit:
             rows = [_without(r, interval, key(dims, sizes)) for r in rows]
-    safe = [r for r in rows if r.plan is plain]
-    notes.append("no plan holds at all edges of its interval: the model as written is used at all sizes")
-    return intervals(dims, grids, safe), len(rows)
+    else:
+        notes.append("no plan holds at all edges of its interval: the model as written is used at all sizes")
+        found = intervals(dims, grids, [r for r in rows if r.plan is plain])
+    notes += work.refusals(distinct)
+    return found, len(distinct)
 
 
 def _without(row: Contender, interval: Interval, point: tuple[int, ...]) -> Contender:
-    """A contender that gives up the end of its curve at which it was found wrong."""
+    """A contender that gives up the end of its curve at which it was found not to run."""
     if row.plan is not interval.plan or not row.curve:
         return row
     near = min(row.curve, key=lambda p: sum(abs(np.log(a / b)) for a, b in zip(p, point, strict=True)))
@@ -297,26 +329,10 @@ def _points(grids: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return rows
 
 
-def _unfit(work: _Work, plan: SizedPlan, sizes: Sizes) -> str:
-    """Why a plan is no plan at some sizes; nothing where it is one."""
-    try:
-        work.program(plan, sizes)
-    except (PlanError, AccuracyError) as e:
-        return str(e)
-    return ""
-
-
-def _timed(
-    work: _Work, plans: Sequence[SizedPlan], sizes: Sizes, notes: list[str]
-) -> dict[int, tuple[Point, tuple[float, ...]]]:
+def _timed(work: _Work, plans: Sequence[SizedPlan], sizes: Sizes) -> dict[int, tuple[Point, tuple[float, ...]]]:
     """What each plan takes at some sizes, and the timings that it rests on: whole plans by turns, while the budget
     lasts; else what is known of their kernels."""
-    programs: dict[int, Program] = {}
-    for i, p in enumerate(plans):
-        try:
-            programs[i] = work.program(p, sizes)
-        except (PlanError, AccuracyError) as e:
-            notes.append(f"a plan is not used where {written(sizes)}: {e}")
+    programs = {i: p for i, plan in enumerate(plans) if (p := work.tried(plan, sizes)) is not None}
     o, inputs = work.session.options, work.at(sizes).inputs
     if not (o.trial and o.measure) or work.session.deadline.expired or work.session.events.stop_requested:
         return {i: (_predicted(work.session, p.plan, sizes), ()) for i, p in programs.items()}

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations_with_replacement
 
+import numpy as np
+
 from waxeq.symbolic.size import Number, Size, sized, symbol, value
 
 Sample = Mapping[str, int]
 _DEGREE = 3
-_CLOSE = 1e-14
+_CLOSE, _SINGLE, _WHOLE = 1e-14, 6.1e-8, 1e-9
+"""Relative distances: of a formula and its float64 or float32 value; of what is a whole number, rounded."""
 
 
 def fit(samples: Sequence[Sample], values: Sequence[int]) -> Size | int | None:
@@ -56,18 +59,20 @@ def fit_float(samples: Sequence[Sample], values: Sequence[float]) -> Number | fl
         return values[0]
     if not all(math.isfinite(v) and v for v in values):
         return None
-    for text in _formulas(samples, values):
-        if all(math.isclose(float(value(text, s)), v, rel_tol=_CLOSE) for s, v in zip(samples, values, strict=True)):
+    single = all(v == float(np.float32(v)) for v in values)  # a float32 is a formula that was rounded
+    close = _SINGLE if single else _CLOSE
+    for text in _formulas(samples, values, 16 * close if single else _WHOLE):
+        if all(math.isclose(float(value(text, s)), v, rel_tol=close) for s, v in zip(samples, values, strict=True)):
             return Number(text)
     return None
 
 
-def _formulas(samples: Sequence[Sample], values: Sequence[float]) -> Iterator[str]:
+def _formulas(samples: Sequence[Sample], values: Sequence[float], near: float) -> Iterator[str]:
     forms = (("{}", lambda v: v), ("1/({})", lambda v: 1 / v), ("sqrt({})", lambda v: v * v))
     for form, undo in (*forms, ("1/sqrt({})", lambda v: 1 / (v * v))):
         whole = [undo(v) for v in values]
         able = "sqrt" not in form or all(v > 0 for v in values)
-        if able and all(abs(w - round(w)) <= 1e-9 * abs(w) for w in whole):
+        if able and all(abs(w - round(w)) <= near * abs(w) for w in whole):
             found = fit(samples, [round(w) for w in whole])
             if isinstance(found, Size):
                 yield form.format(found.expr)
