@@ -13,7 +13,7 @@ import pytest
 
 LAYERS = (
     *("__about__", "share", "errors", "events", "options", "ir", "basis", "ops", "frontend", "backend", "egraph"),
-    *("cost", "extract", "plan", "memory", "runtime", "search", "compile", "inspect", "testing", "cli"),
+    *("cost", "extract", "plan", "memory", "symbolic", "runtime", "search", "compile", "inspect", "testing", "cli"),
 )
 OUTSIDE = LAYERS[: LAYERS.index("backend") + 1]  # what a backend may know
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 from waxeq.events import Events
 from waxeq.frontend.annotations import example_arguments
-from waxeq.frontend.function import by_name, names, parameters
+from waxeq.frontend.function import by_name, names, names_of, parameters
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
@@ -23,9 +23,13 @@ from waxeq.search.lock import write as write_lock
 from waxeq.search.result import Report, Result
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
+from waxeq.search.sizes import SizedResult, optimize_sizes
 from waxeq.search.trial import confirm, truth_of
+from waxeq.symbolic.dims import dims_of
+from waxeq.symbolic.family import Family, examples_of
 
 
+@overload
 def optimize(
     fn: Callable[..., Any],
     /,
@@ -34,10 +38,37 @@ def optimize(
     options: Options | None = None,
     events: Events | None = None,
     examples: Mapping[str, Any] | None = None,
+    dims: None = None,
     **named: Any,
-) -> Result:
+) -> Result: ...
+@overload
+def optimize(
+    fn: Callable[..., Any],
+    /,
+    *positional: Any,
+    weights: Collection[str] = (),
+    options: Options | None = None,
+    events: Events | None = None,
+    examples: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
+    dims: Mapping[str, Any],
+    **named: Any,
+) -> SizedResult: ...
+def optimize(
+    fn: Callable[..., Any],
+    /,
+    *positional: Any,
+    weights: Collection[str] = (),
+    options: Options | None = None,
+    events: Events | None = None,
+    examples: Any = None,
+    dims: Mapping[str, Any] | None = None,
+    **named: Any,
+) -> Result | SizedResult:
     """Optimize a Python function on arrays for the shapes and dtypes of the example arguments: by position, by name, or
-    in `examples` (by name too, for a parameter that is called `weights`, `options`, `events` or `examples`).
+    in `examples` (by name too, for a parameter that is called `weights`, `options`, `events`, `examples` or `dims`).
+
+    With `dims`, as {"T": (1, 512)}, for every size in these ranges. Which axes have a dim is said by annotations, by
+    {"T": (1, 512, {"x": 0})}, or by `examples` when that is a function of the dims.
 
     `weights` names parameters that stay the same between calls: they are bound to the examples, and everything that
     depends on them alone is computed once. Parameters annotated `wx.Input`, `wx.Weight` or `wx.State` need no example.
@@ -47,6 +78,12 @@ def optimize(
     """
     own = {"weights": names(weights), "events": events is None or isinstance(events, Events)}
     own["options"] = options is None or isinstance(options, Options)
+    own["dims"] = dims is None or isinstance(dims, Mapping)
+    if dims is not None:
+        given: Any = examples if callable(examples) else by_name(fn, positional, named, examples, own)
+        family = Family(fn, dims_of(dims), examples_of(fn, given, dims_of(dims)), names_of(weights))
+        with Session.open(Options.given(options), events or Events()) as session:
+            return optimize_sizes(session, family)
     given = example_arguments(fn, by_name(fn, positional, named, examples, own))
     weights = parameters(fn, given, weights)
     options, events = Options.given(options), events or Events()

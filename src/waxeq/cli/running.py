@@ -9,24 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.backend.discover import backends, kernels
 from waxeq.errors import TargetError, TypeMismatch, UsageError
 from waxeq.ir.types import TensorType
 from waxeq.options import cores
 from waxeq.runtime.files import write_atomically
+from waxeq.runtime.load import opened
 from waxeq.runtime.measure import Samples, time_calls
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import load_plan
+from waxeq.runtime.sized import SizedProgram
 
 
 def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int | None) -> dict[str, Any]:
     """Run a plan; its results in numbers. Raises PlanError, TypeMismatch, TargetError, UsageError."""
     from threadpoolctl import threadpool_limits
 
-    saved = load_plan(path)
-    inputs = {**saved.inputs, **read_inputs(given)}
+    from waxeq.cli.sizes import facts_of
+
+    program, saved = opened(path)
+    inputs = {**saved, **read_inputs(given)}
     with threadpool_limits(threads or cores()):
-        program = Program(saved.plan, kernels(backends()), saved.tensors)
         results = program.flat_results(inputs)
         times = Samples(time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50))
     if output is not None:
@@ -35,14 +36,18 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
         write_atomically(output, data.getvalue())
     return {
         "plan": str(path),
-        "model": saved.plan.name,
-        "as_written": saved.plan.written,
+        **(facts_of(program, inputs) if isinstance(program, SizedProgram) else facts(program)),
         "seconds": times.median,
-        "predicted_seconds": saved.plan.predicted,
         "calls_timed": len(times.seconds),
         "outputs": [{"name": n, **summary(a)} for n, a in results.items()],
         "saved": None if output is None else str(output),
     }
+
+
+def facts(program: Program) -> dict[str, Any]:
+    """What is known of a plan."""
+    plan = program.plan
+    return {"model": plan.name, "as_written": plan.written, "predicted_seconds": plan.predicted}
 
 
 def read_inputs(texts: Sequence[str]) -> dict[str, np.ndarray]:

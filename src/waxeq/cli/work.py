@@ -26,12 +26,14 @@ _VS = (
     "graph."
 )
 Output = Annotated[Path | None, Parameter(name=("--output", "-o"))]
+Dims = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
 
 
 def optimize(
     target: str,
     /,
     *,
+    dim: Dims = (),
     output: Output = None,
     lock: Annotated[Path | None, Parameter(show_default=False)] = None,
     locked: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
@@ -48,6 +50,9 @@ def optimize(
     ----------
     target
         FILE.py (its function marked @wx.model, else `model`, else `forward`) or FILE.py:NAME.
+    dim
+        T=1:512 makes one plan for all sizes T from 1 to 512; may be repeated. Annotations (wx.Input["f32", "T", 64])
+        or T=1:512@x.0,mask.1 say which axes are of size T; an example_inputs(T) of the file shows it.
     output
         Where to write the plan [default: FILE.plan.json, or NAME.plan.json, here]; its tensors go beside it.
     lock
@@ -56,6 +61,12 @@ def optimize(
         Search nothing: take the plan from the lock [default: waxeq.lock beside the model], byte for byte, or say what
         is not as it was (exit code 9).
     """
+    if dim:
+        from waxeq.cli.sizes import optimize_dims
+
+        if lock is not None or locked:
+            raise UsageError("--lock and --locked are for the plan of one size; leave them or --dim out")
+        return optimize_dims(target, dim, output, search, show)
     with working(show) as events:
         from waxeq.inspect.report import odd_values, report
         from waxeq.runtime.files import require_writable

@@ -28,10 +28,11 @@ def _theirs(file: str) -> bool:
 
 
 class Tracer:
-    """One trace: the builder, and where in the user's program it stands."""
+    """One trace: the builder, and where in the user's program it stands. `sized`: it is one of several, at other sizes,
+    so that what is made for a size is no constant."""
 
-    def __init__(self, builder: GraphBuilder) -> None:
-        self.builder = builder
+    def __init__(self, builder: GraphBuilder, sized: bool = False) -> None:
+        self.builder, self.sized = builder, sized
         self.explicit = Explicit(builder)
         self._copies: dict[int, tuple[Any, np.ndarray, int]] = {}
 

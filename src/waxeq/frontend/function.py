@@ -103,13 +103,18 @@ def _require_own(title: str, signature: inspect.Signature, own: Mapping[str, boo
 
 def parameters(fn: Callable[..., Any], given: Mapping[str, Any], names: Collection[str]) -> tuple[str, ...]:
     """`names` of parameters; a single text is one name. Raises UsageError for one that is no parameter of `fn`."""
-    rows = (names,) if isinstance(names, str) else tuple(names)
+    rows = names_of(names)
     known = {**inspect.signature(fn).parameters, **given}
     for n in rows:
         if n not in known:
             title = getattr(fn, "__name__", type(fn).__name__)
             raise UsageError(f"{title} has no parameter {n!r} to be a weight or a state; it has {', '.join(known)}")
     return rows
+
+
+def names_of(names: Collection[str]) -> tuple[str, ...]:
+    """Names, of which a single text is one."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _described(value: object) -> str:

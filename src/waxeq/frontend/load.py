@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -21,38 +21,52 @@ _DEFAULTS = ("model", "forward")
 @dataclass(frozen=True)
 class Target:
     """A function with example arguments; `weights` names the parameters that stay the same between calls. Parameters
-    annotated `wx.Weight` and `wx.State` are known to `trace`."""
+    annotated `wx.Weight` and `wx.State` are known to `trace`. `given`: the arguments that the file itself gives;
+    `at_sizes` gives them for any sizes, where its `example_inputs` takes some."""
 
     fn: Callable[..., Any]
     name: str
     example: Mapping[str, Any]
     weights: frozenset[str]
     origin: tuple[str, str]
+    given: Mapping[str, Any] = field(default_factory=dict)
+    at_sizes: Callable[..., Mapping[str, Any]] | None = None
 
     def call(self) -> Any:
         """Run the function on its example."""
         return self.fn(**self.example)
 
 
-def load_target(reference: str) -> Target:
+def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Target:
     """The model at FILE.py[:NAME]: NAME, else the sole @wx.model, else `model`, else `forward`.
 
     Example arguments come from `example_inputs()` of the file, those it lacks from annotations;
-    `weights()` gives the argument called `weights`, and `WEIGHTS` names more parameters that are weights. Raises
-    TargetError with one sentence.
+    `weights()` gives the argument called `weights`, and `WEIGHTS` names more parameters that are weights. `sizes` of
+    dims are for annotations, and for an `example_inputs` that has parameters. Raises TargetError with one sentence.
     """
     path, _, name = reference.partition(":")
     module = _load(Path(path))
     fn = _find(module, path, name)
-    example = _example(module, path)
-    weights = _named(module, path, fn)
+    weights, more = _named(module, path, fn), dict[str, Any]()
     give = getattr(module, "weights", None)
     if callable(give) and give is not fn:
-        example = {**example, "weights": _run(path, "weights", give)}
+        more = {"weights": _run(path, "weights", give)}
         weights.add("weights")
-    example = example_arguments(fn, example)
+
+    def at_sizes(**sizes: int) -> Mapping[str, Any]:
+        return {**_example(module, path, sizes), **more}
+
+    given = at_sizes(**(sizes or {}))
+    example = example_arguments(fn, given, sizes)
     title = Path(path).stem if fn.__name__ in _DEFAULTS else fn.__name__
-    return Target(fn, title, example, frozenset(weights), (str(Path(path).resolve()), fn.__name__))
+    origin = (str(Path(path).resolve()), fn.__name__)
+    takes = bool(sizes) and _takes(getattr(module, "example_inputs", None))
+    return Target(fn, title, example, frozenset(weights), origin, given, at_sizes if takes else None)
+
+
+def _takes(give: Any) -> tuple[str, ...]:
+    """The parameters of `example_inputs`."""
+    return tuple(inspect.signature(give).parameters) if callable(give) else ()
 
 
 def _load(path: Path) -> ModuleType:
@@ -113,11 +127,12 @@ def _find(module: ModuleType, path: str, name: str) -> Callable[..., Any]:
     return found
 
 
-def _example(module: ModuleType, path: str) -> Mapping[str, Any]:
+def _example(module: ModuleType, path: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
     give = getattr(module, "example_inputs", None)
     if not callable(give):
         return {}
-    found = _run(path, "example_inputs", give)
+    wanted = {n: sizes[n] for n in _takes(give) if n in sizes}
+    found = _run(path, "example_inputs", lambda: give(**wanted))
     if not isinstance(found, Mapping):
         raise TargetError(f"{path}: example_inputs() must return a dict from parameter name to array")
     return found

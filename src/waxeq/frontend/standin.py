@@ -13,6 +13,7 @@ import numpy as np
 
 from waxeq.frontend import calls, handlers
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.handlers.positions import BY_POSITION
 
 _TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -46,7 +47,8 @@ class _Names:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         special, scipy = (sys.modules.get(n) for n in ("scipy.special", "scipy"))
-        creators = {_find(special if n.startswith("special.") else np, n): n for n in handlers.CREATORS}
+        names = (*handlers.CREATORS, *(BY_POSITION if tracer.sized else ()))
+        creators = {_find(special if n.startswith("special.") else np, n): n for n in names}
         self._known: dict[Any, str] = {
             None: "",
             np: "",
@@ -73,11 +75,12 @@ class _Names:
         return _scalar_type(value) if isinstance(value, type) else self._creator(self._known[value], value)
 
     def _creator(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        handler, t = handlers.CREATORS[name], self.tracer
+        t = self.tracer
+        handler, placed = handlers.CREATORS.get(name) or BY_POSITION[name], name in BY_POSITION
 
         def create(*args: Any, **kw: Any) -> Any:
             traced = any(isinstance(a, TracedArray) for a in calls.flat((args, kw)))
-            if traced or (name in handlers.MUTABLE and "like" not in kw and _numeric(kw.get("dtype"))):
+            if traced or placed or (name in handlers.MUTABLE and "like" not in kw and _numeric(kw.get("dtype"))):
                 t.builder.source = t.source()
                 return handler(t, *args, **kw)
             return real(*args, **kw)

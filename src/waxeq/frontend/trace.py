@@ -42,15 +42,17 @@ def trace(
     states: Collection[str] = (),
     name: str | None = None,
     origin: tuple[str, str] | None = None,
+    sized: bool = False,
 ) -> Traced:
     """Run `fn(**example)` on stand-ins. `example` values are arrays, scalars or nested dicts, lists and tuples of them;
     parameters named in `weights` or annotated `wx.Weight` are bound once, those in `states` or annotated `wx.State` are
     kept between calls (what the model writes to them in place is their next content), the rest are inputs. Results are
-    arrays, or dicts, lists, tuples and named tuples of them; a class of mappings comes back as dict.
+    arrays, or dicts, lists, tuples and named tuples of them; a class of mappings comes back as dict. `sized`: what the
+    model makes by position (np.arange, np.eye) is no constant, as it is traced at other sizes too.
 
     Raises UnsupportedError (file:line and the way out) for what cannot be traced, TargetError when the function raises.
     """
-    tracer = Tracer(GraphBuilder())
+    tracer = Tracer(GraphBuilder(), sized)
     arguments = _Arguments(tracer)
     notes: dict[str, Kind] = {k: a.role for k, a in annotated(fn).items()}
     roles: dict[str, Kind] = {**notes, **dict.fromkeys(weights, "weight"), **dict.fromkeys(states, "state")}

@@ -158,6 +158,10 @@ def run_view(d: Data) -> RenderableType:
     rows = ((o["name"], f"{o['dtype']}{o['shape']}", *(_numbers(o))) for o in d["outputs"])
     what = "the model as written" if d["as_written"] else f"{time_(d['predicted_seconds'])} predicted"
     below: list[tuple[str, str]] = [("time", f"{time_(d['seconds'])} (median of {d['calls_timed']}; {what})")]
+    if "sizes" in d:
+        where = ", ".join(f"{n} = {s}, in {low} to {high}" for (n, s), (low, high) in zip(
+            d["sizes"].items(), d["interval"].values(), strict=True))  # fmt: skip
+        below.append(("sizes", where))
     if d["saved"]:
         below.append(("saved", d["saved"]))
     return group(table(("output", "type", "min", "mean", "max", "NaN", "inf"), rows), facts(below))

@@ -22,13 +22,19 @@ from waxeq.runtime.results import Results
 class Bound:
     """Runs a plan. `tensors`: arrays of weights, constants and states, and of folded buffers that are known already."""
 
-    def __init__(self, plan: Plan, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Mapping[str, Kernel],
+        tensors: Mapping[str, np.ndarray],
+        arena: Arena | None = None,
+    ) -> None:
         missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
         if missing:
             raise PlanError(f"the plan uses kernel {missing[0]}, which no installed backend has")
         self.plan = plan
         self.names = tuple(o.name for o in plan.outputs)
-        self.arena = Arena(plan.arena_bytes)
+        self.arena = arena if arena is not None else Arena(plan.arena_bytes)
         self._leaves = {x.name for x in plan.graph.leaves}
         self._flat: dict[str, np.ndarray] = {}
         self._bind_tensors(tensors)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from waxeq.backend.discover import backends, kernels
+from waxeq.plan.encode import decode
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import load_plan
+from waxeq.runtime.save import load_data
+from waxeq.runtime.sized import SizedProgram
+from waxeq.symbolic.file import KEY, decode_sized
 
 
-def load(path: str | Path) -> Program:
-    """The program of a plan file: `load("mlp.plan.json")(x)`. Raises PlanError for a file that is missing, damaged, of
-    another version, or needs a kernel that is not installed."""
-    saved = load_plan(path)
-    return Program(saved.plan, kernels(backends()), saved.tensors)
+def load(path: str | Path) -> Program | SizedProgram:
+    """The program of a plan file: `load("mlp.plan.json")(x)`. One that was made for ranges of sizes takes inputs of any
+    size in them. Raises PlanError for a file that is missing, damaged, of another version, or needs a kernel that is
+    not installed."""
+    return opened(path)[0]
+
+
+def opened(path: str | Path) -> tuple[Program | SizedProgram, Mapping[str, np.ndarray]]:
+    """The program of a plan file, and the inputs that were saved with it. Raises PlanError."""
+    data, groups = load_data(path)
+    installed = kernels(backends())
+    if KEY in data:
+        plans = decode_sized(data, groups["constant"])
+        return SizedProgram(plans, installed, groups["weight"]), groups["input"]
+    return Program(decode(data, groups["constant"]), installed, groups["weight"]), groups["input"]

@@ -30,15 +30,22 @@ class Program:
     own; `copy.deepcopy` and pickle copy the weights too. Folded weights are not folded again.
     """
 
-    def __init__(self, plan: Plan, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:
-        """`tensors`: arrays of weight and state leaves by name, and of folded buffers that are known already. Raises
-        TypeMismatch when one is missing or does not fit, PlanError when no installed backend has a kernel.
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Mapping[str, Kernel],
+        tensors: Mapping[str, np.ndarray],
+        arena: Arena | None = None,
+    ) -> None:
+        """`tensors`: arrays of weight and state leaves by name, and of folded buffers that are known already. `arena`:
+        memory to use that is large enough, where there is some. Raises TypeMismatch when an array is missing or does
+        not fit, PlanError when no installed backend has a kernel.
         """
         self.plan = plan
         self.inputs = tuple(x for x in plan.graph.leaves if x.kind == "input")
         self._take = Inputs(self.inputs).take
         bound = {**tensors, **_checked(plan, {**plan.graph.constants, **tensors})}
-        self._runner = Written(plan.graph, bound) if plan.written else Bound(plan, kernels, bound)
+        self._runner = Written(plan.graph, bound) if plan.written else Bound(plan, kernels, bound, arena)
         self._names = self._runner.names
         shape = (
             plan.structure if plan.structure is not None else self._names if len(self._names) != 1 else self._names[0]
@@ -69,6 +76,11 @@ class Program:
     def arena(self) -> Arena:
         """The memory of temporaries; the model as written has none."""
         return self._runner.arena if isinstance(self._runner, Bound) else Arena(0)
+
+    @property
+    def folded(self) -> dict[str, np.ndarray]:
+        """What was computed of weights when they were bound, by buffer."""
+        return {f.writes: self._runner.tensors[f.writes] for f in self.plan.folds}
 
     @property
     def states(self) -> dict[str, np.ndarray]:

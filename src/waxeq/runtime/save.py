@@ -40,6 +40,11 @@ def save_plan(
     path: str | Path, plan: Plan, tensors: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray] | None = None
 ) -> None:
     """Write both files, or neither. Raises PlanError."""
+    save_data(path, encode(plan), {"weight": tensors, "constant": plan.graph.constants, "input": inputs or {}})
+
+
+def save_data(path: str | Path, plan: Mapping[str, Any], groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    """Write the files of a plan that is JSON values already; arrays by kind and name. Raises PlanError."""
     from safetensors.numpy import save
 
     path = _place(path)
@@ -47,17 +52,25 @@ def save_plan(
         raise PlanError(f"{path} is a folder; name a file in it, as {path / 'model.plan.json'}")
     if path.suffix == tensors_path(path).suffix:
         raise PlanError(f"{path}: the weights go into the file of this name; call the plan {path.stem}.json")
-    rows = {f"weight:{n}": a for n, a in tensors.items()}
-    rows |= {f"constant:{n}": a for n, a in plan.graph.constants.items()}
-    rows |= {f"input:{n}": a for n, a in (inputs or {}).items()}
+    rows = {f"{kind}:{n}": a for kind, arrays in groups.items() for n, a in arrays.items()}
     packed = save({n: np.asarray(a, order="C") for n, a in rows.items()})  # ascontiguousarray gives scalars an axis
-    data = {**encode(plan), "tensors": hashlib.sha256(packed).hexdigest()}
+    data = {**plan, "tensors": hashlib.sha256(packed).hexdigest()}
     text = json.dumps(_sorted({**data, "sha256": _digest(data)}), indent=1) + "\n"
     write_together({tensors_path(path): packed, path: text.encode()})
 
 
 def load_plan(path: str | Path) -> Saved:
     """Read both files. Raises PlanError on missing, damaged or foreign files."""
+    data, groups = load_data(path)
+    if "sized" in data:
+        raise PlanError(
+            f"{path} is a plan for ranges of sizes, which `waxeq run` and waxeq.load take, and nothing else"
+        )
+    return Saved(decode(data, groups["constant"]), groups["weight"], groups["input"])
+
+
+def load_data(path: str | Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """What the files of a plan hold: JSON values, and arrays by kind and name. Raises PlanError."""
     path = _place(path)
     data = _read(path)
     beside = tensors_path(path)
@@ -68,7 +81,7 @@ def load_plan(path: str | Path) -> Saved:
     for key, a in _unpacked(packed).items():
         kind, _, name = key.partition(":")
         groups[kind][name] = a
-    return Saved(decode(data, groups["constant"]), groups["weight"], groups["input"])
+    return data, groups
 
 
 _ANEW = "make the plan anew with `waxeq optimize`"

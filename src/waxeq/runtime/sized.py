@@ -1,0 +1,120 @@
+"""A program for ranges of sizes: a call says what the sizes are, and runs the plan of the interval they lie in."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from waxeq.backend.kernel import Kernel
+from waxeq.errors import TypeMismatch
+from waxeq.ir.array import as_array
+from waxeq.runtime.arena import Arena
+from waxeq.runtime.program import Program
+from waxeq.runtime.save import save_data
+from waxeq.symbolic.dims import Sizes
+from waxeq.symbolic.file import encode_sized
+from waxeq.symbolic.plan import SizedPlan, SizedPlans
+from waxeq.symbolic.size import holes
+
+_KEPT = 16
+"""Sizes whose programs are kept; another one is bound anew, which compiles nothing."""
+
+
+class SizedProgram:
+    """`program(*inputs)` on inputs of any size in the ranges of `plans.dims`; by position or by name.
+
+    A size that was not met lately is bound first: sizes, strides and offsets are worked out, which takes milliseconds.
+    Nothing is compiled and nothing searched. All sizes share one arena, of the largest that was met. One caller at a
+    time.
+    """
+
+    def __init__(self, plans: SizedPlans, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:
+        """`tensors`: arrays of weights by name."""
+        self.plans, self.kernels, self.tensors = plans, kernels, tensors
+        self._names = tuple(plans.takes)
+        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
+        self._folded: dict[int, dict[str, np.ndarray]] = {}
+        self._arena = Arena(0)
+
+    def __repr__(self) -> str:
+        takes = ", ".join(
+            f"{n}: [{', '.join(str(getattr(x, 'expr', x)) for x in t)}]" for n, t in self.plans.takes.items()
+        )
+        ranges = ", ".join(map(str, self.plans.dims))
+        return f"<SizedProgram {self.plans.name}({takes}) for {ranges}>"
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run once. Returns results in the structure the model gives them in. Raises TypeMismatch, in one sentence,
+        for sizes that contradict each other or are out of range, and for inputs that are missing or of another
+        dtype."""
+        rows = self._ordered(args, named)
+        return self.program(self._shapes(rows))(*rows)
+
+    def flat_results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run once on inputs by name; results by name."""
+        rows = self._ordered((), inputs)
+        return self.program(self._shapes(rows)).flat_results(dict(zip(self._names, rows, strict=True)))
+
+    def sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
+        """The size of every dim in these inputs. Raises TypeMismatch."""
+        rows = self._ordered((), inputs)
+        return self.plans.sizes(dict(zip(self._names, self._shapes(rows), strict=True)))
+
+    def program(self, shapes: Sequence[tuple[int, ...]]) -> Program:
+        """The program for inputs of these shapes, in order."""
+        key = tuple(shapes)
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = self._bound(self.plans.sizes(dict(zip(self._names, key, strict=True))))
+            while len(self._programs) > _KEPT:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
+        return found
+
+    def _bound(self, sizes: Sizes) -> Program:
+        sized = self.plans.interval(sizes).plan
+        plan = sized.at(sizes, self.kernels)
+        if plan.arena_bytes > self._arena.bytes:
+            self._programs.clear()  # they lie in the smaller one, which goes
+            self._arena = Arena(plan.arena_bytes)
+        known = self._folded.setdefault(id(sized), {})
+        made = Program(plan, self.kernels, {**self.tensors, **known}, self._arena)
+        if not plan.written:
+            known |= {n: a for n, a in made.folded.items() if n in _fixed(sized)}
+        return made
+
+    def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
+        takes = ", ".join(self._names) or "none"
+        if len(args) > len(self._names):
+            raise TypeMismatch(f"the program takes {len(self._names)} inputs ({takes}), {len(args)} were given")
+        rows = dict(zip(self._names, args, strict=False))
+        for n in named:
+            if n in rows:
+                raise TypeMismatch(f"input {n!r} is given twice: by position and by name")
+            if n not in self._names:
+                raise TypeMismatch(f"the program has no input {n!r}; it takes {takes}")
+        rows |= named
+        missing = [n for n in self._names if n not in rows]
+        if missing:
+            raise TypeMismatch(f"no array was given for input {missing[0]!r}; the program takes {takes}")
+        return [as_array(rows[n], f"input {n!r}", "the program takes an array") for n in self._names]
+
+    @staticmethod
+    def _shapes(rows: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
+        return tuple(a.shape for a in rows)
+
+    def save(self, path: str | Path, inputs: Mapping[str, np.ndarray] | None = None) -> None:
+        """Write the plan, and its weights beside it. Raises PlanError."""
+        constants = {n: a for i in self.plans.intervals for n, a in i.plan.constants.items()}
+        save_data(
+            path, encode_sized(self.plans), {"weight": self.tensors, "constant": constants, "input": inputs or {}}
+        )
+
+
+def _fixed(plan: SizedPlan) -> set[str]:
+    """What is folded of weights alone, whatever the sizes."""
+    return {f["writes"] for f in plan.data["folds"] if not holes(f)}

@@ -1,0 +1,242 @@
+"""One graph for all sizes: graphs that were traced at some sizes, matched value by value, and what differs between them
+as functions of the dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from waxeq.errors import UnsupportedError
+from waxeq.ir.graph import Graph, Leaf, Node
+from waxeq.ir.interpret import interpret
+from waxeq.ir.op import Op
+from waxeq.ir.types import TensorType
+from waxeq.symbolic.dims import Sizes
+from waxeq.symbolic.fit import fit, fit_float
+from waxeq.symbolic.size import Number, Size, written
+
+_SAME = 1e-9
+"""Relative error in float64 up to which two graphs compute the same."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A model traced at some sizes, with arrays for its inputs, weights and constants. One that is not `required` may
+    be another model: its sizes are out of range."""
+
+    sizes: Sizes
+    graph: Graph
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    required: bool = True
+
+
+def matched(a: Graph, b: Graph) -> dict[int, int] | str:
+    """For each value of graph a the one of graph b that is made alike; or the first thing that is not, in words.
+
+    Values of a that are equal in b (a size may happen to equal another one) have one counterpart.
+    """
+    if [(x.name, x.kind, x.type.dtype, x.type.rank) for x in a.leaves] != [
+        (x.name, x.kind, x.type.dtype, x.type.rank) for x in b.leaves
+    ]:
+        return "its arguments or the arrays it makes are others"
+    if [n for n, _ in (*a.outputs, *a.states)] != [n for n, _ in (*b.outputs, *b.states)]:
+        return "its results are others"
+    pairs: dict[int, int] = {i: i for i in range(len(a.leaves))}
+    wanted = {v: w for (_, v), (_, w) in zip((*a.outputs, *a.states), (*b.outputs, *b.states), strict=True)}
+    for v in reversed(range(len(a.leaves) + len(a.nodes))):
+        n = a.node(v)
+        if n is None or v not in wanted:
+            continue
+        m = b.node(wanted[v])
+        why = _unlike(n, m)
+        if why:
+            return f"{n.source}: {why}" if n.source else why
+        assert m is not None
+        for i, j in zip(n.inputs, m.inputs, strict=True):
+            if wanted.setdefault(i, j) != j:
+                return f"{n.source}: {n.op.label} reads other values"
+    wrong = next((v for v, w in wanted.items() if a.node(v) is None and v != w), None)
+    return f"argument {a.leaves[wrong].name!r} is used otherwise" if wrong is not None else {**pairs, **wanted}
+
+
+def _unlike(n: Node, m: Node | None) -> str:
+    if m is None or type(n.op) is not type(m.op) or _words(n.op) != _words(m.op):
+        other = "nothing is computed" if m is None else f"it is {m.op.label}"
+        return f"what is {n.op.label} at one size, at another {other}"
+    if len(n.inputs) != len(m.inputs) or n.type.dtype != m.type.dtype or n.type.rank != m.type.rank:
+        return f"{n.op.label} gives {n.type} at one size and {m.type} at another"
+    return ""
+
+
+def _words(op: Op) -> str:
+    """An op without its numbers."""
+
+    def bare(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(bare, x))
+        return 0 if type(x) in (int, float) else x
+
+    return repr({k: bare(x) for k, x in op.attributes.items()})
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A graph whose sizes are functions of the dims: `graph` has `Size` and `Number` where these depend on them.
+    `first` is the sample its values are numbered as; `numbers` says what stands for numbers there."""
+
+    graph: Graph
+    first: Sample
+    alike: tuple[Sample, ...]
+
+
+def general(samples: Sequence[Sample]) -> Sized:
+    """What graphs traced at some sizes have in common. Raises UnsupportedError, naming the op and where it stands, when
+    the model is another one at another size, or a size is no polynomial in the dims."""
+    sized, odd = seen_from(max(samples, key=lambda s: len(s.graph.nodes)), samples)
+    for s, why in odd:
+        if s.required:
+            _require_same(sized, s, why)
+    return sized
+
+
+def seen_from(first: Sample, samples: Sequence[Sample]) -> tuple[Sized, list[tuple[Sample, str]]]:
+    """The same with values numbered as in one of the samples; and those that are made otherwise, with the reason.
+    Raises UnsupportedError."""
+    alike, odd = [first], []
+    found: list[Mapping[int, int]] = [{v: v for v in range(len(first.graph.leaves) + len(first.graph.nodes))}]
+    for s in samples:
+        if s is not first:
+            pairs = matched(first.graph, s.graph)
+            if isinstance(pairs, str):
+                odd.append((s, pairs))
+            else:
+                alike.append(s)
+                found.append(pairs)
+    return Sized(_fitted(first, alike, found, odd), first, tuple(alike)), odd
+
+
+def _fitted(
+    first: Sample, alike: Sequence[Sample], pairs: Sequence[Mapping[int, int]], odd: Sequence[tuple[Sample, str]]
+) -> Graph:
+    g, sizes = first.graph, [s.sizes for s in alike]
+
+    def types(v: int, what: str) -> TensorType:
+        rows = [s.graph.type(p.get(v, v)).shape for s, p in zip(alike, pairs, strict=True)]
+        return TensorType(g.type(v).dtype, _fit_all(sizes, rows, what, odd))
+
+    leaves = tuple(Leaf(x.name, types(i, f"{x.kind} {x.name!r}"), x.kind) for i, x in enumerate(g.leaves))
+    for i, x in enumerate(leaves):
+        if x.kind != "input":
+            _require_fixed(first, alike, i, x)
+    nodes = []
+    for v, n in g.values():
+        if any(v not in p for p in pairs):
+            nodes.append(n)  # only what is needed for no result has no counterpart
+            continue
+        where = f"{n.source}: {n.op.label}" if n.source else n.op.label
+        ops = [_node(s.graph, p[v]).op for s, p in zip(alike, pairs, strict=True)]
+        given = {f.name: _fit_all(sizes, [getattr(o, f.name) for o in ops], where, odd) for f in fields(n.op)}  # pyright: ignore
+        nodes.append(replace(n, op=_like(n.op, given), type=types(v, where)))
+    return replace(g, leaves=leaves, nodes=tuple(nodes))
+
+
+def _require_fixed(first: Sample, alike: Sequence[Sample], i: int, x: Leaf) -> None:
+    """Weights, states and arrays that the model makes while it is traced are the same at all sizes."""
+    arrays = [s.graph.constants.get(s.graph.leaves[i].name) for s in alike]
+    known = [a for a in arrays if a is not None]
+    same = all(np.array_equal(a, known[0], a.dtype.kind == "f") for a in known)
+    if not same or any(isinstance(n, Size) for n in x.type.shape):
+        place = next((f"{n.source}: " for n in first.graph.nodes if i in n.inputs and n.source), "")
+        raise UnsupportedError(
+            f"{place}{x.kind} {x.name!r} is another array at another size; only inputs can depend on a dim: make it of "
+            "the inputs, with np.arange(x.shape[0]) say, or take a slice of a larger one"
+        )
+
+
+def _node(graph: Graph, v: int) -> Node:
+    n = graph.node(v)
+    assert n is not None
+    return n
+
+
+def _like(op: Op, attributes: Mapping[str, Any]) -> Op:
+    """The op with attributes that may be functions, which its own checks do not know."""
+    made = object.__new__(type(op))
+    for k, a in attributes.items():
+        object.__setattr__(made, k, a)
+    return made
+
+
+def _fit_all(sizes: Sequence[Sizes], rows: Sequence[Any], where: str, odd: Sequence[tuple[Sample, str]]) -> Any:
+    """An attribute as a function of the dims. Raises UnsupportedError."""
+    if isinstance(rows[0], tuple) and all(isinstance(r, tuple) and len(r) == len(rows[0]) for r in rows):
+        return tuple(_fit_all(sizes, parts, where, odd) for parts in zip(*rows, strict=True))
+    if all(type(r) is type(rows[0]) and repr(r) == repr(rows[0]) for r in rows):
+        return rows[0]
+    found = None
+    if all(type(r) is int for r in rows):
+        found = fit(sizes, rows)
+    elif all(type(r) in (int, float) for r in rows):
+        found = fit_float(sizes, [float(r) for r in rows])
+    if found is None:
+        seen = "; ".join(f"{r} where {written(s)}" for s, r in list(zip(sizes, rows, strict=True))[:3])
+        more = f" (and {odd[0][1]})" if odd else ""
+        raise UnsupportedError(
+            f"{where} depends on a dim in a way that is no polynomial: {seen}{more}; a range of sizes needs one "
+            "program: give a narrower range, or a dim of its own"
+        )
+    return found
+
+
+def at(graph: Graph, sizes: Sizes) -> Graph:
+    """The graph at some sizes. Raises PlanError."""
+    leaves = tuple(replace(x, type=_type(x.type, sizes)) for x in graph.leaves)
+    nodes = tuple(
+        replace(n, op=_like(n.op, {f.name: _at(getattr(n.op, f.name), sizes) for f in fields(n.op)}),  # pyright: ignore
+                type=_type(n.type, sizes))
+        for n in graph.nodes
+    )  # fmt: skip
+    return replace(graph, leaves=leaves, nodes=nodes)
+
+
+def _type(t: TensorType, sizes: Sizes) -> TensorType:
+    return TensorType(t.dtype, _at(t.shape, sizes))
+
+
+def _at(x: Any, sizes: Sizes) -> Any:
+    if isinstance(x, tuple):
+        return tuple(_at(v, sizes) for v in x)
+    return x.at(sizes) if isinstance(x, (Size, Number)) else x
+
+
+def _require_same(sized: Sized, s: Sample, why: str) -> None:
+    """A graph that looks otherwise must compute the same: at a size of 1 nothing is broadcast, say. Raises
+    UnsupportedError."""
+    g = at(sized.graph, s.sizes)
+    example = written(sized.first.sizes)
+    refusal = (
+        f"the model is another one where {written(s.sizes)} than where {example}: {why}; a range of sizes needs one "
+        "program: give a range without that size, or take what depends on the size out of the model"
+    )
+    here = [(x.name, x.kind, x.type) for x in g.leaves if x.kind != "constant"]
+    there = [(x.name, x.kind, x.type) for x in s.graph.leaves if x.kind != "constant"]
+    types = [(n, g.type(v)) for n, v in (*g.outputs, *g.states)]
+    if here != there or types != [(n, s.graph.type(v)) for n, v in (*s.graph.outputs, *s.graph.states)]:
+        raise UnsupportedError(refusal)
+    want = interpret(s.graph, {**s.graph.constants, **s.arrays}, oracle=True)
+    got = interpret(g, {**g.constants, **s.arrays}, oracle=True)
+    if not all(_agree(got[n], w) for n, w in want.items()):
+        raise UnsupportedError(refusal)
+
+
+def _agree(a: np.ndarray, b: np.ndarray) -> bool:
+    if b.dtype.kind != "f":
+        return np.array_equal(a, b)
+    known = np.isfinite(b)
+    scale = float(np.sqrt(np.mean(np.square(b[known])))) if known.any() else 1.0
+    same = np.array_equal(a[~known], b[~known], equal_nan=True)
+    return same and bool(np.all(np.abs(a[known] - b[known]) <= _SAME * (scale or 1.0)))

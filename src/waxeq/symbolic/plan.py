@@ -1,0 +1,137 @@
+"""Plans for a range of sizes: one plan for each interval, its sizes, strides and offsets functions of the dims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from waxeq.backend.kernel import Kernel
+from waxeq.errors import PlanError
+from waxeq.memory.assign import Assignment
+from waxeq.memory.check import check_assignment
+from waxeq.memory.liveness import Buffer as Lifetime
+from waxeq.memory.liveness import InPlace
+from waxeq.plan.compose import direct, in_place, lifetimes
+from waxeq.plan.encode import decode
+from waxeq.plan.plan import Plan, Step
+from waxeq.symbolic.dims import Box, Dim, Sizes, bind
+from waxeq.symbolic.offsets import Place, offsets_at
+from waxeq.symbolic.size import Size, fill, written
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a plan takes at some sizes: seconds, and what they rest on: "measured" (whole plans were timed), "kernels"
+    (the sum of timed kernels) or "estimated"."""
+
+    sizes: Sizes
+    seconds: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class SizedPlan:
+    """A plan whose numbers are functions of the dims. `data` is that of a plan file, with holes for sizes; `order` the
+    places of its arena, the lowest first."""
+
+    data: Mapping[str, Any]
+    order: tuple[Place, ...]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def as_written(self) -> bool:
+        """Whether the model as written is the plan."""
+        return bool(self.data["written"])
+
+    def at(self, sizes: Sizes, kernels: Mapping[str, Kernel]) -> Plan:
+        """The plan at some sizes. Nothing is searched and nothing compiled. Raises PlanError where a kernel does not
+        take its call at these sizes, or is not installed."""
+        plan = decode(fill(self.data, sizes), self.constants)
+        if plan.written:
+            return plan
+        missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
+        if missing:
+            raise PlanError(f"the plan uses kernel {missing[0]}, which no installed backend has")
+        for s in plan.steps:
+            if not kernels[s.call.kernel].accepts(s.call):
+                raise PlanError(f"kernel {s.call.kernel} does not take its call where {written(sizes)}")
+        return _placed(_with_scratch(plan, kernels), self.order, kernels).check()
+
+
+def _with_scratch(plan: Plan, kernels: Mapping[str, Kernel]) -> Plan:
+    """The plan with the scratch memory that its kernels need at these sizes, and no other."""
+    buffers, steps = dict(plan.buffers), list[Step]()
+    for s in plan.steps:
+        k = kernels[s.call.kernel]
+        need, name = k.workspace(s.call), s.workspace
+        if name is not None and need:
+            buffers[name] = replace(buffers[name], elements=need)
+        elif name is not None:
+            buffers[name] = replace(buffers[name], elements=0)
+        steps.append(replace(s, workspace=name if need else None, retained=k.retained(s.call)))
+    return replace(plan, buffers=buffers, steps=tuple(steps))
+
+
+def _placed(plan: Plan, order: Sequence[Place], kernels: Mapping[str, Kernel]) -> Plan:
+    """The plan with offsets, which are proved once more. A large result lies outside the arena."""
+    life, outside = lifetimes(plan, kernels), direct(plan)
+    found, end = offsets_at(order, {n: plan.buffers[n].bytes for p in order for n in p.buffers})
+    buffers = {n: replace(b, offset=None if n in outside else found.get(n)) for n, b in plan.buffers.items()}
+    pairs = [(a, b) for a, b in in_place(plan, kernels) if found[a] == found[b]]
+    rows = [Lifetime(n, plan.buffers[n].bytes, *span) for n, span in life.items()]
+    check_assignment(rows, Assignment(found, end, end), [InPlace(a, b) for a, b in pairs])
+    return replace(plan, buffers=buffers, arena_bytes=end, in_place=tuple(pairs))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A plan for the sizes in a box, and its cost curve."""
+
+    box: Box
+    plan: SizedPlan
+    curve: tuple[Point, ...] = ()
+
+    def predicted(self, sizes: Sizes) -> Point | None:
+        """What the curve says of some sizes: between points in proportion to the logarithms, as times grow by powers;
+        None for a plan without a curve."""
+        if not self.curve:
+            return None
+        if len(sizes) > 1 or any(p.sizes == sizes for p in self.curve):
+            near = min(self.curve, key=lambda p: sum(abs(np.log(p.sizes[n] / s)) for n, s in sizes.items()))
+            return Point(sizes, near.seconds, near.basis if near.sizes == sizes else "estimated")
+        (name,) = sizes
+        xs = np.log([p.sizes[name] for p in self.curve])
+        ys = np.log([max(p.seconds, 1e-12) for p in self.curve])
+        return Point(sizes, float(np.exp(np.interp(np.log(sizes[name]), xs, ys))), "estimated")
+
+
+@dataclass(frozen=True)
+class SizedPlans:
+    """A program for all sizes in some ranges. `takes`: for each input its dtype and, for each axis, a number, a dim's
+    name or a formula."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    takes: Mapping[str, tuple[int | str | Size, ...]]
+    intervals: tuple[Interval, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """The size of every dim, from the shapes of inputs. Raises TypeMismatch."""
+        return bind(self.takes, shapes, self.dims)
+
+    def interval(self, sizes: Sizes) -> Interval:
+        """The interval that sizes in range lie in."""
+        found = next((i for i in self.intervals if sizes in i.box), None)
+        if found is None:
+            raise PlanError(f"the plan has no interval for {written(sizes)}; make it anew with `waxeq optimize`")
+        return found
+
+    @cached_property
+    def switches(self) -> Mapping[str, tuple[int, ...]]:
+        """For each dim the sizes at which another interval begins."""
+        return {d.name: tuple(sorted({i.box.ranges[d.name][0] for i in self.intervals} - {d.low})) for d in self.dims}

@@ -1,0 +1,293 @@
+"""Plans for ranges of sizes: right at every size, at edges of intervals above all, and nothing compiled on the way."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import waxeq as wx
+from waxeq.backend.discover import backends, kernels
+from waxeq.backend.kernel import Kernel
+from waxeq.errors import TypeMismatch, UnsupportedError, UsageError, WaxeqError
+from waxeq.search.curves import Contender, grid_of, intervals
+from waxeq.search.sizes import SizedResult, uncompiled
+from waxeq.symbolic.dims import Dim
+from waxeq.symbolic.plan import Point, SizedPlan
+
+Sizes = Mapping[str, int]
+RNG = np.random.default_rng(3)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def softmax_mlp(x, w, b):
+    h = np.maximum(x @ w + b, 0)
+    e = np.exp(h - h.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def attention(x, mask):
+    s = np.einsum("bte,bse->bts", x, x) / np.sqrt(np.float32(x.shape[2])) + mask
+    e = np.exp(s - s.max(-1, keepdims=True))
+    y = (e / e.sum(-1, keepdims=True)) @ x
+    return {"mean": y.mean(1), "last": y[:, -1], "flat": (2 * y).reshape(x.shape[0] * x.shape[1], x.shape[2])}
+
+
+def causal(x):
+    n = np.arange(x.shape[0])
+    kept = np.where(n[:, None] >= n[None, :], x @ x.T, np.float32(0))
+    return kept.sum(-1), np.concatenate([x[1:], x[:1] * 2], axis=0)
+
+
+Model = tuple[Callable[..., Any], Callable[..., Mapping[str, Any]], dict[str, tuple[int, int]], tuple[str, ...]]
+"""A function, examples of its arguments at any sizes, its dims, its weights."""
+MODELS: dict[str, Model] = {
+    "softmax_mlp": (
+        softmax_mlp, lambda T: {"x": floats(T, 24), "w": floats(24, 16), "b": floats(16)}, {"T": (1, 200)}, ("w", "b")
+    ),
+    "attention": (
+        attention, lambda T, B: {"x": floats(B, T, 8), "mask": np.zeros((T, T), "f")}, {"T": (1, 48), "B": (1, 5)}, ()
+    ),
+    "causal": (causal, lambda T: {"x": floats(T, 6)}, {"T": (2, 70)}, ()),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[SizedResult, Mapping[str, Any]]]:
+    """Results by name of the model, with its weights; each is searched once."""
+    known: dict[str, tuple[SizedResult, Mapping[str, Any]]] = {}
+    table = tmp_path_factory.mktemp("sizes") / "t.duckdb"
+
+    def get(name: str) -> tuple[SizedResult, Mapping[str, Any]]:
+        if name not in known:
+            fn, examples, dims, weights = MODELS[name]
+            options = wx.Options(table=table, trial=False, measure=False, cost="roofline", polish=False)
+            result = wx.optimize(fn, examples=examples, dims=dims, weights=weights, options=options)
+            known[name] = (result, result.tensors)
+        return known[name]
+
+    return get
+
+
+def call(name: str, result: SizedResult, weights: Mapping[str, Any], sizes: Sizes) -> None:
+    """A call at some sizes, held against the function itself in float64."""
+    fn, examples, _, _ = MODELS[name]
+    given = {k: v for k, v in examples(**sizes).items() if k not in weights}
+    got = result.program(**given)
+    want = fn(**{k: np.asarray(v, np.float64) for k, v in {**given, **weights}.items()})
+    for g, w in zip(flat(got), flat(want), strict=True):
+        assert g.shape == w.shape and g.dtype == np.float32
+        assert np.abs(g - w).max(initial=0) <= 2e-5 * max(1.0, float(np.abs(w).max(initial=0)))
+
+
+def flat(x: Any) -> list[np.ndarray]:
+    return list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, tuple) else [x]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_results_are_right_at_every_edge(name: str, optimized: Callable[[str], Any]) -> None:
+    result, weights = optimized(name)
+    assert any(not i.plan.as_written for i in result.intervals)
+    for i in result.intervals:
+        for sizes in i.box.corners():
+            call(name, result, weights, sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_results_are_right_at_any_size(name: str, data: st.DataObject, optimized: Callable[[str], Any]) -> None:
+    result, weights = optimized(name)
+    sizes = {n: data.draw(st.integers(a, b), label=n) for n, (a, b) in MODELS[name][2].items()}
+    call(name, result, weights, sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_plans_are_whole_at_any_size(name: str, data: st.DataObject, optimized: Callable[[str], Any]) -> None:
+    """At every size of every interval, not of the program: buffers apart, views inside them, kernels that take them."""
+    result, _ = optimized(name)
+    i = data.draw(st.sampled_from(result.intervals))
+    sizes = {n: data.draw(st.integers(a, b), label=n) for n, (a, b) in i.box.ranges.items()}
+    plan = i.plan.at(sizes, result.kernels)
+    assert plan.check() and plan.graph.check()
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_range_once(optimized: Callable[[str], Any]) -> None:
+    for name, (_, _, dims, _) in MODELS.items():
+        result, _ = optimized(name)
+        every: list[Sizes] = [{}]
+        for n, (a, b) in dims.items():
+            every = [{**s, n: i} for s in every for i in range(a, b + 1)]
+        assert all(sum(s in i.box for i in result.intervals) == 1 for s in every)
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_or_searched_when_a_size_changes(
+    optimized: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, weights = optimized("softmax_mlp")
+    used = {s["kernel"] for i in result.intervals for s in i.plan.data["steps"]}
+    installed = kernels(backends())
+    assert used and all(type(installed[k]).prepare is Kernel.prepare for k in used)
+
+    def never(*args: object, **more: object) -> None:
+        raise AssertionError("something was started")
+
+    monkeypatch.setattr(subprocess, "Popen", never)
+    monkeypatch.setattr("waxeq.search.session.Session.open", never)
+    for t in range(1, 201, 7):
+        call("softmax_mlp", result, weights, {"T": t})
+
+
+@pytest.mark.slow
+def test_a_saved_plan_runs_at_any_size(optimized: Callable[[str], Any], tmp_path: Path) -> None:
+    result, _weights = optimized("attention")
+    path = tmp_path / "a.plan.json"
+    result.save(path)
+    program = wx.load(path)
+    x, mask = floats(3, 17, 8), np.zeros((17, 17), np.float32)
+    for a, b in zip(flat(program(x, mask)), flat(result.program(x, mask)), strict=True):
+        assert np.array_equal(a, b)
+    assert path.read_text() == (result.save(path), path.read_text())[1], "written alike each time"
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_is_one_sentence(optimized: Callable[[str], Any]) -> None:
+    program = optimized("attention")[0].program
+    with pytest.raises(TypeMismatch, match="T is 49 in input 'x', the plan is for 1 to 48"):
+        program(floats(2, 49, 8), floats(49, 49))
+    with pytest.raises(TypeMismatch, match="T is 7 in input 'x' and 8 in axis 0 of input 'mask'"):
+        program(floats(2, 7, 8), floats(8, 8))
+    with pytest.raises(TypeMismatch, match="no array was given for input 'mask'"):
+        program(floats(2, 7, 8))
+    with pytest.raises(TypeMismatch, match="float64"):
+        program(floats(2, 7, 8).astype(np.float64), floats(7, 7))
+
+
+@pytest.mark.slow
+def test_memory_is_used_again_from_size_to_size(optimized: Callable[[str], Any]) -> None:
+    result, _weights = optimized("softmax_mlp")
+    program = result.program
+    big, small = floats(200, 24), floats(3, 24)
+    first = program(big)
+    kept = first.copy()
+    program(small)
+    assert np.array_equal(first, kept), "a result belongs to its caller"
+    assert program.program([(200, 24)]).arena is program.program([(3, 24)]).arena
+
+
+@pytest.mark.slow
+def test_states_and_dims_nobody_has_are_refused(tmp_path: Path) -> None:
+    def counted(x: wx.Input["f32", "T"], n: wx.State["f32", 1]):  # noqa: F821, UP037
+        n += 1
+        return x * n
+
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=False, measure=False)
+    with pytest.raises(UnsupportedError, match="states"):
+        wx.optimize(counted, dims={"T": (1, 8)}, options=options)
+    with pytest.raises(UsageError, match="no input has an axis of size Q"):
+        wx.optimize(counted, dims={"Q": (1, 8)}, options=options)
+    with pytest.raises(WaxeqError, match="range"):
+        wx.optimize(counted, dims={"T": (9, 8)}, options=options)
+
+
+def test_kernels_that_compile_take_no_part() -> None:
+    installed = kernels(backends())
+    kept = uncompiled(installed)
+    assert kept and all(installed[n] is k for n, k in kept.items())
+    assert all(type(k).prepare is not Kernel.prepare for n, k in installed.items() if n not in kept)
+
+
+# -- curves
+
+
+def contender(name: str, curve: Mapping[int, float]) -> Contender:
+    plan = SizedPlan({"name": name, "written": False, "steps": []}, ())
+    return Contender(plan, {(t,): Point({"T": t}, s, "measured") for t, s in curve.items()})
+
+
+@given(st.integers(1, 50), st.integers(2, 40))
+@settings(deadline=None)
+def test_switch_points_are_where_curves_cross(base: int, ratio: int) -> None:
+    """A plan that takes base + t against one that takes ratio * t."""
+    d = Dim("T", 1, 4096)
+    grid = grid_of(d, 25)
+    slow = contender("slow", {t: base * 50.0 + t for t in grid})
+    steep = contender("steep", {t: ratio * float(t) for t in grid})
+    found = intervals([d], [grid], [slow, steep])
+    cross = base * 50.0 / (ratio - 1)
+    for i in found:
+        (a, b), who = i.box.ranges["T"], i.plan.data["name"]
+        for t in (a, b):
+            if t < cross / 1.6 or t > cross * 1.6:
+                assert who == ("steep" if t < cross else "slow")
+    assert next(i.box.ranges["T"][0] for i in found) == 1 and found[-1].box.ranges["T"][1] == 4096
+
+
+def test_a_plan_that_does_not_run_at_an_edge_has_an_interval_without_it() -> None:
+    d = Dim("T", 1, 100)
+    grid = [1, 2, 10, 100]
+    quick = contender("quick", {2: 1.0, 10: 1.0, 100: 1.0})
+    safe = contender("safe", dict.fromkeys(grid, 5.0))
+    found = intervals([d], [grid], [quick, safe])
+    assert [(i.box.ranges["T"], i.plan.data["name"]) for i in found] == [((1, 1), "safe"), ((2, 100), "quick")]
+
+
+def test_a_gain_that_is_noise_is_no_switch() -> None:
+    d = Dim("T", 1, 100)
+    grid = [1, 10, 50, 100]
+    a = contender("a", {1: 1.0, 10: 1.0, 50: 1.01, 100: 1.0})
+    b = contender("b", {1: 1.02, 10: 1.01, 50: 1.0, 100: 1.02})
+    assert len(intervals([d], [grid], [a, b])) == 1
+
+
+def test_boxes_of_two_dims() -> None:
+    dims = [Dim("T", 1, 64), Dim("B", 1, 16)]
+    grids = [[1, 8, 64], [1, 4, 16]]
+    points = [(t, b) for t in grids[0] for b in grids[1]]
+
+    def made(name: str, f: Callable[[int, int], float]) -> Contender:
+        plan = SizedPlan({"name": name, "written": False, "steps": []}, ())
+        return Contender(plan, {p: Point({"T": p[0], "B": p[1]}, f(*p), "measured") for p in points})
+
+    found = intervals(dims, grids, [made("wide", lambda t, b: 20.0 + t), made("deep", lambda t, b: 3.0 * t)])
+    assert len(found) == 2 and all(i.box.ranges["B"] == (1, 16) for i in found)
+    assert [i.plan.data["name"] for i in found] == ["deep", "wide"]
+
+
+@pytest.mark.slow
+def test_a_plan_that_is_wrong_anywhere_is_used_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that is not found to be a dim (1/T, say) makes a plan that is right at one size only."""
+    monkeypatch.setattr("waxeq.search.lifting._Numbers.number", lambda self, v: v)
+
+    def centred(x):
+        return x - x.sum(0) * np.float32(1 / x.shape[0])
+
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=False, measure=False, cost="roofline", polish=False)
+    result = wx.optimize(centred, floats(4, 3), dims={"T": (2, 60, {"x": 0})}, options=options)
+    assert all(i.plan.as_written for i in result.intervals)
+    assert any("used at no size" in n and "relative RMS error" in n for n in result.report.notes)
+    x = floats(11, 3)
+    assert np.allclose(result.program(x), centred(x), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_no_budget_still_gives_a_plan(tmp_path: Path) -> None:
+    options = wx.Options(table=tmp_path / "t.duckdb", budget=0)
+    result = wx.optimize(lambda x: np.tanh(x).sum(-1), floats(4, 3), dims={"T": (1, 60, {"x": 0})}, options=options)
+    assert np.allclose(result.program(floats(60, 3)).shape, (60,))

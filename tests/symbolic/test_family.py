@@ -1,0 +1,110 @@
+"""A model at many sizes is one graph, or is refused with the place that makes it another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.errors import UnsupportedError, UsageError
+from waxeq.ir.graph import Graph
+from waxeq.symbolic.dims import dims_of
+from waxeq.symbolic.family import Family, examples_of, samples
+from waxeq.symbolic.graph import Sample, at, general, matched
+from waxeq.symbolic.size import Size
+
+
+def one(fn: Callable[..., Any], given: Any, **dims: Any) -> tuple[Graph, Family]:
+    family = Family(fn, dims_of(dims), examples_of(fn, given, dims_of(dims)))
+    rows = []
+    for s in samples(family):
+        t = family.traced(s)
+        rows.append(Sample(s, t.graph, {**t.inputs, **t.tensors}))
+    return general(rows).graph, family
+
+
+def shapes(g: Graph) -> list[str]:
+    return [f"[{', '.join(str(getattr(n, 'expr', n)) for n in g.type(v).shape)}]" for _, v in g.outputs]
+
+
+def token_mean(x: wx.Input["f32", "B", "T", 8]):  # noqa: F821, UP037
+    flat = x.reshape(x.shape[0] * x.shape[1], 8)
+    return x.mean(1), flat * 2.0, x[:, 1:] - x[:, :-1]
+
+
+def test_sizes_become_functions() -> None:
+    g, family = one(token_mean, {}, T=(2, 300), B=(1, 9))
+    assert shapes(g) == ["[B, 8]", "[B*T, 8]", "[B, T - 1, 8]"]
+    for sizes in ({"T": 2, "B": 2}, {"T": 299, "B": 5}):
+        t = family.traced(sizes)
+        assert not isinstance(matched(at(g, sizes), t.graph), str)
+        assert [at(g, sizes).type(v) for _, v in g.outputs] == [t.graph.type(v) for _, v in t.graph.outputs]
+        assert at(g, sizes).check()
+
+
+def test_plain_functions_name_the_axes_or_show_them() -> None:
+    def model(x, y):
+        return x @ y
+
+    x, y = np.ones((4, 6), np.float32), np.ones((6, 4), np.float32)
+    by_axes, _ = one(model, {"x": x, "y": y}, T=(1, 64, {"x": 0, "y": 1}))
+    by_examples, _ = one(model, lambda T: {"x": np.ones((T, 6), "f"), "y": np.ones((6, T), "f")}, T=(1, 64))
+    assert shapes(by_axes) == shapes(by_examples) == ["[T, T]"]
+    with pytest.raises(UsageError, match="no input has an axis of size T"):
+        one(model, {"x": x, "y": y}, T=(1, 64))
+
+
+def test_a_branch_on_the_size_is_refused_with_its_place() -> None:
+    def model(x):
+        if x.shape[0] > 100:
+            return np.tanh(x)
+        return np.exp(x)
+
+    with pytest.raises(UnsupportedError) as e:
+        one(model, {"x": np.ones(4, np.float32)}, T=(1, 512, {"x": 0}))
+    assert "test_family.py:" in str(e.value) and "another one where T = " in str(e.value)
+
+
+def test_a_branch_that_changes_nothing_is_none() -> None:
+    def model(x):
+        return x * 1.0 if x.shape[0] == 1 else x + np.zeros_like(x)
+
+    g, _ = one(model, {"x": np.ones(4, np.float32)}, T=(1, 64, {"x": 0}))
+    assert shapes(g) == ["[T]"]
+
+
+def test_sizes_that_are_no_polynomial_are_refused() -> None:
+    def model(x):
+        return x[: x.shape[0] // 2]
+
+    with pytest.raises(UnsupportedError, match=r"test_family.py:\d+: Slice depends on a dim .* no polynomial"):
+        one(model, {"x": np.ones(4, np.float32)}, T=(2, 64, {"x": 0}))
+
+
+def test_arrays_made_while_tracing_are_refused() -> None:
+    table = np.arange(512, dtype=np.float32)
+
+    def model(x):
+        return x + np.array(table[: x.shape[0]] * 2)
+
+    with pytest.raises(UnsupportedError, match="is another array at another size"):
+        one(model, {"x": np.ones(4, np.float32)}, T=(2, 64, {"x": 0}))
+
+
+def test_weights_have_no_dims() -> None:
+    def model(x: wx.Input["f32", "T"], w: wx.Weight["f32", "T"]):  # noqa: F821, UP037
+        return x * w
+
+    with pytest.raises(UsageError, match="weight 'w' has an axis of size T"):
+        one(model, {"w": np.ones(4, np.float32)}, T=(2, 64))
+
+
+def test_a_size_of_one_is_the_same_program_where_it_broadcasts() -> None:
+    def model(x, y):
+        return x[:, None] * y[None, :] + x.sum()
+
+    g, _ = one(model, {"x": np.ones(4, "f"), "y": np.ones(3, "f")}, T=(1, 33, {"x": 0}))
+    assert g.type(g.outputs[0][1]).shape == (Size.of("T"), 3)
