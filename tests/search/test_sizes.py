@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import waxeq as wx
 from waxeq.backend.discover import backends, kernels
 from waxeq.backend.kernel import Kernel
-from waxeq.errors import TypeMismatch, UnsupportedError, UsageError, WaxeqError
+from waxeq.errors import PlanError, TypeMismatch, UnsupportedError, UsageError, WaxeqError
 from waxeq.search.curves import Contender, grid_of, intervals
 from waxeq.search.sizes import SizedResult, uncompiled
 from waxeq.symbolic.dims import Dim
@@ -291,3 +292,19 @@ def test_no_budget_still_gives_a_plan(tmp_path: Path) -> None:
     options = wx.Options(table=tmp_path / "t.duckdb", budget=0)
     result = wx.optimize(lambda x: np.tanh(x).sum(-1), floats(4, 3), dims={"T": (1, 60, {"x": 0})}, options=options)
     assert np.allclose(result.program(floats(60, 3)).shape, (60,))
+
+
+@pytest.mark.slow
+def test_another_kernel_takes_a_call_that_is_too_small_for_its_own(optimized: Callable[[str], Any]) -> None:
+    result, _ = optimized("softmax_mlp")
+    sizes = {"T": 2}
+    plan = next(i.plan for i in result.intervals if not i.plan.as_written)
+    before = plan.at(sizes, result.kernels)
+    small = next(s.call for s in before.steps if result.kernels[s.call.kernel].form == "loops")
+    large = next(n for n, k in result.kernels.items() if k.form == "loops" and not k.accepts(replace(small, kernel=n)))
+    steps = [{**s, "kernel": large if s["kernel"] == small.kernel else s["kernel"]} for s in plan.data["steps"]]
+    other = replace(plan, data={**plan.data, "steps": steps})
+    assert [s.call for s in other.at(sizes, result.kernels).steps] == [s.call for s in before.steps]
+    without = {n: k for n, k in result.kernels.items() if n != small.kernel}
+    with pytest.raises(PlanError, match=f"kernel {large} does not take its call where T = 2"):
+        other.at(sizes, without)

@@ -27,9 +27,9 @@ _KEPT = 16
 class SizedProgram:
     """`program(*inputs)` on inputs of any size in the ranges of `plans.dims`; by position or by name.
 
-    A size that was not met lately is bound first: sizes, strides and offsets are worked out, which takes milliseconds.
-    Nothing is compiled and nothing searched. All sizes share one arena, of the largest that was met. One caller at a
-    time.
+    A size that was not met lately is bound first: sizes, strides and offsets are worked out, which takes from a few to
+    a hundred milliseconds. Nothing is compiled and nothing searched. All sizes share one arena, of the largest that was
+    met. One caller at a time.
     """
 
     def __init__(self, plans: SizedPlans, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:

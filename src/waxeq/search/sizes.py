@@ -33,7 +33,7 @@ from waxeq.search.session import Session
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
 from waxeq.symbolic.graph import Sample, Sized, general, seen_from
-from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans
+from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans, compiles
 from waxeq.symbolic.size import Size, written
 
 _PLACES = 3
@@ -119,14 +119,14 @@ class _Work:
         for p in plans:
             for sizes, why in self.refused.get(id(p), ())[:1]:
                 others = len({key(self.family.dims, s) for s, _ in self.refused[id(p)]}) - 1
-                where = "at no size" if id(p) in self.wrong else f"not at {others + 1} of the sizes tried"
+                where = "at no size" if id(p) in self.wrong else f"at all but {others + 1} of the sizes tried"
                 rows.append(f"one of {len(plans)} plans is used {where}: where {written(sizes)}, {why}")
         return rows
 
 
 def uncompiled(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
     """Kernels that nothing is compiled for when they are bound."""
-    return {n: k for n, k in kernels.items() if type(k).prepare is Kernel.prepare}
+    return {n: k for n, k in kernels.items() if not compiles(k)}
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.errors import PlanError
 from waxeq.memory.assign import Assignment
@@ -56,10 +57,28 @@ class SizedPlan:
         missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
         if missing:
             raise PlanError(f"the plan uses kernel {missing[0]}, which no installed backend has")
-        for s in plan.steps:
-            if not kernels[s.call.kernel].accepts(s.call):
-                raise PlanError(f"kernel {s.call.kernel} does not take its call where {written(sizes)}")
+        steps = tuple(replace(s, call=_taken(s.call, kernels, sizes)) for s in plan.steps)
+        plan = replace(plan, steps=steps)
         return _placed(_with_scratch(plan, kernels), self.order, kernels).check()
+
+
+def compiles(kernel: Kernel) -> bool:
+    """Whether something is compiled for a kernel when it is bound."""
+    return type(kernel).prepare is not Kernel.prepare
+
+
+def _taken(call: Call, kernels: Mapping[str, Kernel], sizes: Sizes) -> Call:
+    """The call, by another kernel for the same meanings where its own is for larger or smaller sizes. Raises
+    PlanError."""
+    own = kernels[call.kernel]
+    if own.accepts(call):
+        return call
+    for name, k in kernels.items():
+        alike = (k.form, k.pattern) == (own.form, own.pattern) and k.error <= own.error and not compiles(k)
+        other = replace(call, kernel=name)
+        if alike and (k.form != "loops" or k.matches(call.meaning)) and k.accepts(other):
+            return other
+    raise PlanError(f"kernel {call.kernel} does not take its call where {written(sizes)}")
 
 
 def _with_scratch(plan: Plan, kernels: Mapping[str, Kernel]) -> Plan:
