@@ -369,7 +369,7 @@ def test_a_bug_is_a_sentence_and_a_traceback_on_request(waxeq, plan: Path, monke
     def bug(*args: object) -> None:
         raise ZeroDivisionError("what\nnow")
 
-    monkeypatch.setattr("waxeq.cli.running.load_plan", bug)
+    monkeypatch.setattr("waxeq.cli.running.opened", bug)
     outcome = waxeq("run", plan)
     assert outcome.code == CODE["internal"] and "internal error: ZeroDivisionError: what now" in outcome.sentence
     assert "Traceback" in waxeq("run", plan, "--traceback").err
