@@ -38,21 +38,27 @@ class Inputs:
                 return [named[n] for n in self._names]
             except KeyError:
                 pass  # explained below
-        takes = ", ".join(f"{x.name}: {x.type}" for x in self.leaves) or "none"
-        if len(args) > len(self._names):
-            count = f"{len(self._names)} input{'' if len(self._names) == 1 else 's'}"
-            raise TypeMismatch(f"the program takes {count} ({takes}), {len(args)} were given")
-        rows = dict(zip(self._names, args, strict=False))
-        for n in named:
-            if n in rows:
-                raise TypeMismatch(f"input {n!r} is given twice: by position and by name")
-            if n not in self._names:
-                raise TypeMismatch(f"the program has no input {n!r}; it takes {takes}")
-        rows |= named
-        for x in self.leaves:
-            if x.name not in rows:
-                raise TypeMismatch(f"no array was given for input {x.name!r} ({x.type}); the program takes {takes}")
-        return [rows[n] for n in self._names]
+        return ordered(args, named, {x.name: str(x.type) for x in self.leaves})
+
+
+def ordered(args: Sequence[Any], named: Mapping[str, Any], types: Mapping[str, str]) -> list[Any]:
+    """What a program is called with, in the order of its inputs. `types`: what it takes, by name of the input; empty
+    where that is not one type. Raises TypeMismatch when an input is missing, unknown or given twice."""
+    takes = ", ".join(f"{n}: {t}" if t else n for n, t in types.items()) or "none"
+    if len(args) > len(types):
+        count = f"{len(types)} input{'' if len(types) == 1 else 's'}"
+        raise TypeMismatch(f"the program takes {count} ({takes}), {len(args)} were given")
+    rows = dict(zip(types, args, strict=False))
+    for n in named:
+        if n in rows:
+            raise TypeMismatch(f"input {n!r} is given twice: by position and by name")
+        if n not in types:
+            raise TypeMismatch(f"the program has no input {n!r}; it takes {takes}")
+    rows |= named
+    for n, t in types.items():
+        if n not in rows:
+            raise TypeMismatch(f"no array was given for input {n!r}{f' ({t})' if t else ''}; the program takes {takes}")
+    return [rows[n] for n in types]
 
 
 def fitted(leaf: Leaf, value: Any) -> np.ndarray:

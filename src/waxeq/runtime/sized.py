@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from waxeq.backend.kernel import Kernel
-from waxeq.errors import TypeMismatch
 from waxeq.ir.array import as_array
 from waxeq.runtime.arena import Arena
+from waxeq.runtime.inputs import ordered
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import save_data
 from waxeq.symbolic.dims import Sizes
@@ -88,20 +88,10 @@ class SizedProgram:
         return made
 
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
-        takes = ", ".join(self._names) or "none"
-        if len(args) > len(self._names):
-            raise TypeMismatch(f"the program takes {len(self._names)} inputs ({takes}), {len(args)} were given")
-        rows = dict(zip(self._names, args, strict=False))
-        for n in named:
-            if n in rows:
-                raise TypeMismatch(f"input {n!r} is given twice: by position and by name")
-            if n not in self._names:
-                raise TypeMismatch(f"the program has no input {n!r}; it takes {takes}")
-        rows |= named
-        missing = [n for n in self._names if n not in rows]
-        if missing:
-            raise TypeMismatch(f"no array was given for input {missing[0]!r}; the program takes {takes}")
-        return [as_array(rows[n], f"input {n!r}", "the program takes an array") for n in self._names]
+        rows = ordered(args, named, dict.fromkeys(self._names, ""))
+        return [
+            as_array(a, f"input {n!r}", "the program takes an array") for n, a in zip(self._names, rows, strict=True)
+        ]
 
     @staticmethod
     def _shapes(rows: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
