@@ -1,9 +1,9 @@
 """Folds along an axis that is taken block by block: attention without the scores of all keys.
 
-A maximum of so far is a maximum. What is summed are multiples of exp(s - M), M the maximum of s: when M grows, the sum of
-the blocks before is multiplied by exp(old M - new M). What multiplies or divides by values that are known after the last
-block only, such as 1 / Z of a softmax, is taken out of the sums. As in Milakov and Gimelshein, "Online normalizer
-calculation for softmax" (arXiv:1805.02867, 2018), and Dao et al., "FlashAttention" (arXiv:2205.14135, 2022).
+A maximum of maxima is a maximum. What is summed are multiples of exp(s - M), M the maximum of s: when M grows, the sum
+over the blocks before is multiplied by exp(old M - new M). What multiplies or divides by values that are known after
+the last block only, such as 1 / Z of a softmax, is taken out of the sums. As in Milakov and Gimelshein, "Online
+normalizer calculation for softmax" (arXiv:1805.02867, 2018), and Dao et al., "FlashAttention" (arXiv:2205.14135, 2022).
 
 A block in which every s is -inf must not make NaN of what comes later: exp(s - M) is made with 0 in place of such an M.
 Where M is still -inf at the end, sums are multiplied by exp(0 - M): NaN, as it is meant.
@@ -245,7 +245,7 @@ def _multiple(values: Values, n: int, found: _Weights, hangs: Sequence[int]) -> 
 
 
 def _rescaled(values: Values, k: str, weights: _Weights) -> Online | None:
-    """The same values with 0 in place of maxima that are -inf where those are subtracted, and sums that are NaN then."""
+    """The same values with 0 in place of a maximum that is -inf where it is subtracted, and sums that are NaN then."""
     made, new = _Rows(), dict[int, int]()
     folds, safe = dict[int, int](), dict[int, int]()
     for n, r in enumerate(values.rows):

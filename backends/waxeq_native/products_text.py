@@ -1,5 +1,5 @@
-"""C text of products of matrices inside a nest: calls of the register kernels of gemm.c, and walks in which an axis that
-is folded is taken block by block."""
+"""C text of products of matrices inside a nest: calls of the register kernels of gemm.c, and walks in which a folded
+axis is taken block by block."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class ProductEmitter(Emitter):
 
 @dataclass(frozen=True)
 class BlockEmitter(ProductEmitter):
-    """The same for a walk in blocks. `all5` is what fold 5 has come to before a block, `left5` what is left of sums when
-    the maximum 5 has grown."""
+    """The same for a walk in blocks. `all5` is what fold 5 has come to before a block, `left5` the part that is left of
+    sums when the maximum 5 has grown."""
 
     @property
     def walk(self) -> Blocks:
