@@ -166,13 +166,12 @@ def _factored(values: Values, k: str) -> Values:
 
 @dataclass
 class _Weights:
-    """Rows by the maximum M that they hang on: `exponents` are s - M, `sums` are folds of multiples of exp(s - M).
-    `plain` are folds that hang on none."""
+    """Rows by the maximum M that they hang on: `exponents` are s - M, `multiples` those of exp(s - M), `sums` their
+    folds."""
 
     exponents: dict[int, int] = field(default_factory=dict)
     multiples: dict[int, int] = field(default_factory=dict)
     sums: dict[int, int] = field(default_factory=dict)
-    plain: list[int] = field(default_factory=list)
 
 
 def _weights(values: Values, k: str) -> _Weights | None:
@@ -192,8 +191,6 @@ def _weights(values: Values, k: str) -> _Weights | None:
                 found.sums[n] = found.multiples[a]
             elif hangs:
                 return None
-            else:
-                found.plain.append(n)
         elif hangs:
             m = _exponent(values, k, n) if r.op == "apply" and r.name == "sub" else None
             if m is not None:
@@ -261,7 +258,7 @@ def _rescaled(values: Values, k: str, weights: _Weights) -> Online | None:
         if n in weights.sums:
             m = weights.sums[n]
             new[n] = made.apply("Mul", new[n], made.apply("exp", made.apply("sub", safe[m], folds[m])))
-    carried = {new_n: folds[weights.sums[n]] if n in weights.sums else None for n, new_n in folds.items()}
+    carried = {f: folds[weights.sums[n]] if n in weights.sums else None for n, f in folds.items()}
     return _checked(Online(replace(values, rows=tuple(made.rows)), k, carried, ()))
 
 
