@@ -23,7 +23,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 BACKENDS = sorted((ROOT / "backends").rglob("*.py"))
 
 KNOW_EGGLOG = {SOURCE / "egraph" / "engine.py", SOURCE / "egraph" / "rules.py"}
-LAZY = ("egglog", "duckdb", "scipy", "sympy", "highspy", "rich", "cyclopts", "pydantic")
+LAZY = ("egglog", "duckdb", "scipy", "sympy", "highspy", "rich", "cyclopts", "pydantic", "distributed")
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:

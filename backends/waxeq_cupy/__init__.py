@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
 
 from waxeq.backend.kernel import Backend, Kernel
+from waxeq.backend.storage import CPU
 
 
 class CupyBackend(Backend):
@@ -18,9 +18,9 @@ class CupyBackend(Backend):
     @property
     def device(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """ "cuda"; "cpu" where WAXEQ_CUDA has kernels work on what lies in the memory of the CPU."""
-        from waxeq_cupy.device import VARIABLE
+        from waxeq_cupy.device import place
 
-        return "cpu" if os.environ.get(VARIABLE) else "cuda"
+        return place()
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
@@ -28,9 +28,16 @@ class CupyBackend(Backend):
 
         return MappingProxyType({f"cupy.{k.name}": k() for k in kernels.KERNELS})
 
+    @cached_property
+    def _transfers(self) -> Mapping[str, Kernel]:
+        from waxeq_cupy import transfer
+
+        return MappingProxyType({**self._kernels, **{f"cupy.{k.name}": k() for k in transfer.KERNELS}})
+
     @property
     def kernels(self) -> Mapping[str, Kernel]:
-        return self._kernels
+        """With the copies from and to the CPU, where the device has memory of its own."""
+        return self._kernels if self.device == CPU else self._transfers
 
     def unusable(self) -> str | None:
         from waxeq_cupy.device import MissingDevice, current

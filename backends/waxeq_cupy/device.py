@@ -1,28 +1,30 @@
-"""The device that kernels run on, as WAXEQ_CUDA says: "simulated" on the CPU, or "copied", a GPU that gets the operands
-of each call and gives its result back.
+"""The device that kernels run on: the first GPU, or what WAXEQ_CUDA says instead of one.
 
-Neither is ever chosen by itself: both are there to check, and slower than the CPU alone.
+"virtual" is a GPU that is not there: the simulated device with memory of its own, on which plans run as they do on a
+GPU. "simulated" and "copied" have kernels work on what lies in the memory of the CPU: on the CPU, or on a GPU that gets
+the operands of each call and gives its result back. None of the three is ever chosen by itself: all are there to check,
+and slower than the CPU alone.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from waxeq.backend.kernel import Instruction
+from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.backend.storage import CPU, Storage
 from waxeq.errors import UsageError, WaxeqError
 
 if TYPE_CHECKING:
     from waxeq_cupy.kernels import Launch, Work
 
 VARIABLE = "WAXEQ_CUDA"
-SIMULATED, COPIED = "simulated", "copied"
+SIMULATED, COPIED, VIRTUAL = "simulated", "copied", "virtual"
+CUDA = "cuda"
+"""The name of the device."""
 
 
 class MissingDevice(WaxeqError):
@@ -34,6 +36,9 @@ class MissingDevice(WaxeqError):
 class Device(ABC):
     """Where launches run."""
 
+    storage: Storage | None = None
+    """Its memory, where kernels do not work on what lies in the memory of the CPU."""
+
     @property
     @abstractmethod
     def identity(self) -> str:
@@ -44,35 +49,51 @@ class Device(ABC):
     def about(self) -> str:
         """What there is to say of it."""
 
+    @property
+    def ceilings(self) -> Mapping[str, Any] | None:
+        """What it can do at most, as the fields of `waxeq.cost.device.Peaks`; None where nothing is known."""
+        return None
+
     @abstractmethod
     def compiled(self, launches: Sequence[Launch]) -> None:
         """Compile what was not compiled yet, all at once."""
 
     @abstractmethod
-    def aligned(self, arrays: Sequence[np.ndarray]) -> bool:
+    def aligned(self, arrays: Sequence[Any]) -> bool:
         """Whether all of these begin at multiples of 16 bytes."""
 
     @abstractmethod
-    def bound(
-        self, work: Work, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
-    ) -> Sequence[Instruction]:
-        """Instructions that run the launches of a call."""
+    def bound(self, work: Work, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:
+        """Instructions that run the launches of a call. Arrays are NumPy's, or in the memory of the device."""
+
+
+class OnDevice(Kernel):
+    """A kernel that works on the memory of the current device."""
+
+    @property
+    def device(self) -> str:
+        return place()
+
+    def storage(self) -> Storage | None:
+        return current().storage if place() != CPU else None
+
+    def ceilings(self) -> Mapping[str, Any] | None:
+        return current().ceilings if place() != CPU else None
+
+
+def place() -> str:
+    """In whose memory kernels work."""
+    return CPU if os.environ.get(VARIABLE) in (SIMULATED, COPIED) else CUDA
 
 
 def current() -> Device:
     """The device that kernels run on. Raises MissingDevice, and UsageError for a WAXEQ_CUDA that means nothing."""
     chosen = os.environ.get(VARIABLE, "")
-    if chosen == SIMULATED:
-        return _simulated()
-    if chosen == COPIED:
-        return _copied()
-    if chosen:
-        raise UsageError(f"{VARIABLE} is {chosen!r}; it can be {SIMULATED!r} or {COPIED!r}")
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise MissingDevice(f"no NVIDIA driver is here; {VARIABLE}={SIMULATED} checks kernels without one") from None
-    raise MissingDevice(f"no plan keeps its memory on a GPU yet; {VARIABLE}={COPIED} checks kernels on one")
+    known = {SIMULATED: _simulated, VIRTUAL: _virtual, COPIED: _copied, "": _gpu}
+    if chosen not in known:
+        can = ", ".join(repr(n) for n in known if n)
+        raise UsageError(f"{VARIABLE} is {chosen!r}; it can be {can}")
+    return known[chosen]()
 
 
 def identity() -> str:
@@ -91,6 +112,14 @@ def _simulated() -> Device:
 
 
 @cache
+def _virtual() -> Device:
+    from waxeq_cupy.simulated import Simulated
+    from waxeq_cupy.virtual import Virtual
+
+    return Virtual(Simulated.found())
+
+
+@cache
 def _copied() -> Device:
     from waxeq_cupy.copied import Copied
     from waxeq_cupy.nvrtc import MissingCompiler
@@ -99,3 +128,10 @@ def _copied() -> Device:
         return Copied.found()
     except MissingCompiler as e:
         raise MissingDevice(str(e)) from None
+
+
+def _gpu() -> Device:
+    from waxeq_cupy.driver import Driver
+
+    Driver.found()
+    raise MissingDevice(f"no plan keeps its memory on a GPU yet; {VARIABLE}={COPIED} checks kernels on one")

@@ -53,7 +53,7 @@ class Driver:
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         if number >= count.value:
-            raise MissingDevice("There is an NVIDIA driver on this machine, and no GPU.")
+            raise MissingDevice("an NVIDIA driver is here, and no GPU")
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuDeviceGet", ctypes.byref(device), number)
         self._number = device.value
@@ -67,7 +67,9 @@ class Driver:
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError:
-            raise MissingDevice("There is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded).") from None
+            raise MissingDevice(
+                "no NVIDIA driver is here (libcuda.so.1 cannot be loaded); WAXEQ_CUDA=virtual checks plans without one"
+            ) from None
         try:
             return Driver(library)
         except DriverFailed as e:

@@ -85,7 +85,7 @@ def library() -> Mapping[tuple[str, str], str]:
     return {**own(), **libm()}
 
 
-class Loops(Kernel):
+class Loops(device.OnDevice):
     """Any nest without scans."""
 
     name = "loops"

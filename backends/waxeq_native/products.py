@@ -2,89 +2,35 @@
 
 A point makes a tile of rows: the register kernels of gemm.c multiply, everything else is the loops of a fused nest. One
 product with its epilogue, or a chain of them with a softmax between (attention by blocks of rows: no matrix of all
-scores ever lies in memory), are the same form. Weights are packed once, when the call is bound.
+scores ever lies in memory), are the same form. Where a tile's scores against all keys leave the cache, keys are taken
+block by block too. Weights are packed once, when the call is bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq_cfamily.functions import DTYPES, libm, own
-from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import var
+from waxeq_cfamily.online import Blocks, Online, online, walked
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.spaces import Tile, collapsed, tiled
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
-from waxeq_cfamily.values import Index, Unsupported, Values
+from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native.gemm import api
 from waxeq_native.loops import limits, operations
+from waxeq_native.products_text import BlockEmitter, ProductEmitter
 from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work, kept, same
 
 _SCRATCH = 1 << 20
-
-
-@dataclass(frozen=True)
-class ProductEmitter(Emitter):
-    """`packs`: for products whose right side is packed beforehand, the text of the pointer to its panels."""
-
-    packs: Mapping[int, str] = field(default_factory=dict)
-
-    def multiplied(self, p: Product) -> Iterator[str]:
-        m, n, k = self._length(p.rows), self._length(p.columns), str(self.values.sizes[p.depth])
-        target, step = self._target(p)
-        left, ras, cas = self.side(p.left, p.rows, p.depth)
-        first = " | ".join(var(a) for a in p.around)
-        add = f"({first}) != 0" if p.around else "0"
-        for a in p.around:
-            yield f"for (int64_t {var(a)} = 0; {var(a)} < {self.values.sizes[a]}; {var(a)}++)"
-        yield "{"
-        for a in (p.rows, p.columns):
-            low = f"{var(a)}_lo" if a in self.space.tiles else "0"
-            yield f"  const int64_t {var(a)} = {low};"
-        yield f"  const int64_t {var(p.depth)} = 0;"
-        yield from self.call(p, f"{m}, {n}, {k}, {left}, {ras}, {cas}", f"{target}, {step}, {add}")
-        yield "}"
-
-    def call(self, p: Product, left: str, target: str) -> Iterator[str]:
-        """The call of the product's function: `left` are sizes and the left side, `target` is where the result goes."""
-        s = DTYPES[self.values.rows[p.fold].dtype]
-        if p.fold in self.packs:
-            right = f"(const {CTYPES[self.values.rows[p.fold].dtype]} *)({self.packs[p.fold]})"
-            yield f"  api->gemm_{s}({left}, {right}, {target}, scratch);"
-        else:
-            right, rbs, cbs = self.side(p.right, p.depth, p.columns)
-            yield f"  api->gemm_any_{s}({left}, {right}, {rbs}, {cbs}, {target}, scratch);"
-
-    def _length(self, axis: str) -> str:
-        return f"{var(axis)}_hi - {var(axis)}_lo" if axis in self.space.tiles else str(self.values.sizes[axis])
-
-    def _target(self, p: Product) -> tuple[str, int]:
-        if self.space.direct(p):
-            return f"out + {self.index(self.values.out)}", self.values.out.stride(p.rows) or 0
-        return f"b{p.fold}", self._buffer_step(p.fold, p.rows)
-
-    def _buffer_step(self, row: int, axis: str) -> int:
-        """How far apart elements along an axis lie in a buffer."""
-        axes = self.space.buffered[row]
-        return math.prod(self.space.width(k) for k in axes[axes.index(axis) + 1 :])
-
-    def side(self, row: int, first: str, second: str) -> tuple[str, int, int]:
-        """A side as a matrix: its place, and the steps along two axes."""
-        r = self.values.rows[row]
-        if r.op == "load":
-            where: Index = r.name[1]
-            return f"x{r.name[0]} + {self.index(where)}", where.stride(first) or 0, where.stride(second) or 0
-        ras, cas = (self._buffer_step(row, k) for k in (first, second))
-        around = [
-            f"{var(k)} * {self._buffer_step(row, k)}" for k in self.space.buffered[row] if k not in (first, second)
-        ]
-        return f"b{row} + {' + '.join(around) or '0'}", ras, cas
+_BLOCK = 256
+"""Of an axis that is taken in blocks: a tile's scores against so many keys stay in the second-level cache."""
 
 
 class Products(NativeKernel):
@@ -106,9 +52,25 @@ class Products(NativeKernel):
             values, products = self._arranged(call)
             if products is None or values.positions or values.scans or any(r.dtype not in CTYPES for r in values.rows):
                 return None
-            return self.written(call, tiled(values, products, self.tile(values, products, call.threads)))
+            return self.walked(call, values, products)
         except Unsupported:
             return None
+
+    def walked(self, call: Call, values: Values, products: tuple[Product, ...]) -> Work | None:
+        """The work of a call along the walk that suits it: in blocks where what lies between products would need too
+        much memory. None where there is no walk. Raises Unsupported."""
+        whole = self.written(call, tiled(values, products, self.tile(values, products, call.threads)))
+        return whole if whole is not None else self.in_blocks(call, values)
+
+    def in_blocks(self, call: Call, values: Values) -> Work | None:
+        """The work of a call with a folded axis taken block by block; None where that cannot be. Raises Unsupported."""
+        o = online(values)
+        width = 0 if o is None else _block(o)
+        if o is None or width >= o.values.sizes[o.axis]:
+            return None
+        cut = replace(o.values, sizes={**o.values.sizes, o.axis: width})
+        whole = tiled(o.values, o.products, self.tile(cut, o.products, call.threads))
+        return self.written(call, walked(o, whole, width))
 
     def _arranged(self, call: Call) -> tuple[Values, tuple[Product, ...] | None]:
         def make() -> tuple[Values, tuple[Product, ...] | None]:
@@ -138,7 +100,8 @@ class Products(NativeKernel):
         packs, parts, workspace, texts = self._packed(call, s)
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        e = ProductEmitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts)
+        emitter = BlockEmitter if isinstance(s, Blocks) else ProductEmitter
+        e = emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts)
         scratch = max(_scratch(s, p, p.fold in texts) for p in s.products)
         if s.scratch + scratch > 2 * _SCRATCH:
             return None
@@ -164,7 +127,7 @@ class Products(NativeKernel):
             r = s.values.rows[p.right]
             if r.op != "load" or not _worth_packing(s, p):
                 continue
-            pack = Pack.of(s.values, p, r.name[0], r.name[1])
+            pack = _pack(s, p)
             if pack.repeats:
                 continue
             place = f"args[{OPERANDS + len(call.operands) + len(packs)}]"
@@ -174,7 +137,7 @@ class Products(NativeKernel):
                 place = f"(args[1] + {at})"
                 parts.append(pack.part(at))
                 at += -(-pack.bytes // 64) * 64
-            low = f"{var(p.columns)}_lo * {s.values.sizes[p.depth]}" if p.columns in s.tiles else "0"
+            low = f"{var(p.columns)}_lo * {pack.depth}" if p.columns in s.tiles else "0"
             texts[p.fold] = f"(const {CTYPES[pack.dtype]} *){place} + {pack.offset()} + {low}"
         if any(s.tiles.get(p.columns, 0) % _nr(s, p) and s.tiles[p.columns] != s.values.sizes[p.columns]
                for p in s.products if p.fold in texts):  # fmt: skip
@@ -203,17 +166,35 @@ def _nr(s: Space, p: Product) -> int:
     return getattr(api(), f"nr_{DTYPES[s.values.rows[p.fold].dtype]}")
 
 
+def _block(o: Online) -> int:
+    """How much of its axis a block takes: equal blocks, two at least, that cut no panel."""
+    size = o.values.sizes[o.axis]
+    nr = max(getattr(api(), f"nr_{DTYPES[o.values.rows[p.fold].dtype]}") for p in o.products)
+    return -(-size // (max(2, -(-size // _BLOCK)) * nr)) * nr
+
+
 def _worth_packing(s: Space, p: Product) -> bool:
-    """Whether several points read the same panels."""
+    """Whether several points read the same panels, and all blocks are as deep."""
     right = s.values.rows[p.right].axes
     points = math.prod(-(-s.values.sizes[k] // s.tiles.get(k, 1)) for k in s.outer if k not in right)
-    return points > 1 or p.columns in s.tiles
+    even = s.values.sizes[p.depth] % s.width(p.depth) == 0
+    return even and (points > 1 or (p.columns in s.tiles and p.columns in s.outer))
+
+
+def _pack(s: Space, p: Product) -> Pack:
+    """The panels of a right side; those of each block lie together."""
+    r, width = s.values.rows[p.right], s.width(p.depth)
+    pack = Pack.of(s.values, p, r.name[0], r.name[1])
+    if width == pack.depth:
+        return pack
+    blocks = (f"{var(p.depth)}_t", pack.depth // width, width * pack.depth_step)
+    return replace(pack, axes=(*pack.axes, blocks), depth=width)
 
 
 def _scratch(s: Space, p: Product, packed: bool) -> int:
     short = DTYPES[s.values.rows[p.fold].dtype]
     need = getattr(api(), f"gemm_scratch_{short}" if packed else f"gemm_any_scratch_{short}")
-    return int(need(s.width(p.rows), s.width(p.columns), s.values.sizes[p.depth]))
+    return int(need(s.width(p.rows), s.width(p.columns), s.width(p.depth)))
 
 
 class FlatProducts(Products):
@@ -234,4 +215,15 @@ class SmallProducts(Products):
     most = Tile(32, 128)
 
 
-KERNELS = (Products, FlatProducts, SmallProducts)
+class OnlineProducts(Products):
+    """The same with a folded axis taken block by block where that can be: attention with an online softmax."""
+
+    name = "products_online"
+    usual = Products
+    variant_of = usual.name
+
+    def walked(self, call: Call, values: Values, products: tuple[Product, ...]) -> Work | None:
+        return self.in_blocks(call, values)
+
+
+KERNELS = (Products, FlatProducts, SmallProducts, OnlineProducts)

@@ -24,7 +24,8 @@ from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native.blas import Blas, find
 from waxeq_native.loops import limits
-from waxeq_native.products import ProductEmitter, Products
+from waxeq_native.products import Products
+from waxeq_native.products_text import ProductEmitter
 from waxeq_native.work import OPERANDS, Part, Work
 
 _LEAST = 16
@@ -97,6 +98,9 @@ class BlasProducts(Products):
 
     def matches(self, meaning: Term) -> bool:
         return usable() is not None and super().matches(meaning)
+
+    def in_blocks(self, call: Call, values: Values) -> Work | None:
+        return None
 
     def tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
         """As few calls as there are threads, but no tile that leaves the cache."""

@@ -7,19 +7,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
+from waxeq.backend.storage import storages
 from waxeq.events import Events
 from waxeq.frontend.annotations import example_arguments
 from waxeq.frontend.function import by_name, names, names_of, parameters
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
-from waxeq.memory.estimate import plan_estimate
+from waxeq.memory.estimate import plan_estimate, require_room
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
 from waxeq.search.block import Optimized, recalled, searched
 from waxeq.search.lock import reproduce, require_lockable
 from waxeq.search.lock import write as write_lock
+from waxeq.search.placing import cheapest, placings
 from waxeq.search.result import Report, Result
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
@@ -97,13 +99,13 @@ def optimize(
 def optimize_traced(session: Session, traced: Traced) -> Result:
     """From a traced model to a checked plan."""
     graph = expand(traced.graph)
-    blocks = cut(graph)
-    known = recalled(session, blocks)
-    new = [b for key, b in {b.key: b for b in blocks}.items() if key not in known]
+    ways = placings(session, graph, cut(graph))
+    known = recalled(session, [b for blocks in ways for b in blocks])
+    new = [b for key, b in {b.key: b for blocks in ways for b in blocks}.items() if key not in known]
     truth = session.beside(partial(truth_of, traced, 1)) if new else None
-    plans = known | searched(session, new)
-    ways = [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)]
-    result = confirm(session, traced, ways, truth)
+    blocks, plans = cheapest(ways, known | searched(session, new))
+    found = [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)]
+    result = confirm(session, traced, found, truth)
     write_lock(session, traced, result)
     return result
 
@@ -115,6 +117,7 @@ def assemble(
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, session.about())
     plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
     plan_estimate(plan).require(session.options.max_memory, "the limit is")
+    require_room(plan, storages(session.kernels.values()))
     return Result(
         plan,
         traced.tensors,

@@ -54,6 +54,12 @@ class BudgetError(WaxeqError):
     exit_code = 7
 
 
+class ClusterError(WaxeqError):
+    """The scheduler of a cluster cannot be reached, or no worker of it can measure anything here."""
+
+    exit_code = 10
+
+
 class TableLockedError(WaxeqError):
     """The timing table is held by another process for too long."""
 

@@ -80,6 +80,8 @@ class Options(BaseModel):
     polish_seconds: float = Field(default=10.0, ge=0)
     """Polishing ends by work done, after about a second; by the clock after so long, which the report then says."""
     backends: tuple[str, ...] = ()
+    device: str = "cpu"
+    """In whose memory inputs are handed in and results are wanted; the plan may use other devices too."""
     rules: tuple[Path, ...] = ()
     table: Path | None = None
     lock: Path | None = None
@@ -112,6 +114,7 @@ class Options(BaseModel):
     def fingerprint(self) -> str:
         """Of all options that may change a plan."""
         aside = {"rules", "table", "strict", "fresh", "trial", "budget", "max_memory", "lock", "locked"}
+        aside |= {"device"} if self.device == "cpu" else set()
         return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()[:16]
 
     @staticmethod

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
+from waxeq.backend.storage import CPU, Storage
 from waxeq.ir.term import Term
 
 Instruction = Callable[[], object]
@@ -18,9 +19,9 @@ Instruction = Callable[[], object]
 
 OUT = -1
 """Where the address of a result stands among those of operands."""
-Form = Literal["pattern", "loops", "copy"]
+Form = Literal["pattern", "loops", "copy", "transfer"]
 """How meanings for a kernel are found: by its pattern in the e-graph; grown over element-wise and reducing e-nodes;
-or the identity on a view (a transposing copy)."""
+or the identity: on a view (a transposing copy), or from the memory of one device to that of another."""
 
 
 class Kernel(ABC):
@@ -50,6 +51,24 @@ class Kernel(ABC):
     smallest: ClassVar[int] = 0
     variant_of: ClassVar[str] = ""
     error: ClassVar[float] = 0.0
+
+    @property
+    def device(self) -> str:
+        """Whose memory it works on: a name that every backend of that device uses."""
+        return CPU
+
+    @property
+    def origin(self) -> str:
+        """Where its operands lie: elsewhere than its result for form "transfer" only."""
+        return self.device
+
+    def storage(self) -> Storage | None:
+        """The memory of its device, where that is not the CPU's."""
+        return None
+
+    def ceilings(self) -> Mapping[str, Any] | None:
+        """What its device can do at most, as the fields of `waxeq.cost.device.Peaks`; None for the CPU."""
+        return None
 
     @property
     def code(self) -> str:

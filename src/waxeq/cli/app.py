@@ -57,6 +57,8 @@ Exit codes:
   8    another process holds the timing table
   9    --locked found something that is not as it was locked; or the lock is
        damaged
+  10   the scheduler of a cluster does not answer, or none of its workers
+       can be used
   130  interrupted; the best plan so far is saved"""
 """As in README.md, in short; no line is wrapped where a terminal has 80 columns."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
@@ -90,7 +90,9 @@ def paths(
 def profile(
     *targets: str,
     list_: Annotated[Path | None, Parameter(name="--list", show_default=False)] = None,
-    plans: int = 10,
+    plans: Annotated[int | None, Parameter(show_default=False)] = None,
+    scheduler: Annotated[str | None, Parameter(show_default=False)] = None,
+    device: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     search: Search = SEARCH,
     show: Show = SHOW,
 ) -> int:
@@ -107,16 +109,31 @@ def profile(
     list_
         A file that names more of them, one a line, relative to its folder; # begins a comment.
     plans
-        How many plans of each model to run whole, the cheapest first.
+        How many plans of each model to run whole, the cheapest first [default: 10].
+    scheduler
+        Time the kernels on the workers of a dask.distributed cluster, by the address of its scheduler
+        (tcp://HOST:8786), on every kind of device that is there; no plan is run whole then. Needs the extra
+        `distributed`.
+    device
+        With --scheduler: time on this kind of device only, one that a first run or `waxeq db status` names (or how its
+        name begins); may be repeated.
     """
-    require_some(plans, "--plans")
+    require_some(1 if plans is None else plans, "--plans")
     found = (*targets, *(read_list(list_) if list_ is not None else ()))
     if not found:
         raise UsageError("name a model to profile, as FILE.py, or a list of them with --list")
     for t in found:
         if is_plan(t):
             raise UsageError(f"{t} is a plan; give the model, as FILE.py")
-    return profile_models(found, plans, search, show)
+    if scheduler is None:
+        if device:
+            raise UsageError("--device is for the workers of a cluster; name its scheduler with --scheduler")
+        return profile_models(found, 10 if plans is None else plans, search, show)
+    if plans is not None:
+        raise UsageError("--plans is for this machine, and --scheduler times kernels only; leave one of them out")
+    from waxeq.cli.cluster import spread_models
+
+    return spread_models(found, scheduler, device, search, show)
 
 
 def profile_models(targets: Sequence[str], plans: int, search: Search, show: Show) -> int:
@@ -124,24 +141,32 @@ def profile_models(targets: Sequence[str], plans: int, search: Search, show: Sho
     measured, unless it is alone."""
     with working(show) as events:
         options = search.options(**({} if search.budget else {"budget": None}), trial=False, fresh=search.fresh)
-        rows: list[dict[str, Any]] = []
-        for number, target in enumerate(targets, 1):
-            if events.stop_requested:
-                break
-            if len(targets) > 1:
-                events.emit(Note(f"{number} of {len(targets)}: {target}"))
-            try:
-                rows.append(_profiled(target, options, plans, events))
-            except WaxeqError as e:
-                if len(targets) == 1:
-                    raise
-                events.emit(Note(f"{target}: {e}"))
-                rows.append({"target": target, "failed": str(e)})
+        rows = each_model(targets, events, lambda target: _profiled(target, options, plans, events))
     from waxeq.inspect.paths import profile_view
 
     done = sum(r["failed"] is None and r["finished"] for r in rows)
     finish(show, {"models": rows, "total": len(targets), "finished": done}, profile_view)
     return 130 if events.stop_requested else 0
+
+
+def each_model(
+    targets: Sequence[str], events: Events, measure: Callable[[str], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What measuring each model gives, until asked to stop; of several one that fails is told of."""
+    rows: list[dict[str, Any]] = []
+    for number, target in enumerate(targets, 1):
+        if events.stop_requested:
+            break
+        if len(targets) > 1:
+            events.emit(Note(f"{number} of {len(targets)}: {target}"))
+        try:
+            rows.append(measure(target))
+        except WaxeqError as e:
+            if len(targets) == 1:
+                raise
+            events.emit(Note(f"{target}: {e}"))
+            rows.append({"target": target, "failed": str(e)})
+    return rows
 
 
 def read_list(path: Path) -> tuple[str, ...]:

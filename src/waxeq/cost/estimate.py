@@ -36,13 +36,21 @@ def least_sure(sources: Iterable[str]) -> str:
 
 
 class CostModel:
-    """Estimates for one device: a timing where there is one, else the fit of the call's family, else the roofline.
+    """Estimates for one machine: a timing where there is one, else the fit of the call's family, else the roofline.
+    `peaks` are the CPU's, `others` those of kernels, by name, that run on other devices.
 
     Fits are made when they are first asked for, and again when `learn` brings timings of their family.
     """
 
-    def __init__(self, peaks: Peaks, timings: Iterable[Timing] = (), *, roofline_only: bool = False) -> None:
-        self.peaks, self.roofline_only = peaks, roofline_only
+    def __init__(
+        self,
+        peaks: Peaks,
+        timings: Iterable[Timing] = (),
+        *,
+        roofline_only: bool = False,
+        others: Mapping[str, Peaks] | None = None,
+    ) -> None:
+        self.peaks, self.roofline_only, self.others = peaks, roofline_only, dict(others or {})
         self.measured: dict[TimingKey, Timing] = {}
         self._rows: dict[Family, dict[TimingKey, Timing]] = {}
         self._fits: dict[Family, Fit | None] = {}
@@ -66,9 +74,18 @@ class CostModel:
     def _raise_ceiling(self, t: Timing) -> None:
         """What a kernel was seen to reach is a ceiling that was measured too low, as on a machine that was busy then;
         kernels that nobody timed would otherwise look too dear to be tried."""
-        rate, known = t.features.get("flops", 0.0) / t.seconds, self.peaks.flops.get(t.key.dtype, 0.0)
+        peaks = self.peaks_of(t.key.kernel)
+        rate, known = t.features.get("flops", 0.0) / t.seconds, peaks.flops.get(t.key.dtype, 0.0)
         if rate > known:
-            self.peaks = replace(self.peaks, flops={**self.peaks.flops, t.key.dtype: rate})
+            higher = replace(peaks, flops={**peaks.flops, t.key.dtype: rate})
+            if t.key.kernel in self.others:
+                self.others[t.key.kernel] = higher
+            else:
+                self.peaks = higher
+
+    def peaks_of(self, kernel: str) -> Peaks:
+        """The ceilings of the device that a kernel runs on."""
+        return self.others.get(kernel, self.peaks)
 
     def fit(self, family: Family) -> Fit | None:
         """The fit of a family; None while it has too few timings."""
@@ -82,8 +99,9 @@ class CostModel:
     def ceilings(self, family: Family, rows: Iterable[Timing]) -> dict[str, float]:
         """Seconds that one unit of each feature takes at the machine's ceilings; 0 for those that say nothing."""
         names = {f for t in rows for f in t.features}
-        none = roofline({}, family.dtype, self.peaks)
-        return {f: roofline({f: 1e9}, family.dtype, self.peaks) / 1e9 - none / 1e9 for f in sorted(names)}
+        peaks = self.peaks_of(family.kernel)
+        none = roofline({}, family.dtype, peaks)
+        return {f: roofline({f: 1e9}, family.dtype, peaks) / 1e9 - none / 1e9 for f in sorted(names)}
 
     def estimate(self, key: TimingKey, features: Mapping[str, float]) -> Estimate:
         """Seconds for a call; positive and finite."""
@@ -108,16 +126,16 @@ class CostModel:
     def _guessed(
         self, family: Family, keys: Sequence[TimingKey], features: Sequence[Mapping[str, float]]
     ) -> Iterator[Estimate]:
-        fit = self.fit(family)
+        fit, peaks = self.fit(family), self.peaks_of(family.kernel)
         if fit is None:
             for f in features:
-                bound = roofline(f, family.dtype, self.peaks)
+                bound = roofline(f, family.dtype, peaks)
                 yield Estimate(bound, bound / _UNKNOWN, bound * _UNKNOWN, "roofline")
             return
         seconds, spreads = fit.predict(keys, features)
         names = set(fit.law.names)
         for f, s, spread in zip(features, seconds.tolist(), spreads.tolist(), strict=True):
             if not names.issuperset(f):
-                s += roofline({n: v for n, v in f.items() if n not in names}, family.dtype, self.peaks)
+                s += roofline({n: v for n, v in f.items() if n not in names}, family.dtype, peaks)
             s = max(s, 1e-7)
             yield Estimate(s, s / spread, s * spread, "fitted")

@@ -10,6 +10,7 @@ The vocabulary, all of them non-negative numbers:
 | panel | bytes | of matrix operands, mostly read again from cache |
 | strided_bytes | bytes | moved once, out of order |
 | slow_bytes | bytes | moved by code that makes temporaries |
+| transferred | bytes | copied between the memory of two devices |
 | spilled | bytes | of intermediates that leave the cache between stages |
 | map:FUNCTION:DTYPE | elements | through one scalar function in cache |
 | operations | operations | of generated loops, a costly function counted as several |
@@ -42,6 +43,7 @@ _PARTS: Mapping[str, tuple[Part, float]] = {
     "panel": ("traffic", 0.25),
     "strided_bytes": ("traffic", 4.0),
     "slow_bytes": ("traffic", 10.0),
+    "transferred": ("traffic", 1.0),
     "spilled": ("traffic", 1.0),
     "packed": ("elements", 8.0),
     "operations": ("elements", 1.0),

@@ -314,16 +314,24 @@ class TimingTable:
 
     def peaks(self, device: Device) -> Peaks:
         """The device's ceilings: measured once, then remembered, together with what the device is."""
+        known = self.known_peaks(device)
+        if known is None:
+            known = measure_peaks(device.threads)
+            self.note_peaks(device, known)
+        return known
+
+    def known_peaks(self, device: Device) -> Peaks | None:
+        """The device's ceilings, if they are known."""
         known = self.memo_get("peaks", f"{device.id}:{METHOD}")
-        if known is not None:
-            return Peaks.from_json(known)
-        found = measure_peaks(device.threads)
+        return None if known is None else Peaks.from_json(known)
+
+    def note_peaks(self, device: Device, found: Peaks) -> None:
+        """Remember a device and its ceilings."""
         self._append([
             {"kind": "device", "id": device.id, "description": device.json()},
             {"kind": "memo", "memo": "peaks", "key": f"{device.id}:{METHOD}", "payload": found.json(),
              "written": time.time()},
         ])  # fmt: skip
-        return found
 
     def devices(self) -> dict[str, Device]:
         """The devices this table knows, by id."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from waxeq.backend.call import Call, View, axes_in, operand, sharing
 from waxeq.backend.kernel import Kernel
+from waxeq.backend.storage import CPU
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.snapshot import ENode, Snapshot
@@ -22,10 +23,11 @@ _COMBINATIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An e-class in memory, dense, its axes in this order."""
+    """An e-class in the memory of a device, dense, its axes in this order."""
 
     number: int
     order: Order
+    place: str = CPU
 
 
 @dataclass(frozen=True)
@@ -74,17 +76,18 @@ class Space:
         """Whether a class costs nothing when the program runs: it depends on weights only and is folded when bound."""
         return self.snapshot.classes[number].weights_only
 
-    def states(self, number: int) -> tuple[State, ...]:
+    def states(self, number: int, place: str = CPU) -> tuple[State, ...]:
+        """What a class can be in the memory of one device."""
         if number in self.leaves:
-            return (self.leaves[number],)
-        return tuple(State(number, o) for o in self.orders.of(number))
+            return (replace(self.leaves[number], place=place),)
+        return tuple(State(number, o, place) for o in self.orders.of(number))
 
-    def operands(self, number: int) -> list[tuple[State, View]]:
-        """Ways to read a class: a state in memory and the view of it that is this class; views before copies, and
-        those of what lies deepest first, since others are likely to read that as well."""
+    def operands(self, number: int, place: str = CPU) -> list[tuple[State, View]]:
+        """Ways to read a class on one device: a state in memory and the view of it that is this class; views before
+        copies, and those of what lies deepest first, since others are likely to read that as well."""
         rows = []
         for src in [Source(number)] if self.free(number) else sources(self.snapshot, number)[::-1]:
-            for s in self.states(src.base):
+            for s in self.states(src.base, place):
                 v = src.view(self.dense(s), self.snapshot.sizes)
                 if v is not None:
                     rows.append((s, v))
@@ -101,13 +104,14 @@ def candidates(space: Space, cuts: Cuts) -> list[Candidate]:
             rows += _patterns(space, number)
             rows += _loops(space, number, cuts)
         rows += _copies(space, number)
+        rows += _transfers(space, number)
     return rows if space.threads == 1 else _of_one_pool(space, rows)
 
 
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
     """Without the calls on other threads than the best loops have, where those can do the same: threads of a BLAS spin
     for a while when they are done, and a plan that goes from one pool to the other takes up to twice as long."""
-    loops = (k for k in space.kernels.values() if k.form == "loops")
+    loops = (k for k in space.kernels.values() if k.form == "loops" and k.device == CPU)
     quickest = min(loops, key=lambda k: k.pace, default=None)
     pool = quickest.pool if quickest is not None else ""
     foreign = {n for n, k in space.kernels.items() if k.pool not in ("", pool)} if pool else set()
@@ -125,9 +129,9 @@ def _build(
     sizes = {
         a: space.snapshot.sizes[a] for a in dict.fromkeys((*space.snapshot.classes[number].axes, *axes_in(meaning)))
     }
-    options = [space.operands(r) for r in reads]
+    options = [space.operands(r, k.device) for r in reads]
     for order in space.orders.of(number, k.orders(meaning, space.snapshot.classes[number].axes)):
-        out = State(number, order)
+        out = State(number, order, k.device)
         ranked = [sorted(o, key=lambda sv: _mismatch(sv[1], order)) for o in options]
         for pick in islice(product(*ranked), _COMBINATIONS):
             if any(s.number == number for s, _ in pick):
@@ -170,19 +174,19 @@ def _leaf(space: Space, i: int, number: int) -> Term:
 
 
 def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
-    """Loops of the quickest kernels that take a cut: where one of them makes instructions of every function, those of
-    its pool that call a library are not looked at either."""
+    """Loops of the quickest kernels of each device that take a cut: where one of them makes instructions of every
+    function, those of its pool that call a library are not looked at either."""
     for cut in cuts.best.get(number, ()):
         meaning = cut_meaning(space.snapshot, cut)
         able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if _grown(k) and k.matches(meaning)]
-        pace, pools = math.inf, set[str]()
+        pace, pools = dict[str, float](), set[tuple[str, str]]()
         for name, k, swift in sorted(able, key=lambda row: not row[2]):
-            if k.pace > pace or (k.pool in pools and not swift):
+            if k.pace > pace.get(k.device, math.inf) or ((k.device, k.pool) in pools and not swift):
                 continue
             for c in _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())):
                 if swift:
-                    pace = min(pace, k.pace)
-                    pools.add(k.pool)
+                    pace[k.device] = min(pace.get(k.device, math.inf), k.pace)
+                    pools.add((k.device, k.pool))
                 yield c
 
 
@@ -226,12 +230,12 @@ def _copies(space: Space, number: int) -> Iterator[Candidate]:
     if len(space.snapshot.classes[number].axes) == 0 and number in space.leaves:
         return
     meaning = _leaf(space, 0, number)
-    rows = [(s, v) for s, v in space.operands(number)]
     for name, k in space.kernels.items():
         if k.form != "copy" or k.variant_of or space.bytes(number) < k.smallest:
             continue
-        for order in _copy_targets(space, number):
-            out = State(number, order)
+        rows = space.operands(number, k.device)
+        for order in space.orders.of(number):
+            out = State(number, order, k.device)
             sizes = {a: space.snapshot.sizes[a] for a in order}
             for s, v in rows:
                 if s == out or (s.number != number and _via(space, s, number)):
@@ -241,8 +245,17 @@ def _copies(space: Space, number: int) -> Iterator[Candidate]:
                     yield Candidate(out, (s,), call, ())
 
 
-def _copy_targets(space: Space, number: int) -> Iterable[Order]:
-    return space.orders.of(number)
+def _transfers(space: Space, number: int) -> Iterator[Candidate]:
+    """Copies to the memory of another device, of whatever lies in memory as it lies there."""
+    for name, k in space.kernels.items():
+        if k.form != "transfer":
+            continue
+        for src in space.states(number, k.origin):
+            out, v = replace(src, place=k.device), space.dense(src)
+            sizes = {a: space.snapshot.sizes[a] for a in src.order}
+            call = Call(name, _leaf(space, 0, number), sizes, (v,), v, threads=space.threads)
+            if k.accepts(call):
+                yield Candidate(out, (src,), call, ())
 
 
 def _via(space: Space, s: State, number: int) -> bool:

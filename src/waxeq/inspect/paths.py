@@ -79,6 +79,26 @@ def _profiled(m: Data) -> list[RenderableType]:
     return [facts(said), table(columns, shown, right=columns[:-1])]
 
 
+def spread_view(d: Data) -> RenderableType:
+    """What a cluster timed for one model or for several."""
+    return group(*(part for m in d["models"] for part in _spread(m)))
+
+
+def _spread(m: Data) -> list[RenderableType]:
+    if m["failed"] is not None:
+        return [facts([("model", m["target"]), ("failed", m["failed"])])]
+    said = [("model", f"{m['model']} ({m['target']})"), ("plans", number(m["count"]))]
+    said += [("refused", text) for text in m["refused"]]
+    if not m["finished"]:
+        said.append(("stopped", "the same command again goes on from here"))
+    shown = (
+        (k["device"], k["about"], k["machines"], k["timings"], k["decisive"], k["unmeasured"], k["undecided"])
+        for k in m["kinds"]
+    )
+    columns = ("device", "", "machines", "timed", "could change the winner", "unmeasured", "could still")
+    return [facts(said), table(columns, shown, right=columns[2:])]
+
+
 def pareto_view(d: Data) -> RenderableType:
     """Plans that ran, the fastest first; those of the front are marked."""
     rows = d["plans"]

@@ -12,7 +12,7 @@ from waxeq.cost.estimate import least_sure
 from waxeq.extract.choice import Priced
 from waxeq.extract.ways import Count
 from waxeq.inspect.formula import formula, shapes
-from waxeq.memory.estimate import plan_estimate
+from waxeq.memory.estimate import Estimate, device_estimates, plan_estimate
 from waxeq.plan.plan import Plan, RunnerUp, Step
 from waxeq.runtime.verify import Accuracy
 from waxeq.search.block import Optimized
@@ -160,8 +160,12 @@ def accuracy(a: Accuracy, as_written: bool) -> dict[str, Any]:
 
 
 def memory(plan: Plan) -> dict[str, Any]:
-    """Bytes by kind while a plan runs, and the buffers that are needed at its busiest step, the largest first."""
-    e = plan_estimate(plan)
+    """Bytes by kind while a plan runs, and the buffers that are needed at its busiest step, the largest first;
+    `devices` has the same for the memory of each device besides the CPU that it uses."""
+    return {**_memory(plan_estimate(plan)), "devices": {p: _memory(e) for p, e in device_estimates(plan).items()}}
+
+
+def _memory(e: Estimate) -> dict[str, Any]:
     return {
         "peak": e.peak_bytes,
         "arena": e.arena_bytes,

@@ -248,7 +248,12 @@ def _rules(names: Sequence[str] | None) -> str:
 
 
 def mem_view(d: Data) -> RenderableType:
-    """Memory by kind."""
+    """Memory by kind, that of the CPU first."""
+    others = [group(f"in the memory of {place}:", _memory(e)) for place, e in d["devices"].items()]
+    return group(_memory(d), *others) if others else _memory(d)
+
+
+def _memory(d: Data) -> RenderableType:
     kinds = [("arena", d["arena"]), *d["resident"].items(), ("peak", d["peak"])]
     above = facts([(what, amount(size)) for what, size in kinds])
     if not d["live"]:

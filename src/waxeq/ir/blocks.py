@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -29,13 +29,22 @@ _LEAST = 30
 @dataclass(frozen=True)
 class Block:
     """A piece of a graph. `graph` is the canonical form (leaves "v0", "w0", ... outputs "o0", ...); `leaves` and
-    `outputs` say which values of the whole graph these stand for; `key` is equal for equal blocks."""
+    `outputs` say which values of the whole graph these stand for; `key` is equal for equal blocks. `places`: on which
+    devices leaves and outputs lie, but for those that lie where the first device has its memory."""
 
     graph: Graph
     leaves: Mapping[str, int]
     outputs: Mapping[str, int]
     values: tuple[int, ...]
     key: str
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    def placed(self, places: Mapping[str, str]) -> Block:
+        """The block with these leaves and outputs in the memory of other devices; itself where there are none."""
+        if not places:
+            return self
+        key = hashlib.sha256("\n".join((self.key, *(f"{n}@{p}" for n, p in sorted(places.items())))).encode())
+        return replace(self, places=dict(places), key=key.hexdigest())
 
 
 def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:

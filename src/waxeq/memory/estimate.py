@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from waxeq.backend.storage import CPU, LINE, Storage
 from waxeq.errors import BudgetError
 from waxeq.ir.graph import Graph
 from waxeq.memory.alias import alias
@@ -36,13 +37,13 @@ class Estimate:
     def peak_bytes(self) -> int:
         return self.arena_bytes + sum(self.resident.values())
 
-    def require(self, limit: int, what: str = "this machine has") -> None:
+    def require(self, limit: int, what: str = "this machine has", fix: str = " or raise --max-memory") -> None:
         """Raise BudgetError when the peak is over `limit` bytes; `what` says whose limit it is."""
         if self.peak_bytes > limit:
             largest = f"; the largest buffer is {self.live[0][0]} ({amount(self.live[0][1])})" if self.live else ""
             raise BudgetError(
                 f"the plan needs {amount(self.peak_bytes)} of memory and {what} {amount(limit)}{largest}; "
-                "use smaller inputs or raise --max-memory"
+                f"use smaller inputs{fix}"
             )
 
 
@@ -54,8 +55,8 @@ def estimate(buffers: Sequence[Buffer], found: Assignment, resident: Mapping[str
 
 
 def plan_estimate(plan: Plan) -> Estimate:
-    """The peak of a program that runs a plan: the arena, and beside it weights, constants, states, folded and packed
-    weights, the caller's inputs, the program's copies of small ones, and one set of results.
+    """The peak of a program that runs a plan, in the memory of the CPU: the arena, and beside it weights, constants,
+    states, folded and packed weights, the caller's inputs, the program's copies of small ones, and one set of results.
 
     A plan that runs the model as written has no arena: its values live from their making to their last use (views of
     one another are counted as if they were copies).
@@ -76,10 +77,42 @@ def plan_estimate(plan: Plan) -> Estimate:
         rows = _values(plan.graph)
         most, _ = busiest((b.bytes, b.first, b.last) for b in rows)
         return estimate(rows, Assignment({}, most, most), resident)
-    rows = [Buffer(n, plan.buffers[n].bytes, *span) for n, span in lifetimes(plan, {}).items()]
-    least = least_bytes(alias(rows, [InPlace(new, old) for new, old in plan.in_place]), ALIGN)
+    return _arena(plan, CPU, plan.arena_bytes, resident)
+
+
+def device_estimates(plan: Plan) -> Mapping[str, Estimate]:
+    """The peak in the memory of every other device that a plan uses: its arena, and beside it states, weights, inputs
+    and one set of results."""
+    return {place: _arena(plan, place, plan.arenas.get(place, 0), _held(plan, place)) for place in plan.devices}
+
+
+def require_room(plan: Plan, storages: Mapping[str, Storage]) -> None:
+    """Raise BudgetError when a plan needs more memory of a device than that has left."""
+    for place, e in device_estimates(plan).items():
+        if place in storages:
+            e.require(storages[place].room, f"device {place!r} has", "")
+
+
+def _held(plan: Plan, place: str) -> dict[str, int]:
+    """What lies in the memory of a device besides its arena, by kind."""
+    results = {o.buffer for o in plan.outputs if plan.buffers[o.buffer].place == place}
+    held = {
+        "states": plan.bytes_of("state", place=place),
+        "weights": plan.bytes_of("folded", place=place),
+        "inputs": plan.bytes_of("input", place=place),
+        "results": sum(plan.buffers[b].bytes for b in results),
+    }
+    return {kind: size for kind, size in held.items() if size}
+
+
+def _arena(plan: Plan, place: str, size: int, resident: Mapping[str, int]) -> Estimate:
+    """The peak in the memory of one device."""
+    align = ALIGN if place == CPU else LINE
+    spans = {n: span for n, span in lifetimes(plan, {}).items() if plan.buffers[n].place == place}
+    rows = [Buffer(n, plan.buffers[n].bytes, *span, align) for n, span in spans.items()]
+    wishes = [InPlace(new, old) for new, old in plan.in_place if new in spans]
     offsets = {b.name: plan.buffers[b.name].offset or 0 for b in rows}
-    return estimate(rows, Assignment(offsets, plan.arena_bytes, least), resident)
+    return estimate(rows, Assignment(offsets, size, least_bytes(alias(rows, wishes), align)), resident)
 
 
 def _values(graph: Graph) -> list[Buffer]:

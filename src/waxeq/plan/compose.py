@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from waxeq.backend.kernel import Kernel
+from waxeq.backend.storage import CPU
 from waxeq.ir.blocks import Block
 from waxeq.ir.graph import Graph
 from waxeq.ir.term import Term, rebuild
@@ -43,6 +44,8 @@ def compose(
             if local not in names:
                 names[local] = f"b{n}.{local}"
                 buffers[names[local]] = replace(b, name=names[local])
+            elif block.leaves[local] < len(graph.leaves) and b.place != CPU:
+                buffers[names[local]] = replace(buffers[names[local]], place=b.place)
         folds += [_fold(f, names) for f in plan.folds]
         steps += [_step(s, names, _places(block)) for s in plan.steps]
         where |= {v: names[plan.outputs[o]] for o, v in block.outputs.items()}
@@ -107,13 +110,15 @@ def _done(plan: Plan) -> list[int]:
 
 
 def direct(plan: Plan) -> frozenset[str]:
-    """Temporaries that are one large result and nothing else: they lie outside the arena."""
+    """Temporaries that are one result and nothing else, a large one in the memory of the CPU, and any in that of
+    another device: they lie outside the arena."""
     ends = [o.buffer for o in plan.outputs]
     kept = {b for _, b in plan.states}
     return frozenset(
         n for n in ends
         if ends.count(n) == 1 and n not in kept
-        and plan.buffers[n].role == "temporary" and plan.buffers[n].bytes >= DIRECT
+        and plan.buffers[n].role == "temporary"
+        and (plan.buffers[n].place != CPU or plan.buffers[n].bytes >= DIRECT)
     )  # fmt: skip
 
 

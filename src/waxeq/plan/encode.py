@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from waxeq.backend.call import Call, View, axes_in, sharing
+from waxeq.backend.storage import CPU
 from waxeq.egraph.rules import RuleFile, parse_rules
 from waxeq.errors import PlanError
 from waxeq.ir.structure import decode_structure, encode_structure
@@ -83,7 +84,7 @@ def _read_fold(d: Mapping[str, Any]) -> Fold:
 
 
 def _buffer(b: Buffer) -> list:
-    return [b.dtype, b.elements, b.role, b.offset]
+    return [b.dtype, b.elements, b.role, b.offset, *([] if b.place == CPU else [b.place])]
 
 
 def encode_block(p: BlockPlan) -> dict[str, Any]:
@@ -133,6 +134,7 @@ def encode(p: Plan) -> dict[str, Any]:
         "in_place": [list(r) for r in p.in_place],
         "structure": encode_structure(p.structure),
         "written": p.written,
+        **({"arenas": dict(p.arenas)} if p.arenas else {}),
     }
 
 
@@ -154,6 +156,7 @@ def decode(d: Mapping[str, Any], constants: Mapping[str, Any]) -> Plan:
             decode_structure(d["structure"]),
             d["written"],
             d["about"],
+            dict(d.get("arenas", {})),
         )
     except (KeyError, ValueError, TypeError, IndexError) as e:
         raise PlanError(f"the plan is damaged ({type(e).__name__}: {e}); make it anew with `waxeq optimize`") from e

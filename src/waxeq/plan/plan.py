@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from waxeq.backend.call import Call
+from waxeq.backend.storage import CPU
 from waxeq.errors import PlanError
 from waxeq.ir.graph import Graph
 from waxeq.ir.term import Term
@@ -17,13 +18,15 @@ Role = Literal["input", "weight", "state", "constant", "folded", "temporary", "w
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A dense run of elements. Temporaries and workspaces lie in the arena at `offset` bytes; the rest is bound."""
+    """A dense run of elements in the memory of the device `place`. Temporaries and workspaces lie in its arena at
+    `offset` bytes; the rest is bound."""
 
     name: str
     dtype: str
     elements: int
     role: Role
     offset: int | None = None
+    place: str = CPU
 
     @property
     def bytes(self) -> int:
@@ -93,6 +96,7 @@ class Plan:
     With `written`, the plan has no steps: nothing was found that is faster than the model as written, so that is what
     runs. `states` pairs a state leaf with the buffer whose content replaces it after a call. `about` holds what made
     the plan: versions, options, hashes, the user's own rules (all repeatable, no times and no machine paths).
+    `arena_bytes` is of the CPU's memory, `arenas` of that of other devices.
     """
 
     name: str
@@ -107,18 +111,26 @@ class Plan:
     structure: Any = None
     written: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
+    arenas: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices besides the CPU in whose memory buffers lie."""
+        return tuple(sorted({b.place for b in self.buffers.values()} - {CPU}))
 
     @property
     def predicted(self) -> float:
         """Seconds a call should take: the sum of its steps."""
         return sum(s.predicted for s in self.steps)
 
-    def bytes_of(self, *roles: Role) -> int:
-        return sum(b.bytes for b in self.buffers.values() if b.role in roles)
+    def bytes_of(self, *roles: Role, place: str = CPU) -> int:
+        """Bytes of all buffers of these roles in the memory of one device."""
+        return sum(b.bytes for b in self.buffers.values() if b.role in roles and b.place == place)
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes the program holds while it runs: arena, weights, folded and packed weights, states and constants."""
+        """Bytes of the CPU's memory that the program holds while it runs: arena, weights, folded and packed weights,
+        states and constants."""
         return self.arena_bytes + self.bytes_of("weight", "folded", "state", "constant") + self.retained
 
     @property

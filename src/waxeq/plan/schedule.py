@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.kernel import Kernel
+from waxeq.backend.storage import CPU
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.errors import BudgetError
@@ -37,11 +38,12 @@ class _Writer:
         self.at: dict[State, str] = {}
         self.terms = smallest_terms(snapshot)
         for name, (leaf, _) in lowered.leaves.items():
-            role = leaf.kind
-            self.buffers[name] = Buffer(name, leaf.type.dtype, leaf.type.elements, role)
+            role, place = leaf.kind, CPU
             number = snapshot.roots.get(f"%{list(lowered.leaves).index(name)}")
             if number is not None and number in leaves:
+                place = leaves[number].place
                 self.at.setdefault(leaves[number], name)
+            self.buffers[name] = Buffer(name, leaf.type.dtype, leaf.type.elements, role, place=place)
 
     def buffer(self, s: State) -> str:
         """Where a state lies: a buffer already made, or a fold."""
@@ -55,30 +57,30 @@ class _Writer:
     def _fold(self, s: State) -> str:
         c = self.snapshot.classes[s.number]
         term = self.terms[s.number]
-        if term.head == "Par":
+        if term.head == "Par" and s.place == CPU:
             axes = self.lowered.leaves[term.args[0]][1]
             if tuple(k for k in axes if k is not None) == s.order:
                 return term.args[0]
         used = {t.args[0]: self.lowered.leaves[t.args[0]][1] for t in postorder(term) if t.head == "Par"}
         name = f"folded{len(self.folds)}"
         view = View.dense(s.order, self.snapshot.sizes, c.dtype)
-        self.buffers[name] = Buffer(name, c.dtype, view.elements, "folded")
+        self.buffers[name] = Buffer(name, c.dtype, view.elements, "folded", place=s.place)
         self.folds.append(Fold(name, term, dict(self.snapshot.sizes), s.order, c.dtype, used))
         return name
 
     def step(self, p: Priced, runner_up: Priced | None, sources: tuple[str, ...]) -> None:
         c = p.candidate
         reads = tuple(self.buffer(i) for i in c.inputs)
-        name = self._temporary(c.out, c.call.out)
+        name = self._temporary(c.out, c.call.out, c.out.place)
         e = p.estimate
         other = None if runner_up is None else _runner_up(runner_up)
         kept = self.kernels[c.call.kernel].retained(c.call)
         about = (e.seconds, e.low, e.high, e.source, sources, other, kept)
         self.steps.append(Step(c.call, reads, name, self._workspace(c.call), *about))
 
-    def _temporary(self, s: State | None, v: View) -> str:
+    def _temporary(self, s: State | None, v: View, place: str) -> str:
         name = f"t{len(self.buffers)}"
-        self.buffers[name] = Buffer(name, v.dtype, v.elements, "temporary")
+        self.buffers[name] = Buffer(name, v.dtype, v.elements, "temporary", place=place)
         if s is not None:
             self.at[s] = name
         return name
@@ -88,7 +90,7 @@ class _Writer:
         if not need:
             return None
         name = f"w{len(self.buffers)}"
-        self.buffers[name] = Buffer(name, "uint8", need, "workspace")
+        self.buffers[name] = Buffer(name, "uint8", need, "workspace", place=self.kernels[call.kernel].device)
         return name
 
     def result(self, name: str, s: State) -> str:
@@ -103,8 +105,8 @@ class _Writer:
         src = View.dense(s.order, self.snapshot.sizes, c.dtype)
         for kernel, k in self.kernels.items():
             call = Call(kernel, operand(0, c.axes, c.dtype), sizes, (src,), out)
-            if k.form == "copy" and k.accepts(call):
-                made = self._temporary(None, out)
+            if k.form == "copy" and k.device == s.place and k.accepts(call):
+                made = self._temporary(None, out, s.place)
                 self.steps.append(Step(call, (have,), made, self._workspace(call)))
                 return made
         raise BudgetError(f"no kernel spreads output {name!r} along the axes it is constant in")

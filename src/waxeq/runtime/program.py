@@ -18,6 +18,7 @@ from waxeq.plan.plan import Plan
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.bound import Bound
 from waxeq.runtime.inputs import Inputs, fitted
+from waxeq.runtime.placed import Placed
 from waxeq.runtime.written import Written
 
 
@@ -45,7 +46,11 @@ class Program:
         self.inputs = tuple(x for x in plan.graph.leaves if x.kind == "input")
         self._take = Inputs(self.inputs).take
         bound = {**tensors, **_checked(plan, {**plan.graph.constants, **tensors})}
-        self._runner = Written(plan.graph, bound) if plan.written else Bound(plan, kernels, bound, arena)
+        if plan.devices:
+            self._runner = Placed(plan, kernels, bound, arena)
+            self._take = self._runner.take
+        else:
+            self._runner = Written(plan.graph, bound) if plan.written else Bound(plan, kernels, bound, arena)
         self._names = self._runner.names
         shape = (
             plan.structure if plan.structure is not None else self._names if len(self._names) != 1 else self._names[0]
@@ -75,7 +80,7 @@ class Program:
     @property
     def arena(self) -> Arena:
         """The memory of temporaries; the model as written has none."""
-        return self._runner.arena if isinstance(self._runner, Bound) else Arena(0)
+        return Arena(0) if isinstance(self._runner, Written) else self._runner.arena
 
     @property
     def folded(self) -> dict[str, np.ndarray]:

@@ -49,7 +49,7 @@ class Bench:
         rest()
         with np.errstate(all="ignore"):
             once = _seconds(steps)
-            worst, rms = _error(call, arrays, out)
+            worst, rms = call_error(call, arrays, out)
             if once > _PATIENCE * seconds:
                 samples: tuple[float, ...] = (once,)
             elif once > seconds:  # its operands leave the cache by themselves
@@ -76,13 +76,17 @@ class Bench:
 
     def operands(self, call: Call, turn: int = 0) -> list[np.ndarray]:
         """Random operands, in buffers that are shared as the call says; other buffers for each turn."""
+        return [v.array(flat) for v, flat in zip(call.operands, self.flats(call, turn), strict=True)]
+
+    def flats(self, call: Call, turn: int = 0) -> list[np.ndarray]:
+        """For each operand the flat array that it is a view of."""
         numbers = call.shared or tuple(range(len(call.operands)))
         buffers: dict[int, np.ndarray] = {}
         for n, v, limit in zip(numbers, call.operands, _limits(call), strict=True):
             size = max(x.extent for m, x in zip(numbers, call.operands, strict=True) if m == n)
             if n not in buffers:
                 buffers[n] = self._buffer((turn, n, v.dtype), size, limit)
-        return [v.array(buffers[n]) for n, v in zip(numbers, call.operands, strict=True)]
+        return [buffers[n] for n in numbers]
 
     def _buffer(self, place: tuple[int, int, str], size: int, limit: int | None) -> np.ndarray:
         if limit is not None:
@@ -161,7 +165,7 @@ def meaning_value(call: Call, arrays: list[np.ndarray], ideal: bool = True) -> n
     return e.present(e.term(call.meaning, leaves), *call.out.axes).aligned(call.out.axes)
 
 
-def _error(call: Call, arrays: list[np.ndarray], out: np.ndarray) -> tuple[float, float]:
+def call_error(call: Call, arrays: list[np.ndarray], out: np.ndarray) -> tuple[float, float]:
     """The error of a result: of all of it, or, where that is too much to evaluate in passing, of some elements spread
     over it; NaN where even one takes too long, or is not made from the operands at its own place alone."""
     if math.prod(call.sizes.values()) <= _CHECKED:

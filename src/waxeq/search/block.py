@@ -9,6 +9,7 @@ from functools import partial
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
+from waxeq.backend.storage import CPU
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
@@ -133,7 +134,7 @@ def _found(
     lowered, saturation = at.lowered, at.saturation
     unusable = len(session.prices.excluded)
     kernels = {n: k for n, k in session.kernels.items() if n not in session.prices.excluded}
-    space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads)
+    space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads, block.places)
     rows = _stage(session, "candidates", lambda: grown(space, roots))
     chosen = _stage(session, "extract", lambda: choose(session, space, rows, roots))
     if len(session.prices.excluded) > unusable:  # others are to do what was left to kernels that do not run here
@@ -183,24 +184,30 @@ def _limits(session: Session) -> Limits:
 
 
 def make_space(
-    kernels: Mapping[str, Kernel], lowered: Lowered, snapshot: Snapshot, threads: int = 1
+    kernels: Mapping[str, Kernel],
+    lowered: Lowered,
+    snapshot: Snapshot,
+    threads: int = 1,
+    places: Mapping[str, str] | None = None,
 ) -> tuple[Space, tuple[State, ...]]:
-    """The extraction space of a saturated block, and the states its results must be in."""
+    """The extraction space of a saturated block, and the states its results must be in. `places`: the devices of leaves
+    and results that lie elsewhere than in the memory of the CPU."""
+    places = places or {}
     orders = Orders(lowered, snapshot)
     leaves: dict[int, State] = {}
     for v, name in enumerate(lowered.leaves):
         leaf, axes = lowered.leaves[name]
         number = snapshot.roots[f"%{v}"]
         if leaf.kind not in ("weight", "constant"):
-            leaves.setdefault(number, State(number, tuple(k for k in axes if k is not None)))
+            order = tuple(k for k in axes if k is not None)
+            leaves.setdefault(number, State(number, order, places.get(name, CPU)))
     space = Space(snapshot, orders, kernels, patterns(kernels), leaves, threads)
     roots = []
     for name in lowered.outputs:
         number = snapshot.roots[name]
         present = snapshot.classes[number].axes
-        roots.append(
-            leaves.get(number) or State(number, tuple(k for k in dense_order(lowered.roots[name]) if k in present))
-        )
+        order = tuple(k for k in dense_order(lowered.roots[name]) if k in present)
+        roots.append(replace(leaves.get(number) or State(number, order), place=places.get(name, CPU)))
     return space, tuple(roots)
 
 

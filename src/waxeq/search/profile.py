@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -31,9 +32,9 @@ from waxeq.search.result import Result
 from waxeq.search.session import Session
 from waxeq.search.trials import TOGETHER, Ran, run_plans
 
-_BATCH = 12
+BATCH = 12
 """Calls that are compiled and timed between two looks at what is worth timing next."""
-_EACH = 0.02
+EACH = 0.02
 """Seconds of timing for each call."""
 _CLEARLY = 0.98
 """Part of the time of the plan that was predicted best that another must not exceed to take its place."""
@@ -77,6 +78,12 @@ class Spread:
         self.repeats = Counter(b.key for b in self.blocks)
         self.found = searched(session, list({b.key: b for b in self.blocks}.values()))
         self.candidates = {k: _candidates(o.problem) for k, o in self.found.items() if o.problem is not None}
+
+    def on(self, session: Session) -> Spread:
+        """The same, at the prices of another session."""
+        other = copy(self)
+        other.session = session
+        return other
 
     def problem(self, key: str) -> Problem:
         """The problem of a block at the prices known by now."""
@@ -194,14 +201,14 @@ def _kernels(spread: Spread, clock: Deadline) -> tuple[int, int]:
     while not session.stopped and not clock.expired:
         rows = [(w, c) for w, c in spread.ranked() if session.prices.key(c) not in tried]
         possible = sum(w.possible for w, _ in rows)
-        calls = [c for w, c in rows[:_BATCH] if w.possible or not possible]
+        calls = [c for w, c in rows[:BATCH] if w.possible or not possible]
         if not calls:
             break
         detail = f"{possible} of {len(rows)} could change the winner"
         session.events.emit(Progress("kernels", timings, timings + len(rows), detail))
         tried.update(map(session.prices.key, calls))
         with alone(stopped=lambda: session.stopped, waiting=lambda: session.events.emit(Note(WAITING))) as held:
-            taken = session.measure(calls, _EACH) if held else 0
+            taken = session.measure(calls, EACH) if held else 0
         timings += taken
         decisive += taken if possible else 0
     return timings, decisive

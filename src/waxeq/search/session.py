@@ -17,18 +17,21 @@ from waxeq.backend.call import Call
 from waxeq.backend.discover import Found, backends, kernels
 from waxeq.backend.discover import found as found_backends
 from waxeq.backend.kernel import Kernel, prepare
-from waxeq.cost.device import Device, current_device
+from waxeq.backend.storage import CPU, storages
+from waxeq.cost.device import Device, Peaks, current_device
 from waxeq.cost.estimate import CostModel
+from waxeq.cost.key import Timing
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import RuleFile, load_rules, rule_files
 from waxeq.egraph.saturate import Worker
-from waxeq.errors import FallbackError, WaxeqError
+from waxeq.errors import FallbackError, UsageError, WaxeqError
 from waxeq.events import NOTICE, Deadline, Events, Note, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.plan.encode import encode_rules
+from waxeq.runtime.device_timing import time_on
 from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
 from waxeq.search.tables import Opened, open_table
@@ -44,6 +47,13 @@ often that a tenth of a search goes into it."""
 def _expected(found: Found) -> bool:
     """Whether every machine could use a backend: that there is no other device than the CPU is no loss."""
     return found.backend is None or found.backend.device == "cpu"
+
+
+def _require_device(name: str, kernels: Mapping[str, Kernel]) -> None:
+    """Raise UsageError for a device that no kernel works on."""
+    known = sorted({k.device for k in kernels.values()})
+    if name not in known:
+        raise UsageError(f"no usable backend works on device {name!r}; there are {', '.join(known)}")
 
 
 @dataclass
@@ -81,14 +91,17 @@ class Session:
         found = {
             n: k for n, k in kernels(backends(options.backends, installed)).items() if k.error <= options.tolerance
         }
+        _require_device(options.device, found)
         device = current_device(options.threads)
         table = opened.table
         begun = time.perf_counter()
         peaks = table.peaks(device)
         measuring = time.perf_counter() - begun
         worker = Worker.start()  # not before: the peaks would be those of a busy machine
-        model = CostModel(peaks, table.families(device.id), roofline_only=options.cost == "roofline")
-        prices = Prices(model, found, device.id, options.threads, None if options.cost == "roofline" else table)
+        others = {n: Peaks(**most) for n, k in found.items() if (most := k.ceilings()) is not None}
+        only = options.cost == "roofline"
+        model = CostModel(peaks, table.families(device.id), roofline_only=only, others=others)
+        prices = Prices(model, found, device.id, options.threads, None if only else table)
         require_certificates(table, files_for(options.rules))
         own = own_rules(options.rules)
         files = (*rule_files(), *own)
@@ -114,6 +127,11 @@ class Session:
         self._limits.restore_original_limits()
         self.worker.close()
         self.table.tidy()
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Every device that plans may use, the CPU first."""
+        return (CPU, *storages(self.kernels.values()))
 
     def about(self) -> dict[str, Any]:
         """What the plan depends on, for the record: versions and hashes."""
@@ -182,12 +200,17 @@ class Session:
             if self.hurried:
                 break
             self.events.emit(Progress("measure", n, len(calls), c.kernel))
-            rows.append(self.bench.time(self.kernels[c.kernel], c, self.prices.key(c), each))
+            rows.append(self._timed(c, each))
         if rows:
             self.table.record(rows)
             self.prices.learn({r.key: r for r in rows})
         self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
+
+    def _timed(self, call: Call, seconds: float) -> Timing:
+        k, key = self.kernels[call.kernel], self.prices.key(call)
+        on = k.storage()
+        return self.bench.time(k, call, key, seconds) if on is None else time_on(on, self.bench, k, call, key, seconds)
 
     def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
         """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from waxeq.backend.storage import CPU
 from waxeq.errors import AccuracyError, FallbackError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
@@ -135,5 +136,6 @@ def _reported(
 
 def as_written(plan: Plan) -> Plan:
     """The plan that runs the model op by op."""
-    leaves = {n: b for n, b in plan.buffers.items() if b.role in ("input", "weight", "state", "constant")}
-    return replace(plan, buffers=leaves, folds=(), steps=(), arena_bytes=0, in_place=(), written=True)
+    kept = ("input", "weight", "state", "constant")
+    leaves = {n: replace(b, place=CPU) for n, b in plan.buffers.items() if b.role in kept}
+    return replace(plan, buffers=leaves, folds=(), steps=(), arena_bytes=0, arenas={}, in_place=(), written=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
+from waxeq.backend.storage import CPU
 from waxeq.errors import PlanError
 from waxeq.memory.assign import Assignment
 from waxeq.memory.check import check_assignment
@@ -63,8 +64,8 @@ class SizedPlan:
 
 
 def compiles(kernel: Kernel) -> bool:
-    """Whether something is compiled for a kernel when it is bound."""
-    return type(kernel).prepare is not Kernel.prepare
+    """Whether something is compiled for a kernel when it is bound, or it works on other memory than the CPU's."""
+    return type(kernel).prepare is not Kernel.prepare or {kernel.device, kernel.origin} != {CPU}
 
 
 def _taken(call: Call, kernels: Mapping[str, Kernel], sizes: Sizes) -> Call:

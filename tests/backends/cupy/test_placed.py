@@ -1,0 +1,262 @@
+"""Plans whose memory lies on a device: on the virtual GPU, whose memory the CPU cannot touch."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends, kernels
+from waxeq.backend.kernel import prepare
+from waxeq.backend.storage import CPU, LINE, DeviceArray, storages
+from waxeq.errors import BudgetError, PlanError, TypeMismatch, UsageError, WaxeqError
+from waxeq.events import Events
+from waxeq.ir.blocks import cut
+from waxeq.ir.term import Term
+from waxeq.memory.estimate import device_estimates
+from waxeq.plan.encode import decode, encode
+from waxeq.plan.plan import Plan
+from waxeq.runtime.program import Program
+from waxeq.runtime.save import load_plan
+from waxeq.search.session import Session
+from waxeq.testing.planned import Planner, errors
+from waxeq.testing.programs import random_program
+from waxeq_cupy import device as devices
+from waxeq_cupy.virtual import Virtual, VirtualStorage, WildAddress
+
+Optimize = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def storage(_simulated: None, installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualStorage]:
+    monkeypatch.setenv(devices.VARIABLE, devices.VIRTUAL)
+    found = devices.current()
+    assert isinstance(found, Virtual)
+    fresh = VirtualStorage()
+    monkeypatch.setattr(found, "storage", fresh)
+    yield fresh
+    gc.collect()
+
+
+@pytest.fixture
+def optimize(tmp_path: Path) -> Optimize:
+    def run(fn: Callable, *inputs: Any, backends: tuple[str, ...] = ("cupy", "numpy"), **more: Any) -> Any:
+        weights = more.pop("weights", ())
+        options = wx.Options(table=tmp_path / "t.duckdb", backends=backends, trial=False, cost="roofline", **more)
+        return wx.optimize(fn, *inputs, weights=weights, options=options)
+
+    return run
+
+
+def _norm(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gain
+
+
+def _mixed(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorting is nothing that the device can do."""
+    return np.sort(np.tanh(x) * w, axis=-1), np.exp(x)
+
+
+def _array(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def _steps(plan: Plan) -> list[str]:
+    return [s.call.kernel for s in plan.steps]
+
+
+def test_a_plan_on_the_device_uploads_its_weights_once(optimize: Optimize, storage: VirtualStorage) -> None:
+    x, gain = _array(64, 96), _array(96, seed=1)
+    result = optimize(_norm, x, gain, weights=["gain"], backends=("cupy",))
+    assert _steps(result.plan) == ["cupy.upload", "cupy.loops", "cupy.download"]
+    program = result.program
+    before = storage.uploads, storage.downloads
+    for n in range(3):
+        got = program(x + n)
+        assert np.abs(got - _norm((x + n).astype(np.float64), gain)).max() < 1e-5
+    assert (storage.uploads, storage.downloads) == (before[0] + 3, before[1] + 3), "inputs and results, nothing else"
+    del result, program
+    gc.collect()
+    assert not storage.blocks, "all memory is given back"
+
+
+def test_large_work_goes_to_the_device_and_small_work_stays(optimize: Optimize) -> None:
+    def model(x: np.ndarray) -> np.ndarray:
+        return np.tanh(x) * 1.5 + np.exp(-x * x)
+
+    small, large = (optimize(model, _array(n, 256)).plan for n in (1, 1024))
+    assert small.devices == () and not small.arenas and "arenas" not in encode(small)
+    assert large.devices == ("cuda",) and _steps(large)[0] == "cupy.upload" and _steps(large)[-1] == "cupy.download"
+
+
+def test_a_plan_may_use_both(optimize: Optimize) -> None:
+    x, w = _array(700, 512), _array(512, seed=1)
+    result = optimize(_mixed, x, w)
+    assert {k.partition(".")[0] for k in _steps(result.plan)} == {"cupy", "numpy"}, "one thing only the CPU can do"
+    for got, want in zip(result.program(x, w), _mixed(x, w), strict=True):
+        assert np.abs(got - want).max() < 1e-5
+    found = device_estimates(result.plan)["cuda"]
+    assert found.arena_bytes == result.plan.arenas["cuda"] and all(
+        (b.offset or 0) % LINE == 0 for b in result.plan.buffers.values() if b.place == "cuda"
+    )
+
+
+def test_plans_are_saved_copied_and_pickled(optimize: Optimize, tmp_path: Path) -> None:
+    x, w = _array(700, 512), _array(512, seed=1)
+    result = optimize(_mixed, x, w, weights=["w"])
+    assert json.loads(result.text) == json.loads(json.dumps(encode(decode(encode(result.plan), {}))))
+    result.save(tmp_path / "m.plan.json")
+    want = result.program(x)
+    programs = [
+        wx.load(tmp_path / "m.plan.json"),
+        copy.copy(result.program),
+        pickle.loads(pickle.dumps(result.program)),
+    ]
+    for program in programs:
+        assert all(np.array_equal(a, b) for a, b in zip(program(x), want, strict=True))
+
+
+def test_inputs_and_results_may_lie_on_the_device(optimize: Optimize, storage: VirtualStorage) -> None:
+    x, gain = _array(64, 96), _array(96, seed=1)
+    result = optimize(_norm, x, gain, weights=["gain"], device="cuda")
+    assert _steps(result.plan) == ["cupy.loops"], "nothing is copied"
+    there, program = storage.uploaded(x), result.program
+    before = storage.uploads, storage.downloads
+    a = program(there)
+    b = program(there)
+    assert isinstance(a, DeviceArray) and (storage.uploads, storage.downloads) == before
+    assert a.address != b.address and np.array_equal(a.get(), b.get()), "a result that is held is not written again"
+    assert np.array_equal(program(x), a.get()), "what is given in the CPU's memory comes back there"
+    address, _ = a.address, (a := None)
+    assert address in {program(there).address, program(there).address}, "memory that nobody holds is used again"
+    with pytest.raises(TypeMismatch, match="takes float32"):
+        program(storage.uploaded(x[:3]))
+    with pytest.raises(TypeMismatch, match="row by row"):
+        program(storage.uploaded(_array(96, 64)).strided(0, (64, 96), (4, 64 * 4), x.dtype))
+
+
+def _step(x: wx.Input["f32", 300, 512], seen: wx.State["f32", 300, 512]):  # noqa: F821, UP037
+    seen[...] = np.tanh(seen) + x
+    return np.exp(-(seen * seen))
+
+
+def test_states_stay_on_the_device(optimize: Optimize, storage: VirtualStorage) -> None:
+    x = _array(300, 512)
+    result = optimize(_step, x, np.zeros_like(x), device="cuda")
+    assert result.plan.buffers["seen"].place == "cuda" and "cupy.upload" not in _steps(result.plan)
+    program, state = result.program, np.zeros_like(x)
+    before = storage.uploads
+    there = storage.uploaded(x)
+    for _ in range(3):
+        state = np.tanh(state) + x
+        assert np.abs(program(there).get() - np.exp(-state * state)).max() < 1e-5
+    assert storage.uploads == before + 1 and np.abs(program.states["seen"] - state).max() < 1e-5
+
+
+def test_blocks_pass_values_on_the_device_where_that_is_cheaper(
+    optimize: Optimize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deep(x: np.ndarray) -> np.ndarray:
+        for n in range(3):
+            x = np.tanh(x) * (1.0 + n) + np.exp(x).sum(-1, keepdims=True)
+        return x
+
+    monkeypatch.setattr("waxeq.ir.blocks._WHOLE", 6)
+    monkeypatch.setattr("waxeq.compile.cut", lambda g: cut(g, most=6))
+    result = optimize(deep, _array(1024, 256), algebra=False)
+    assert result.report.blocks > 1
+    copies = [k for k in _steps(result.plan) if k in ("cupy.upload", "cupy.download")]
+    assert copies == ["cupy.upload", "cupy.download"]
+
+
+def test_the_cpu_is_kept_off_the_memory_of_the_device(optimize: Optimize, storage: VirtualStorage) -> None:
+    """A planted kernel of the CPU that is given an array of the device, and a plan that would have one."""
+    there, found = storage.uploaded(_array(8)), kernels(backends())
+    view, x = View.dense("i", {"i": 8}, "float32"), operand(0, "i", "float32")
+    for name in ("numpy.loops", "numpy.copy", "native.loops"):
+        meaning = x if name == "numpy.copy" else Term("Map", "exp", x)
+        call = Call(name, meaning, {"i": 8}, (view,), view)
+        with pytest.raises((WaxeqError, AttributeError, TypeError)):
+            for f in found[name].bind(call, [there], np.empty(8, np.float32), np.empty(0, np.uint8)):  # pyright: ignore
+                f()
+    with pytest.raises(TypeMismatch, match="lies in the memory of 'cuda'"):
+        np.asarray(there)
+    plan = optimize(_norm, _array(64, 96), _array(96), backends=("cupy",)).plan
+    (n,) = (n for n, s in enumerate(plan.steps) if s.call.kernel == "cupy.loops")
+    call = replace(plan.steps[n].call, kernel="native.loops")
+    wrong = replace(plan, steps=tuple(replace(s, call=call) if i == n else s for i, s in enumerate(plan.steps)))
+    with pytest.raises(PlanError, match=r"native.loops works on the memory of 'cpu' here"):
+        Program(wrong, found, {})
+
+
+def test_memory_is_known_and_bounded(
+    optimize: Optimize, storage: VirtualStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    x, gain = _array(64, 96), _array(96)
+    result = optimize(_norm, x, gain, weights=["gain"], backends=("cupy",))
+    (found,) = device_estimates(result.plan).values()
+    assert found.resident == {"weights": 96 * 4}
+    assert found.peak_bytes == result.plan.arenas["cuda"] + 96 * 4 >= x.nbytes
+    result.save(tmp_path / "m.plan.json")
+    saved = load_plan(tmp_path / "m.plan.json")
+    monkeypatch.setattr(storage, "_size", found.peak_bytes - 1)
+    with pytest.raises(BudgetError, match="device 'cuda' has"):
+        Program(saved.plan, kernels(backends()), saved.tensors)
+    with pytest.raises(BudgetError, match="device 'cuda' has"):
+        optimize(_norm, x, gain, weights=["gain"], backends=("cupy",), fresh=True)
+
+
+def test_wild_addresses_are_told(storage: VirtualStorage) -> None:
+    a = storage.uploaded(_array(100))
+    with pytest.raises(WildAddress):
+        storage.download(np.empty(101, np.float32), a.strided(0, (101,), (4,), a.dtype))
+    address = a.address
+    del a
+    with pytest.raises(WildAddress):
+        storage.bytes_at(address, 4)
+    assert np.isnan(storage.empty((4,), np.dtype(np.float16)).get()).sum() == 0, "poison is no number that is meant"
+
+
+def test_a_device_that_is_not_there_is_a_sentence(optimize: Optimize) -> None:
+    with pytest.raises(UsageError, match="no usable backend works on device 'tpu'"):
+        optimize(_norm, _array(4, 4), _array(4), device="tpu")
+
+
+def test_transfers_are_timed_like_other_kernels(tmp_path: Path) -> None:
+    options = wx.Options(table=tmp_path / "t.duckdb", backends=("cupy",), trial=False, polish=False, algebra=False)
+    wx.optimize(_norm, _array(4, 16), _array(16), options=options)
+    with Session.open(options, Events()) as session:
+        families = {t.key.kernel: t for t in session.table.families(session.device.id)}
+    assert {"cupy.upload", "cupy.loops", "cupy.download"} <= families.keys()
+    assert families["cupy.loops"].max_relative_error < 1e-5 and families["cupy.upload"].max_relative_error == 0
+
+
+def test_random_plans_on_both_are_right(storage: VirtualStorage) -> None:
+    programs = [random_program(random.Random(9000 + i)) for i in range(8)]
+    with Planner.open() as planner:
+        assert storages(planner.kernels.values()) == {"cuda": storage}
+        plans = [planner.plan(p, random.Random(i)) for i, p in enumerate(planner.saturated(programs))]
+        assert sum(p.devices != () for p in plans) > 3 and sum({CPU} < _where(p) for p in plans) > 1
+        with suppress(WaxeqError):
+            prepare((planner.kernels[s.call.kernel], s.call) for p in plans for s in p.steps)
+        for i, (program, plan) in enumerate(zip(programs, plans, strict=True)):
+            assert not errors(program, plan, planner.kernels), f"seed {9000 + i}"
+
+
+def _where(plan: Plan) -> set[str]:
+    """The places of what steps other than transfers write."""
+    names: Mapping[str, Any] = plan.buffers
+    return {names[s.writes].place for s in plan.steps if s.call.kernel not in ("cupy.upload", "cupy.download")}
