@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,8 @@ class _Slot:
 
     def __init__(self, flat: np.ndarray, t: TensorType) -> None:
         self.flat, self.address = flat, flat.ctypes.data
-        self._bytes, self._type = (ctypes.c_char * flat.nbytes).from_buffer(flat.view(np.uint8)), (t.shape, t.numpy)
+        self._bytes: Any = (ctypes.c_char * flat.nbytes).from_buffer(flat.view(np.uint8).data)
+        self._type = t.shape, t.numpy
         self.lent: Callable[[], np.ndarray | None] = _nobody
 
     def lend(self) -> np.ndarray:

@@ -11,6 +11,7 @@ import waxeq as wx
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.ir.term import Term
+from waxeq.runtime.bound import Bound
 from waxeq_native.steps import Run, Step
 
 (BACKEND,) = backends(["native"])
@@ -90,5 +91,6 @@ def test_plans_keep_apart_what_runs_side_by_side(tmp_path: Path) -> None:
     for _ in range(2):
         for got, want in zip(program(x), model(x.astype(np.float64)), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-3)
-    instructions = program._runner._code or ()
-    assert any(isinstance(f, Run) and _as_one(f) for f in instructions)
+    runner = program._runner
+    assert isinstance(runner, Bound)
+    assert any(isinstance(f, Run) and _as_one(f) for f in runner._code or ())
