@@ -104,6 +104,36 @@ WX_FN float wx_odd_f32(double x) {
   return (float)wx_from_f64((i & ~0x1fffffffull) | odd);
 }
 
+/* Where an argument is held: beyond, results are those of the bound. They are variables for a compiler of C: gcc 12 makes
+   a path of its own of what it computes for a known bound, and a minimum, which is one instruction, becomes five. */
+#ifdef __CUDACC__
+#define WX_BOUND(type, name) static constexpr type name
+#else
+#define WX_BOUND(type, name) __attribute__((visibility("hidden"))) type name
+#endif
+WX_BOUND(float, wx_exp_most_f32) = 89.0f;
+WX_BOUND(double, wx_exp_most_f64) = 710.0;
+WX_BOUND(float, wx_exp_least_f32) = -104.0f;
+WX_BOUND(double, wx_exp_least_f64) = -746.0;
+WX_BOUND(float, wx_exp2_most_f32) = 129.0f;
+WX_BOUND(double, wx_exp2_most_f64) = 1025.0;
+WX_BOUND(float, wx_exp2_least_f32) = -151.0f;
+WX_BOUND(double, wx_exp2_least_f64) = -1076.0;
+WX_BOUND(float, wx_expm1_least_f32) = -20.0f;
+WX_BOUND(double, wx_expm1_least_f64) = -40.0;
+WX_BOUND(float, wx_tanh_most_f32) = 9.5f;
+WX_BOUND(double, wx_tanh_most_f64) = 20.0;
+WX_BOUND(float, wx_sinh_most_f32) = 89.5f;
+WX_BOUND(double, wx_sinh_most_f64) = 710.6;
+WX_BOUND(float, wx_erf_most_f32) = 4.0f;
+WX_BOUND(double, wx_erf_most_f64) = 6.0;
+
+/* x, and NaN where it is that, not above or below a bound */
+WX_FN float wx_at_most_f32(float x, float bound) { return bound < x ? bound : x; }
+WX_FN double wx_at_most_f64(double x, double bound) { return bound < x ? bound : x; }
+WX_FN float wx_at_least_f32(float x, float bound) { return bound > x ? bound : x; }
+WX_FN double wx_at_least_f64(double x, double bound) { return bound > x ? bound : x; }
+
 /* ---- exp: x = n ln 2 + r, |r| <= ln 2 / 2; 2^n as two factors, so that overflow and subnormals come out right ---- */
 
 /* q, a, b with e^x = (1 + q) a b, for -104 <= x <= 90, or NaN */
@@ -121,8 +151,8 @@ WX_FN float wx_exp_parts_f32(float x, float *a, float *b) {
 
 WX_FN float wx_exp_f32(float x) {
   float a, b;
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
+  x = wx_at_most_f32(x, wx_exp_most_f32);
+  x = wx_at_least_f32(x, wx_exp_least_f32);
   float q = wx_exp_parts_f32(x, &a, &b);
   return (q * a + a) * b;
 }
@@ -150,16 +180,16 @@ WX_FN double wx_exp_parts_f64(double x, double *a, double *b) {
 
 WX_FN double wx_exp_f64(double x) {
   double a, b;
-  x = x > 710.0 ? 710.0 : x;
-  x = x < -746.0 ? -746.0 : x;
+  x = wx_at_most_f64(x, wx_exp_most_f64);
+  x = wx_at_least_f64(x, wx_exp_least_f64);
   double q = wx_exp_parts_f64(x, &a, &b);
   return (q + 1.0) * a * b;
 }
 
 /* 2^x = 2^n (1 + r p(r)), |r| <= 1/2 */
 WX_FN float wx_exp2_f32(float x) {
-  x = x > 129.0f ? 129.0f : x;
-  x = x < -151.0f ? -151.0f : x;
+  x = wx_at_most_f32(x, wx_exp2_most_f32);
+  x = wx_at_least_f32(x, wx_exp2_least_f32);
   float t = x + (WX_ROUND_F32 + 254.0f);
   wx_u32 i = wx_bits_f32(t), h = i >> 1;
   float r = x - (t - (WX_ROUND_F32 + 254.0f));
@@ -192,8 +222,8 @@ WX_FN double wx_exp2_sum_f64(double high, double low) {
 }
 
 WX_FN double wx_exp2_f64(double x) {
-  x = x > 1025.0 ? 1025.0 : x;
-  x = x < -1076.0 ? -1076.0 : x;
+  x = wx_at_most_f64(x, wx_exp2_most_f64);
+  x = wx_at_least_f64(x, wx_exp2_least_f64);
   return wx_exp2_sum_f64(x, 0.0);
 }
 
@@ -216,8 +246,8 @@ WX_FN float wx_expm1_over_f32(float x, int k) {
 }
 
 WX_FN float wx_expm1_f32(float x) {
-  float c = x > 89.0f ? 89.0f : x;
-  c = c < -20.0f ? -20.0f : c;
+  float c = wx_at_most_f32(x, wx_exp_most_f32);
+  c = wx_at_least_f32(c, wx_expm1_least_f32);
   float y = 2.0f * wx_expm1_over_f32(c, 1);
   return x == 0.0f ? x : y;
 }
@@ -245,8 +275,8 @@ WX_FN double wx_expm1_parts_f64(double x, int k, double *s, double *q) {
 }
 
 WX_FN double wx_expm1_f64(double x) {
-  double c = x < -40.0 ? -40.0 : x;
-  c = c > 710.0 ? 710.0 : c;
+  double c = wx_at_least_f64(x, wx_expm1_least_f64);
+  c = wx_at_most_f64(c, wx_exp_most_f64);
   double s, p, r = wx_expm1_parts_f64(c, 1, &s, &p);
   double y = 2.0 * ((p + r) * s + (s - 0.5));
   return x == 0.0 ? x : y;
@@ -261,7 +291,7 @@ WX_FN float wx_tanh_f32(float x) {
   p = p * z + 0x1.10a308p-3f;
   p = p * z - 0x1.555478p-2f;
   p = p * (z * a) + a;
-  float c = a > 9.5f ? 9.5f : a;
+  float c = wx_at_most_f32(a, wx_tanh_most_f32);
   float e = wx_expm1_over_f32(c + c, 0);
   return wx_signed_f32(a < 0.3f ? p : e / (e + 2.0f), x);
 }
@@ -269,7 +299,7 @@ WX_FN float wx_tanh_f32(float x) {
 /* E / (E + 2), E = e^2a - 1; where E is small, what rounding of E + 2 loses goes into E before it is rounded */
 WX_FN double wx_tanh_f64(double x) {
   double a = wx_abs_f64(x);
-  a = a > 20.0 ? 20.0 : a;
+  a = wx_at_most_f64(a, wx_tanh_most_f64);
   double s, p, r = wx_expm1_parts_f64(a + a, 0, &s, &p);
   double e = (p + r) * s + (s - 1.0), d = e + 2.0;
   double u = wx_from_f64(0x7fe0000000000000ull - wx_bits_f64(s)); /* 1 / s */
@@ -287,7 +317,7 @@ WX_FN float wx_sinh_f32(float x) {
   p = p * z + 0x1.555556p-3f;
   p = p * (z * c) + c;
   int small = c < 1.0f;
-  c = c > 89.5f ? 89.5f : c;
+  c = wx_at_most_f32(c, wx_sinh_most_f32);
   float q = wx_exp_parts_f32(c, &a, &b);
   float e = (q + 1.0f) * (0.25f * a) * b;
   return wx_signed_f32(small ? p : 2.0f * (e - 0.0625f / e), x);
@@ -305,7 +335,7 @@ WX_FN double wx_sinh_f64(double x) {
   p = p * z + 0x1.5555555555555p-3;
   p = p * (z * c) + c;
   int small = c < 1.0;
-  c = c > 710.6 ? 710.6 : c;
+  c = wx_at_most_f64(c, wx_sinh_most_f64);
   double q = wx_exp_parts_f64(c, &a, &b);
   double e = (q + 1.0) * (0.25 * a) * b;
   return wx_signed_f64(small ? p : 2.0 * (e - 0.0625 / e), x);
@@ -314,7 +344,7 @@ WX_FN double wx_sinh_f64(double x) {
 /* (e^a + 1 / e^a) / 2 */
 WX_FN float wx_cosh_f32(float x) {
   float a, b, c = wx_abs_f32(x);
-  c = c > 89.5f ? 89.5f : c;
+  c = wx_at_most_f32(c, wx_sinh_most_f32);
   float q = wx_exp_parts_f32(c, &a, &b);
   float e = (q + 1.0f) * (0.25f * a) * b;
   return 2.0f * (e + 0.0625f / e);
@@ -322,7 +352,7 @@ WX_FN float wx_cosh_f32(float x) {
 
 WX_FN double wx_cosh_f64(double x) {
   double a, b, c = wx_abs_f64(x);
-  c = c > 710.6 ? 710.6 : c;
+  c = wx_at_most_f64(c, wx_sinh_most_f64);
   double q = wx_exp_parts_f64(c, &a, &b);
   double e = (q + 1.0) * (0.25 * a) * b;
   return 2.0 * (e + 0.0625 / e);
@@ -332,7 +362,7 @@ WX_FN double wx_cosh_f64(double x) {
 
 WX_FN float wx_sigmoid_f32(float x) {
   float a, b, z = -wx_abs_f32(x);
-  z = z < -104.0f ? -104.0f : z;
+  z = wx_at_least_f32(z, wx_exp_least_f32);
   float q = wx_exp_parts_f32(z, &a, &b);
   float d = 1.0f + (q + 1.0f) * a * b;
   float e = (q + ((d - 1.0f) - (q + 1.0f) * a * b) + 1.0f) * a * b;
@@ -341,7 +371,7 @@ WX_FN float wx_sigmoid_f32(float x) {
 
 WX_FN double wx_sigmoid_f64(double x) {
   double a, b, z = -wx_abs_f64(x);
-  z = z < -746.0 ? -746.0 : z;
+  z = wx_at_least_f64(z, wx_exp_least_f64);
   double q = wx_exp_parts_f64(z, &a, &b);
   double d = 1.0 + (q + 1.0) * a * b;
   double e = (q + ((d - 1.0) - (q + 1.0) * a * b) + 1.0) * a * b;
@@ -359,7 +389,7 @@ WX_FN float wx_erf_f32(float x) {
   p = p * z - 0x1.81267p-2f;
   p = p * z + 0x1.06eba2p-3f;
   p = p * x + x;
-  float c = a > 4.0f ? 4.0f : a;
+  float c = wx_at_most_f32(a, wx_erf_most_f32);
   float u = 0x1.18b68cp-12f;
   u = u * c - 0x1.15ed28p-8f;
   u = u * c + 0x1.01b434p-5f;
@@ -394,7 +424,7 @@ WX_FN double wx_erf_f64(double x) {
   p = p * z - 0x1.812746b03799dp-2;
   p = p * z + 0x1.06eba8214db68p-3;
   p = p * x + x;
-  double c = a > 6.0 ? 6.0 : a;
+  double c = wx_at_most_f64(a, wx_erf_most_f64);
   double u = -0x1.edb5aab1aa3cep-38;
   u = u * c + 0x1.405ce671fc5d8p-32;
   u = u * c - 0x1.818901c64c2c8p-28;
@@ -1066,7 +1096,7 @@ WX_FN double wx_pow_f64(double x, double y) {
 
 WX_FN float wx_logaddexp_f32(float x, float y) {
   float a, b, m = x > y ? x : y, d = -wx_abs_f32(x - y);
-  d = d < -104.0f ? -104.0f : d;
+  d = wx_at_least_f32(d, wx_exp_least_f32);
   float q = wx_exp_parts_f32(d, &a, &b);
   float r = m + wx_log1p_f32((q + 1.0f) * a * b);
   return x == y ? x + 0x1.62e43p-1f : r; /* inf - inf is NaN */
@@ -1074,7 +1104,7 @@ WX_FN float wx_logaddexp_f32(float x, float y) {
 
 WX_FN double wx_logaddexp_f64(double x, double y) {
   double a, b, m = x > y ? x : y, d = -wx_abs_f64(x - y);
-  d = d < -746.0 ? -746.0 : d;
+  d = wx_at_least_f64(d, wx_exp_least_f64);
   double q = wx_exp_parts_f64(d, &a, &b);
   double r = m + wx_log1p_f64((q + 1.0) * a * b);
   return x == y ? x + 0x1.62e42fefa39efp-1 : r; /* inf - inf is NaN */

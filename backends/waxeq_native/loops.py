@@ -94,7 +94,7 @@ class Loops(NativeKernel):
         def write() -> tuple[Part, ...]:
             return tuple(Part(e.function(NAME), e.points, _grain(e.space, e.points)) for e in emitters)
 
-        return Work(write, at, any(w.space.values.positions for w in walks))
+        return Work(write, at, any(w.space.values.positions for w in walks), walks=True)
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is. None where what

@@ -383,6 +383,16 @@ void wx_team_free(wx_team *team) {
   free(team);
 }
 
+void wx_together(char *const *args, int64_t begin, int64_t end, int64_t thread) {
+  const wx_phases *all = (const wx_phases *)(const void *)args;
+  for (int64_t t = begin; t < end; ++t)
+    for (int64_t i = 0; i < all->count; ++i) {
+      const wx_phase *one = &all->phases[i];
+      int64_t from = one->tasks * t / all->tasks, to = one->tasks * (t + 1) / all->tasks;
+      if (from < to) one->body(one->args, from, to, thread);
+    }
+}
+
 void wx_run(wx_team *team, const wx_phase *phases, int64_t n) {
   const wx_phase *last = NULL;
   if (team->threads > 1)

@@ -16,6 +16,16 @@ typedef struct {
   int64_t grain;
 } wx_phase;
 
+/* Phases of which none needs what another writes, as one of `tasks` tasks: each task is the same part of all of them. */
+typedef struct {
+  const wx_phase *phases;
+  int64_t count;
+  int64_t tasks;
+} wx_phases;
+
+/* The body of such a phase; its arguments are a wx_phases. */
+void wx_together(char *const *args, int64_t begin, int64_t end, int64_t thread);
+
 typedef struct wx_team wx_team;
 
 /* A team of `threads`, the caller of wx_run being one of them; NULL without memory. Threads start when first needed. */

@@ -24,14 +24,21 @@ class Phase(ctypes.Structure):
     ]
 
 
+class Phases(ctypes.Structure):
+    """`wx_phases` of team.h: the address of phases, how many they are, and of how many tasks they are as one."""
+
+    _fields_: ClassVar = [("phases", ctypes.c_void_p), ("count", ctypes.c_int64), ("tasks", ctypes.c_int64)]
+
+
 class Team:
     """Threads that stay alive between runs, the caller being one of them.
 
     `run(phases, n)` runs the n phases at the address `phases` (of an array of Phase) and returns when all are done;
-    other Python threads run meanwhile, and the memory must live until then. `handle` is the address of the wx_team.
+    other Python threads run meanwhile, and the memory must live until then. `handle` is the address of the wx_team,
+    `together` that of the body of a phase made of several.
     """
 
-    __slots__ = ("_plain", "handle", "run", "threads")
+    __slots__ = ("_plain", "handle", "run", "threads", "together")
 
     run: Callable[[int | ctypes.c_void_p, int], None]
 
@@ -49,6 +56,7 @@ class Team:
         run = code["wx_run"]
         run.argtypes, run.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64), None
         self.run = partial(run, ctypes.c_void_p(handle))
+        self.together: int = ctypes.cast(code["wx_together"], ctypes.c_void_p).value or 0
         self._plain = code["wx_run"]  # of no declared types: arguments that are C values already are not converted
         self._plain.restype = None
 

@@ -1,12 +1,11 @@
-"""What a call is made of in C: functions, and phases that run them; compiled, bound to memory, joined into one run."""
+"""What a call is made of in C: functions, and phases that run them."""
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
@@ -19,21 +18,17 @@ from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import OUT, Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.functions import DTYPES, source
-from waxeq_cfamily.loops import beginning
+from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 from waxeq_native import library
-from waxeq_native.gemm import FILES, api, header
-from waxeq_native.team import Phase, Team
+from waxeq_native.gemm import FILES, api
+from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step, compiled, prelude
 
 HERE = Path(__file__).parent
 Value = TypeVar("Value")
-OUT_PLACE, OPERANDS = 2, 3
-"""Positions of the result and of the first operand among a kernel's arguments: before them are the context and the
-workspace."""
 
 
 @dataclass(frozen=True)
@@ -135,28 +130,19 @@ class Work:
     """The phases of a call, and the bytes of workspace that they share. `write` makes the phases: most calls that a
     search looks at are never run, and their text is never written. `packs`: operands that are packed when the call is
     bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
-    one may lie outside its axis. `library`: address of what `wx_context` names so."""
+    one may lie outside its axis. `library`: address of what `wx_context` names so. `walks`: the first phase goes
+    through what it reads in the order of its tasks."""
 
     write: Callable[[], tuple[Part, ...]]
     workspace: int = 0
     looked_up: bool = False
     packs: tuple[Pack, ...] = ()
     library: int | None = None
+    walks: bool = False
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         return self.write()
-
-
-class Context(ctypes.Structure):
-    """`wx_context` of prelude.h."""
-
-    _fields_: ClassVar = [
-        ("api", ctypes.c_void_p),
-        ("library", ctypes.c_void_p),
-        ("outside", ctypes.c_int32),
-        ("kept", ctypes.c_int32),
-    ]
 
 
 _MOST = 1 << 13
@@ -258,75 +244,7 @@ class NativeKernel(Kernel):
 
 
 @cache
-def prelude() -> str:
-    """The text before every kernel."""
-    return "\n".join([source(), beginning(), header()])
-
-
-def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
-    """Addresses of the functions of parts by name; what is not in the cache is compiled, all at once."""
-    return dict(library.functions({p.name: p.source for p in parts}, prelude(), jobs=jobs))
-
-
-@cache
 def written() -> str:
     """A hash of the C that is not generated, without its comments."""
     texts = [prelude(), *(f.read_text(encoding="utf-8") for f in (*FILES, HERE / "team.c"))]
     return bare_hash("\n".join(texts))
-
-
-class Step:
-    """A call bound to memory: its arguments stay in place, so that they can be pointed elsewhere."""
-
-    __slots__ = ("_held", "args", "context", "phases", "run", "threads", "work")
-
-    def __init__(
-        self, work: Work, threads: int, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
-    ) -> None:
-        addresses = compiled(work.parts)
-        self.work, self.context = work, Context(ctypes.addressof(api()), work.library)
-        self.args = (ctypes.c_void_p * 64)()
-        self.args[0] = ctypes.addressof(self.context)
-        at = ctypes.addressof(self.args)
-        rows = [Phase(addresses[p.name], at, p.tasks, p.grain) for p in work.parts]
-        self.phases = (Phase * len(rows))(*rows)
-        self.threads = threads
-        self.run = Team.of(threads).prepared(ctypes.addressof(self.phases), len(rows))
-        panels = tuple(p.made(operands[p.operand]) for p in work.packs)
-        self._held: list[np.ndarray | None] = [None, workspace, out, *operands, *panels]
-        for i, a in enumerate((workspace, out, *operands, *panels), start=1):
-            self.args[i] = a.ctypes.data
-
-    def point(self, place: int, address: int) -> None:
-        """Have an argument lie elsewhere from now on, in memory that the caller keeps alive."""
-        self.args[place] = address
-        self._held[place] = None
-
-    def __call__(self) -> None:
-        self.run()
-        self.check()
-
-    def check(self) -> None:
-        """Raises IndexError when a position lay outside its axis."""
-        if self.context.outside:
-            self.context.outside = 0
-            raise IndexError("an index is out of bounds for the axis it points into")
-
-
-class Run:
-    """Steps one after another, as one call."""
-
-    __slots__ = ("checked", "phases", "run", "steps")
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = tuple(steps)
-        rows = [p for s in steps for p in s.phases]
-        self.phases = (Phase * len(rows))(*rows)
-        team = Team.of(max(s.threads for s in steps))
-        self.run = team.prepared(ctypes.addressof(self.phases), len(rows))
-        self.checked = tuple(s for s in steps if s.work.looked_up)
-
-    def __call__(self) -> None:
-        self.run()
-        for s in self.checked:
-            s.check()

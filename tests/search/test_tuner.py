@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.events import Events
 from waxeq.extract.candidates import variants
+from waxeq.extract.paths import paths
 from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
@@ -49,7 +51,7 @@ def _timed_as(monkeypatch: pytest.MonkeyPatch, variant: float) -> list[str]:
     return timed
 
 
-@pytest.mark.parametrize(("takes", "wins"), [(0.5, True), (1.0, False), (2.0, False)])
+@pytest.mark.parametrize(("takes", "wins"), [(0.5, True), (0.99, False), (1.0, False), (2.0, False)])
 def test_a_variant_is_taken_where_it_is_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: float, wins: bool
 ) -> None:
@@ -61,6 +63,8 @@ def test_a_variant_is_taken_where_it_is_faster(
         assert any(session.kernels[n].variant_of for n in used) == wins
         assert found.problem is not None and found.choice is not None
         found.choice.check(found.problem)
+        # a variant that saves too little to be taken makes its like needless, which is what was chosen
+        assert next(islice(paths(found.problem, found.choice), 1, None), None) is not found.choice
 
 
 def test_variants_are_timed_last_and_only_of_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from waxeq.cost.estimate import Estimate
@@ -43,6 +43,15 @@ class Problem:
     @property
     def candidates(self) -> tuple[Priced, ...]:
         return tuple(p for rows in self.makers.values() for p in rows)
+
+    def having(self, choice: Choice) -> Problem:
+        """The same, with the calls of a choice among the candidates where another one makes them needless."""
+        makers = dict(self.makers)
+        for p in choice.in_order():
+            if all(q is not p for q in makers[p.candidate.out]):
+                makers[p.candidate.out] = (*makers[p.candidate.out], p)
+        spare = {s: tuple(p for p in rows if all(p is not q for q in makers[s])) for s, rows in self.spare.items()}
+        return replace(self, makers=makers, spare=spare)
 
 
 @dataclass(frozen=True)

@@ -18,19 +18,23 @@ def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = F
     With `oracle`, every float is computed in float64: what the model means, apart from rounding.
     Raises TypeMismatch when an array is missing or of another type than its leaf.
     """
-    values: list[np.ndarray] = []
-    for leaf in graph.leaves:
+    values: dict[int, np.ndarray] = {}
+    for v, leaf in enumerate(graph.leaves):
         if leaf.name not in given and leaf.name not in graph.constants:
             raise TypeMismatch(f"no array was given for {leaf.kind} {leaf.name!r} ({leaf.type})")
         a = np.asarray(given.get(leaf.name, graph.constants.get(leaf.name)))
         if TensorType.of(a) != leaf.type:
             raise TypeMismatch(f"{leaf.kind} {leaf.name!r} is {TensorType.of(a)}, the model takes {leaf.type}")
-        values.append(a.astype(np.float64) if oracle and is_float(leaf.type.dtype) else a)
+        values[v] = a.astype(np.float64) if oracle and is_float(leaf.type.dtype) else a
+    last = {i: v for v, n in graph.values() for i in n.inputs}
+    kept = frozenset(graph.results)
     with np.errstate(all="ignore"):
-        for _, n in graph.values():
+        for v, n in graph.values():
             run = n.op.ideal if oracle else n.op.reference
             want = np.dtype(np.float64) if oracle and is_float(n.type.dtype) else n.type.numpy
-            values.append(settle(run(*(values[i] for i in n.inputs)), want))
+            values[v] = settle(run(*(values[i] for i in n.inputs)), want)
+            for i in {i for i in n.inputs if last[i] == v} - kept:
+                del values[i]  # memory that is used again costs a fraction of fresh memory
     return {name: values[v] for name, v in (*graph.outputs, *graph.states)}
 
 

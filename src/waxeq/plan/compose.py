@@ -19,6 +19,9 @@ DIRECT = 1 << 18
 arena.
 """
 
+BESIDE = 8 << 20
+"""Bytes of what two steps read from which they may run side by side, so that it comes from memory once."""
+
 
 def compose(
     graph: Graph,
@@ -76,17 +79,34 @@ def _fold(f: Fold, names: Mapping[str, str]) -> Fold:
 
 
 def lifetimes(plan: Plan, kernels: Mapping[str, Kernel]) -> dict[str, tuple[int, int]]:
-    """First and last step of every buffer in the arena; what results or states read lives to the end."""
+    """First and last step of every buffer in the arena; what results or states read lives to the end, and what steps
+    that may run side by side use, until the last of them is done."""
     life: dict[str, tuple[int, int]] = {}
-    for i, s in enumerate(plan.steps):
+    for i, (s, last) in enumerate(zip(plan.steps, _done(plan), strict=True)):
         for n in (*s.reads, s.writes, *((s.workspace,) if s.workspace else ())):
             if plan.buffers[n].role in ("temporary", "workspace"):
-                life[n] = (life.get(n, (i, i))[0], i)
+                first, known = life.get(n, (i, i))
+                life[n] = (first, max(known, last))
     end = len(plan.steps)
     for n in (*(o.buffer for o in plan.outputs), *(b for _, b in plan.states)):
         if n in life:
             life[n] = (life[n][0], end)
     return {n: v for n, v in life.items() if n not in direct(plan)}
+
+
+def _done(plan: Plan) -> list[int]:
+    """For each step the last of those that a backend may run side by side with it: neighbours that read one large
+    buffer, of which none reads what another writes."""
+    done: list[int] = []
+    first, shared, written = 0, frozenset[str](), set[str]()
+    for i, s in enumerate(plan.steps):
+        large = frozenset(n for n in s.reads if plan.buffers[n].bytes >= BESIDE)
+        if not shared & large or written & {*s.reads, s.writes}:
+            first, shared, written = i, large, set()
+        shared &= large
+        written.add(s.writes)
+        done[first:] = [i] * (i + 1 - first)
+    return done
 
 
 def direct(plan: Plan) -> frozenset[str]:

@@ -145,9 +145,8 @@ class Bound:
                 self._address[name], self._flat[name] = address, flat
                 moved.append(name)
         for name, flat, address in self._results.fresh():
-            if self._flat.get(name) is not flat:
-                self._address[name], self._flat[name] = address, flat
-                moved.append(name)
+            self._address[name], self._flat[name] = address, flat
+            moved.append(name)
         if moved or self._code is None:
             last, self._code = self._code, None  # an interruption here leaves nothing that is bound to other memory
             self._code = self._bound() if last is None else self._repointed(moved, last)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -25,17 +27,22 @@ class Results:
         self._rows = list(zip(plan.outputs, fixed, strict=True))
 
     def fresh(self) -> list[tuple[str, np.ndarray, int]]:
-        """For each direct result a flat array that nobody else can see, and its address: one whose last result is gone,
-        or a new one."""
+        """Where direct results will lie that lie elsewhere than in the last call: a flat array that nobody else can
+        see, and its address. It is that of a result that is gone, or new."""
+        if len(self._current) == len(self.direct) and all(s.lent() is None for s in self._current.values()):
+            return []
+        moved = []
         for b, t in self.direct.items():
             slots = self._slots[b]
-            free = next((s for s in slots if s.free), None)
+            free = next((s for s in (*slots[-1:], *slots) if s.lent() is None), None)
             if free is None:
-                free = _Slot(_aligned(t))
+                free = _Slot(_aligned(t), t)
                 slots.append(free)
                 del slots[:-_SLOTS]
-            self._current[b] = free
-        return [(b, s.flat, s.address) for b, s in self._current.items()]
+            if self._current.get(b) is not free:
+                self._current[b] = free
+                moved.append((b, free.flat, free.address))
+        return moved
 
     def collect(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The results of a call, in order; `flat` is where buffers lie in this call."""
@@ -43,7 +50,7 @@ class Results:
 
     def _moved(self, o: Output, flat: Mapping[str, np.ndarray]) -> np.ndarray:
         if o.buffer in self._current:
-            return self._current[o.buffer].lend(o.type)
+            return self._current[o.buffer].lend()
         return flat[o.buffer].reshape(o.type.shape).copy()
 
 
@@ -59,25 +66,27 @@ def _aligned(t: TensorType) -> np.ndarray:
     return raw[begin : begin + size].view(t.numpy)
 
 
+def _nobody() -> None:
+    """To whom memory is lent at first."""
+
+
 class _Slot:
     """Memory lent to one result at a time. Every view of a result keeps the array handed out alive, as its base
-    (NumPy stops collapsing bases at a memoryview), so when that array is gone nobody can see the memory."""
+    (NumPy stops collapsing bases at what is no array, as ctypes' are none), so when that array is gone nobody can see
+    the memory. `lent`: answers that array, None when it is gone."""
 
-    def __init__(self, flat: np.ndarray) -> None:
+    __slots__ = ("_bytes", "_type", "address", "flat", "lent")
+
+    def __init__(self, flat: np.ndarray, t: TensorType) -> None:
         self.flat, self.address = flat, flat.ctypes.data
-        self._bytes = flat.view(np.uint8).data
-        self._lent: weakref.ref[np.ndarray] | None = None
+        self._bytes: Any = (ctypes.c_char * flat.nbytes).from_buffer(flat.view(np.uint8).data)
+        self._type = t.shape, t.numpy
+        self.lent: Callable[[], np.ndarray | None] = _nobody
 
-    @property
-    def free(self) -> bool:
-        return self._lent is None or self._lent() is None
-
-    def lend(self, type: TensorType) -> np.ndarray:
-        if type.elements == 0:
-            return np.empty(type.shape, type.numpy)
-        a = np.frombuffer(self._bytes, dtype=type.numpy)
-        self._lent = weakref.ref(a)
-        return a.reshape(type.shape)
+    def lend(self) -> np.ndarray:
+        a = np.ndarray(*self._type, self._bytes)
+        self.lent = weakref.ref(a)
+        return a
 
 
 def is_direct(plan: Plan, buffer: str) -> bool:

@@ -21,10 +21,10 @@ _TURN = 2e-3
 """Shorter calls are repeated until about so many seconds have gone by, and count together."""
 _LONG = 0.2
 """Longer calls need no untimed call that fills caches and wakes threads."""
-_FEWEST, _SIFTED, _ALONE = 5, 5, 20
+_FEWEST, _SIFTED, _ALONE = 5, 3, 20
 """Rounds taken in any case; after which those more than three times slower than the best end; and after which a contest
 ends of which one rival is left."""
-_LOOKS = frozenset(6 << i for i in range(8))
+_LOOKS = frozenset(3 << i for i in range(9))
 
 
 def take_turns(
@@ -37,7 +37,7 @@ def take_turns(
     settled: Callable[[Mapping[str, Samples]], bool] = lambda found: False,
 ) -> dict[str, Samples]:
     """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
-    `rounds`, after `budget` seconds but not before `fewest` rounds, or when (asked after 6, 12, 24 ... rounds) what
+    `rounds`, after `budget` seconds but not before `fewest` rounds, or when (asked after 3, 6, 12 ... rounds) what
     was found is `settled`."""
     rng = random.Random(seed)
     once = {n: _once(fn) for n, fn in rivals.items()}

@@ -33,10 +33,9 @@ _SETTLED = 1.5
 """An interval that is wider than this factor is not remembered: the next time is another chance."""
 _PROMISING = 1.02
 """A median ratio that is worth another look when its interval does not settle who is faster."""
-_FAR, _CLOSE, _MANY = 1.3, 1.05, 24
-"""A ratio that leaves no doubt who is faster, and one that is not worth finding out, or leaves none after so many
-rounds."""
-_LONGEST = 5.0
+_FAR, _CLOSE = ((24, 1.05), (6, 1.3), (0, 2.0)), 1.05
+"""Ratios that leave no doubt who is faster, each from so many rounds on; and one that is not worth finding out."""
+_LONGEST = 3.0
 _FEWEST = 3
 """Rounds that are taken in any case."""
 _PROCESS, _RUNS = 2.0, _FEWEST + 2
@@ -50,7 +49,7 @@ def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[i
     """Which result is the fastest in a contest of whole plans, and how it does against the model as written; the first
     and None when the user does not wait for the outcome.
 
-    It takes what is left of the budget, at most five seconds or twice that; never less than one timed run, after a
+    It takes what is left of the budget, at most three seconds or twice that; never less than one timed run, after a
     first, of the first result and of the model.
     """
     texts = [r.text for r in results]
@@ -142,7 +141,7 @@ def decided(plans: int, times: Mapping[str, Samples]) -> bool:
     first = times["plan 0"]
     against = compare(first, times[_best_written(times)])
     others = (compare(times[f"plan {i}"], first) for i in range(1, plans))
-    far = _FAR if len(first.seconds) < _MANY else _CLOSE
+    far = next(r for n, r in _FAR if len(first.seconds) >= n)
     return (against.low > far or against.high < 1 / far) and all(
         c.verdict != "within noise" or c.high < _CLOSE for c in others
     )  # fmt: skip

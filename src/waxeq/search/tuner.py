@@ -42,7 +42,7 @@ def tuned(
     problem = session.prices.problem(space, [*rows, *(c for _, c in ways)], roots, mood="cautious")
     found = followed(problem, {p.candidate.out: _best(problem, p, ways) for p in order}, choice.method)
     assert found is not None, "variants read what their calls read"
-    return problem, replace(found, bound=choice.bound, timed_out=choice.timed_out)
+    return problem.having(found), replace(found, bound=choice.bound, timed_out=choice.timed_out)
 
 
 def _best(problem: Problem, p: Priced, ways: Sequence[tuple[Priced, Candidate]]) -> Priced:

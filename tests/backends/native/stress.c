@@ -164,6 +164,28 @@ static void every_task_once(int threads) {
   wx_team_free(team);
 }
 
+/* Phases of few and many tasks as one: every task of each once, in order within a thread. */
+static void several_as_one(int threads) {
+  wx_team *team = wx_team_new(threads);
+  const int64_t tasks[3] = {600, 1, 37};
+  marks m[3];
+  char *args[3][1];
+  wx_phase inner[3];
+  for (int64_t together = 1; together < 800; together += 1 + together / 3) {
+    memset(m, 0, sizeof m);
+    for (int i = 0; i < 3; ++i) {
+      m[i].tasks = tasks[i];
+      args[i][0] = (char *)&m[i];
+      inner[i] = (wx_phase){mark, args[i], tasks[i], 0};
+    }
+    wx_phases all = {inner, 3, together};
+    wx_run(team, &(wx_phase){wx_together, (char *const *)(void *)&all, together, 1}, 1);
+    for (int i = 0; i < 3; ++i)
+      for (int64_t k = 0; k < 600; ++k) CHECK(m[i].visits[k] == (k < tasks[i]));
+  }
+  wx_team_free(team);
+}
+
 static void count(char *const *args, int64_t begin, int64_t end, int64_t thread) {
   (void)thread;
   int64_t *total = (int64_t *)args[0];
@@ -225,6 +247,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 7; ++i) {
     chains(threads[i], rounds);
     every_task_once(threads[i]);
+    several_as_one(threads[i]);
   }
   several_callers(rounds);
   nested();
