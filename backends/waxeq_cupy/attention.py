@@ -229,7 +229,8 @@ class Written:
             on = ", ".join(str(f).lower() for f in flags)
             yield f"typedef wx_attention_16<{kind}, {self.columns}, {on}> tile;"
         else:
-            yield f"typedef wx_attention<{t}, {self.rows}, {self.rows}, {self.columns}, 8> tile;"
+            depth = 4 if a.dtype == "float64" else 8
+            yield f"typedef wx_attention<{t}, {self.rows}, {self.rows}, {self.columns}, {depth}> tile;"
         for name, size in (("a", "left"), ("b", "right"), ("v", "third")):
             yield f"WX_SHARED({'uint16_t' if self.warps else t}, {name}, tile::{size});"
         yield f"WX_KEPT({t}, s, tile::scored);"
