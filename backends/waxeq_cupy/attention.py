@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from waxeq.backend.call import Call, multiplies
-from waxeq.ir.term import Term, postorder
+from waxeq.backend.call import Call
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import NARROW, carried, variable
 from waxeq_cfamily.spaces import collapsed, joined
@@ -42,6 +41,13 @@ class Attention:
     @property
     def keys(self) -> tuple[str, ...]:
         return self.product.depths
+
+    @property
+    def flops(self) -> float:
+        """Operations of the two products."""
+        p = self.product
+        each = p.size(self.scores.depths) + p.size(p.columns)
+        return 2.0 * p.many * p.size(p.rows) * p.size(p.depths) * each
 
     @property
     def dtype(self) -> str:
@@ -278,9 +284,7 @@ class FlashAttention(Gemm):
     """Attention of any number of queries, keys and heads, by blocks of keys."""
 
     name = "attention"
-
-    def matches(self, meaning: Term) -> bool:
-        return multiplies(meaning) and any(t.head == "Red" and t.args[0] == "max" for t in postorder(meaning))
+    sought = "cuda product of attention"
 
     def differs(self, call: Call) -> bool:
         return True
@@ -302,8 +306,6 @@ class FlashAttention(Gemm):
     def find(self, call: Call) -> Product:
         return self.attention(call).product
 
-    sought = "cuda product of attention"
-
     def _work(self, call: Call, aligned: bool) -> Work | None:
         try:
             a = self.attention(call)
@@ -318,8 +320,7 @@ class FlashAttention(Gemm):
             return None
 
     def features(self, call: Call) -> Mapping[str, float]:
-        a = self.attention(call)
-        return {**super().features(call), "flops": 2.0 * (a.product.volume + a.scores.volume)}
+        return {**super().features(call), "flops": self.attention(call).flops}
 
 
 def _beside(a: Attention) -> float:
