@@ -11,8 +11,8 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.testing.conformance import check_call, check_kernel
-from waxeq_cupy import nvrtc
 from waxeq_cupy import device as devices
+from waxeq_cupy import nvrtc
 from waxeq_cupy.attention import FlashAttention
 from waxeq_cupy.kernels import Launch, prelude
 from waxeq_cupy.simulated import Simulated
