@@ -7,7 +7,7 @@ their own precision.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar
@@ -66,21 +66,27 @@ TILES: Mapping[str, tuple[Tile, ...]] = MappingProxyType(
     }
 )
 """The tiles for each dtype of what is multiplied, the largest first."""
+TF32 = tuple(replace(t, depth=16) for t in _WARPS)
 
 
 @dataclass(frozen=True)
 class Written:
-    """The kernel of one product on one tile."""
+    """The kernel of one product on one tile. `rounded`: sides are rounded to tf32."""
 
     product: Product
     tile: Tile
     dtypes: tuple[str, ...]
     replaced: frozenset[int]
     aligned: bool
+    rounded: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        return self.product.dtype in NARROW
 
     @property
     def warps(self) -> bool:
-        return self.product.dtype in NARROW
+        return self.narrow or self.rounded
 
     @property
     def threads(self) -> int:
@@ -116,14 +122,14 @@ class Written:
         right = self._side(p.right, p.columns, ("n", "k"))
         down, across = t.down(p), t.across(p)
         c = summed(p.dtype)
-        shared = "uint16_t" if self.warps else c
+        shared = "uint16_t" if self.narrow else c
         own = f"{t.rows}, {t.columns}, {t.depth}, {t.own[0]}, {t.own[1]}"
-        if self.warps:
+        if self.narrow:
             kind, flags = {"float16": "wx_f16", "bfloat16": "wx_bf16"}[p.dtype], (left.along, right.along)
             yield f"typedef wx_tile_16<{kind}, {own}, {', '.join(str(f).lower() for f in flags)}> tile;"
         else:
             flags = (False, False)
-            yield f"typedef wx_tile<{c}, {own}> tile;"
+            yield f"typedef wx_tile_tf32<{own}> tile;" if self.rounded else f"typedef wx_tile<{c}, {own}> tile;"
         yield f"WX_SHARED({shared}, a, 2 * tile::left::size);"
         yield f"WX_SHARED({shared}, b, 2 * tile::right::size);"
         if self.warps:
@@ -158,6 +164,7 @@ class Gemm(Loops):
     name = "gemm"
     sought: ClassVar[str] = "cuda product"
     which: ClassVar[int | None] = None
+    rounded: ClassVar[bool] = False
 
     def matches(self, meaning: Term) -> bool:
         return multiplies(meaning)
@@ -182,7 +189,7 @@ class Gemm(Loops):
 
     def tile(self, p: Product) -> Tile:
         """The tile for a product."""
-        tiles = TILES[p.dtype]
+        tiles = TF32 if self.rounded else TILES[p.dtype]
         return tiles[self.which] if self.which is not None else min(tiles, key=lambda t: t.time(p))
 
     def differs(self, call: Call) -> bool:
@@ -195,7 +202,7 @@ class Gemm(Loops):
             if call.out.elements == 0:
                 return Work(())
             dtypes = tuple(v.dtype for v in call.operands)
-            made = Written(p, self.tile(p), dtypes, frozenset(self.in_place(call)), aligned)
+            made = Written(p, self.tile(p), dtypes, frozenset(self.in_place(call)), aligned, self.rounded)
             launch = made.launch(tuple(range(len(call.operands))))
             return Work((launch,), operations=beside(p))
         except Unsupported:
@@ -245,4 +252,19 @@ class SmallGemm(Gemm):
     which = 2
 
 
-KERNELS = (Gemm, LargeGemm, MiddleGemm, SmallGemm)
+class RoundedGemm(Gemm):
+    """The same for float32 that is rounded to tf32, of ten digits, which tensor cores multiply; sums are float32."""
+
+    name = "gemm_tf32"
+    sought = "cuda product in tf32"
+    rounded = True
+    error = 1e-3
+
+    def find(self, call: Call) -> Product:
+        found = super().find(call)
+        if found.dtype != "float32":
+            raise Unsupported("no float32")
+        return found
+
+
+KERNELS = (Gemm, LargeGemm, MiddleGemm, SmallGemm, RoundedGemm)

@@ -131,6 +131,15 @@ struct wx_bf16 {
 template <class H, class C> WX_FN void wx_mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   H::mma(c, n, a, b);
 }
+
+/* A float32 rounded to the digits of tf32. */
+WX_FN uint32_t wx_tf32(float x) { uint32_t y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x)); return y; }
+/* The same for tf32, 16 x 8 by 8 x 8: a lane has of a rows g and g + 8 at depth t, then at t + 4, of b column g at both. */
+template <class C> WX_FN void wx_mma_tf32(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 #endif
 
 /* Steps of folds. NaN stays: a maximum that meets one is one. */

@@ -4,8 +4,9 @@
    right side in shared memory, while the next ones are on their way. A kernel says what its sides are (wx_side): what
    `take` gives for a place is W elements from there on, zeros outside of the matrix.
 
-   wx_multiplied: each thread multiplies TM x TN numbers that it keeps in registers.
-   wx_multiplied_16: each warp multiplies WM x WN of float16 or bfloat16 by mma.sync, and adds up in float32. */
+   wx_tile: each thread multiplies TM x TN numbers that it keeps in registers.
+   wx_tile_16: each warp multiplies WM x WN of float16 or bfloat16 by mma.sync, and adds up in float32.
+   wx_tile_tf32: the same for float32 that is rounded to the ten digits of tf32. */
 
 /* ALONG: elements lie side by side along the depth, and not from row to row (of the right side: column to column).
    COPIED: they come without passing through registers, and `take` sends them to a place of shared memory. */
@@ -20,8 +21,8 @@ template <int W, bool ALONG, bool COPIED, class F> WX_FN wx_side<W, ALONG, COPIE
 
 /* How the tiles of a side lie in shared memory: lines of rows side by side, one for each place of the depth. The
    padding keeps those who turn a tile from waiting for each other. */
-template <class T, int ROWS, int DEPTH> struct wx_lines {
-  static constexpr int line = ROWS + 16 / sizeof(T), size = DEPTH * line;
+template <class T, int ROWS, int DEPTH, int PADDING = 16 / sizeof(T)> struct wx_lines {
+  static constexpr int line = ROWS + PADDING, size = DEPTH * line;
   static constexpr bool along = false;
   static __device__ __forceinline__ int at(int row, int depth) { return depth * line + row; }
 };
@@ -166,14 +167,48 @@ template <class T, int M, int N, int K, int TM, int TN> struct wx_tile {
   }
 };
 
-/* A tile by warps: each has WM x WN of it, in fragments of 16 x 8. H: wx_f16 or wx_bf16. */
-template <class H, int M, int N, int K, int WM, int WN, bool LEFT_ALONG, bool RIGHT_ALONG> struct wx_tile_16 {
+/* A tile by warps: each has WM x WN of it, in fragments of 16 x 8. */
+template <int M, int N, int WM, int WN> struct wx_warps {
   static constexpr int threads = M / WM * (N / WN) * 32, rows = WM / 16, columns = WN / 8, kept = rows * columns * 4;
   static constexpr int line = WN + 4, turned = threads / 32 * 8 * line; /* what warps turn their sums in */
-  typedef wx_matrix<M, K, LEFT_ALONG> left;
-  typedef wx_matrix<N, K, RIGHT_ALONG> right;
   static __device__ __forceinline__ int row() { return (int)threadIdx.x / 32 / (N / WN) * WM; }
   static __device__ __forceinline__ int column() { return (int)threadIdx.x / 32 % (N / WN) * WN; }
+
+  /* Calls `give` for groups of W columns with their sums. Lanes have two columns of a row each, too few to move at
+     once: 8 rows at a time go through shared memory. */
+  template <int W, class C, class S, class F>
+  static __device__ __forceinline__ void given(C &c, S &shared, int at_row, int at_column, const F &give) {
+    constexpr int each = WN / 4, lanes = WN / each; /* columns of a lane, lanes of a row */
+    static_assert(each % W == 0, "");
+    const int lane = threadIdx.x & 31, own = (int)threadIdx.x / 32 * 8 * line;
+#pragma unroll
+    for (int i = 0; i < 2 * rows; i++) {
+#pragma unroll
+      for (int j = 0; j < columns; j++)
+#pragma unroll
+        for (int u = 0; u < 2; u++)
+          shared[own + lane / 4 * line + j * 8 + lane % 4 * 2 + u] = c[(i / 2 * columns + j) * 4 + i % 2 * 2 + u];
+      __syncwarp(0xffffffffu);
+#pragma unroll
+      for (int j = 0; j < each; j += W) {
+        const int y = lane / lanes, x = lane % lanes * W + j * lanes;
+        wx_group<float, W> sums;
+#pragma unroll
+        for (int u = 0; u < W; u++) sums.at[u] = shared[own + y * line + x + u];
+        give(at_row + row() + i * 8 + y, at_column + column() + x, sums);
+      }
+      __syncwarp(0xffffffffu);
+    }
+  }
+};
+
+/* H: wx_f16 or wx_bf16. */
+template <class H, int M, int N, int K, int WM, int WN, bool LEFT_ALONG, bool RIGHT_ALONG>
+struct wx_tile_16 : wx_warps<M, N, WM, WN> {
+  typedef wx_warps<M, N, WM, WN> on;
+  using on::threads, on::rows, on::columns, on::kept, on::row, on::column;
+  typedef wx_matrix<M, K, LEFT_ALONG> left;
+  typedef wx_matrix<N, K, RIGHT_ALONG> right;
 
   template <class L, class R, class A, class B, class C>
   static __device__ __forceinline__ void multiplied(const L &l, const R &r, A &a, B &b, C &c, int at_row, int at_column,
@@ -207,32 +242,41 @@ template <class H, int M, int N, int K, int WM, int WN, bool LEFT_ALONG, bool RI
       }
     });
   }
+};
 
-  /* Calls `give` for groups of W columns with their sums. Lanes have two columns of a row each, too few to move at
-     once: 8 rows at a time go through shared memory. */
-  template <int W, class C, class S, class F>
-  static __device__ __forceinline__ void given(C &c, S &shared, int at_row, int at_column, const F &give) {
-    constexpr int each = WN / 4, lanes = WN / each; /* columns of a lane, lanes of a row */
-    static_assert(each % W == 0, "");
-    const int lane = threadIdx.x & 31, own = (int)threadIdx.x / 32 * 8 * line;
+template <int M, int N, int K, int WM, int WN> struct wx_tile_tf32 : wx_warps<M, N, WM, WN> {
+  typedef wx_warps<M, N, WM, WN> on;
+  using on::threads, on::rows, on::columns, on::kept, on::row, on::column;
+  typedef wx_lines<float, M, K, 8> left; /* with this padding the lanes of a fragment read 32 banks */
+  typedef wx_lines<float, N, K, 8> right;
+
+  template <class L, class R, class A, class B, class C>
+  static __device__ __forceinline__ void multiplied(const L &l, const R &r, A &a, B &b, C &c, int at_row, int at_column,
+                                                    int deep, int end) {
+    wx_brought<float, left, L, M, K, threads> x;
+    wx_brought<float, right, R, N, K, threads> y;
 #pragma unroll
-    for (int i = 0; i < 2 * rows; i++) {
+    for (int n = 0; n < kept; n++) c[n] = 0;
+    const int of = (threadIdx.x & 31) / 4, among = threadIdx.x & 3;
+    wx_in_turn(x, y, l, r, a, b, left::size, right::size, at_row, at_column, K, deep, end, [&](int p, int q, int) {
 #pragma unroll
-      for (int j = 0; j < columns; j++)
+      for (int k = 0; k < K; k += 8) {
+        uint32_t u[rows][4], v[columns][2];
 #pragma unroll
-        for (int u = 0; u < 2; u++)
-          shared[own + lane / 4 * line + j * 8 + lane % 4 * 2 + u] = c[(i / 2 * columns + j) * 4 + i % 2 * 2 + u];
-      __syncwarp(0xffffffffu);
+        for (int i = 0; i < rows; i++)
 #pragma unroll
-      for (int j = 0; j < each; j += W) {
-        const int y = lane / lanes, x = lane % lanes * W + j * lanes;
-        wx_group<float, W> sums;
+          for (int n = 0; n < 4; n++)
+            u[i][n] = wx_tf32(a[p + left::at(row() + i * 16 + n % 2 * 8 + of, k + n / 2 * 4 + among)]);
 #pragma unroll
-        for (int u = 0; u < W; u++) sums.at[u] = shared[own + y * line + x + u];
-        give(at_row + row() + i * 8 + y, at_column + column() + x, sums);
+        for (int j = 0; j < columns; j++)
+#pragma unroll
+          for (int n = 0; n < 2; n++) v[j][n] = wx_tf32(b[q + right::at(column() + j * 8 + of, k + n * 4 + among)]);
+#pragma unroll
+        for (int i = 0; i < rows; i++)
+#pragma unroll
+          for (int j = 0; j < columns; j++) wx_mma_tf32(c, (i * columns + j) * 4, u[i], v[j]);
       }
-      __syncwarp(0xffffffffu);
-    }
+    });
   }
 };
 

@@ -551,3 +551,27 @@ static inline void wx_mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&
     c[n + i] = sum;
   }
 }
+
+static inline uint32_t wx_tf32(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  if (x != x) return 0x7fffe000u;
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
+}
+template <class C>
+static inline void wx_mma_tf32(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2], int site = __builtin_LINE()) {
+  wx::Fiber *f = wx::machine.current;
+  memcpy(f->given, a, sizeof a), memcpy(f->given + 2, b, sizeof b);
+  const uint64_t(*lanes)[wx::GIVEN] = wx::gathered(site);
+  const int lane = f->place.x % 32;
+  for (int i = 0; i < 4; i++) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    float sum = c[n + i];
+    for (int k = 0; k < 8; k++) {
+      const int of = row / 8 + k / 4 * 2;
+      const uint64_t *x = lanes[row % 8 * 4 + k % 4], *y = lanes[column * 4 + k % 4];
+      sum += __int_as_float((int)(x[of / 2] >> of % 2 * 32)) * __int_as_float((int)(y[2] >> k / 4 * 32));
+    }
+    c[n + i] = sum;
+  }
+}

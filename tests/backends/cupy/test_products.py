@@ -50,6 +50,11 @@ def _tiles() -> Iterator[tuple[str, Call]]:
                 yield f"{size} {dtype} {a} {b}", call(f"gemm_{size}", t, sizes, [a, b, "n"], "mn", dtype)
 
 
+def _rounded() -> Iterator[tuple[str, Call]]:
+    for a, b, sizes in (("mk", "kn", {"m": 40, "n": 72, "k": 36}), ("km", "nk", {"m": 33, "n": 9, "k": 20})):
+        yield f"tf32 {a} {b}", call("gemm_tf32", Term("Map", "neg", product(a, b)), sizes, [a, b], "mn")
+
+
 def _around() -> Iterator[tuple[str, Call]]:
     """What may stand before and after a product."""
     sizes = {"m": 40, "n": 48, "k": 24, "b": 3, "c": 5}
@@ -90,7 +95,7 @@ def _few() -> Iterator[tuple[str, Call]]:
     yield "two depths in pieces", deep
 
 
-CASES = {**dict(_tiles()), **dict(_around()), **dict(_few())}
+CASES = {**dict(_tiles()), **dict(_rounded()), **dict(_around()), **dict(_few())}
 
 
 def launches(calls: Mapping[str, Call]) -> dict[str, Launch]:
@@ -196,12 +201,13 @@ def test_products_compile_and_spill_nothing(architecture: str, compiler: nvrtc.N
         "middle bfloat16 mk kn",
         "a convolution",
         "a residual in place",
+        "tf32 mk kn",
     }
     names |= {n for n in CASES if n.startswith(("8 rows", "3 rows"))}
     works = {n: KERNELS[c.kernel].work(c) for n, c in CASES.items() if n in names}
     kernels = {w.launches[0].name: w.launches[0] for w in works.values() if w}
     found = compiler.cubin(prelude() + "\n".join(x.source for x in kernels.values()), architecture).kernels
-    assert found.keys() == kernels.keys() and len(found) == 7
+    assert found.keys() == kernels.keys() and len(found) == 8
     for name, r in found.items():
         assert r.spilled == r.stack == 0, kernels[name].text
         assert r.registers * kernels[name].threads <= 1 << 15, "two blocks of 256 fit on a processor"
