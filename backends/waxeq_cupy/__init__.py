@@ -24,9 +24,9 @@ class CupyBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_cupy import kernels
+        from waxeq_cupy import attention, gemm, gemv, kernels
 
-        return MappingProxyType({f"cupy.{k.name}": k() for k in kernels.KERNELS})
+        return MappingProxyType({f"cupy.{k.name}": k() for m in (kernels, gemm, gemv, attention) for k in m.KERNELS})
 
     @cached_property
     def _transfers(self) -> Mapping[str, Kernel]:

@@ -1,8 +1,8 @@
 """The simulated device: kernels of CUDA C++ compiled by the machine's C++ compiler and run on the CPU, every access
 checked (simulated.h says for what).
 
-The text of a kernel is the very text that a GPU gets. Only conversions of float16 and bfloat16, which are instructions
-of the GPU, are the functions of functions.h here.
+The text of a kernel is the very text that a GPU gets. Only what are instructions of the GPU (conversions of float16 and
+bfloat16, copies to shared memory, tensor cores) are functions here.
 """
 
 from __future__ import annotations

@@ -24,9 +24,11 @@ _LARGEST = (1 << 31) - (1 << 20)
 
 @dataclass(frozen=True)
 class Text(Emitter):
-    """Text for one nest. `width`: how many elements of the vector axis are moved at once. `threads`: of a block."""
+    """Text for one nest. `width`: how many elements of the vector axis are moved at once. `threads`: of a block.
+    `together`: how many blocks a processor is to run at one time at least; 0 where it does not matter."""
 
     threads: int = 256
+    together: int = 0
     width: int = 1
     hides: ClassVar[bool] = False
     ahead: ClassVar[None] = None
@@ -36,7 +38,8 @@ class Text(Emitter):
     def written(self, body: Iterable[str]) -> str:
         """The whole kernel."""
         watched = bool(self.values.positions)
-        lines = [f"WX_KERNEL({self.threads}) {NAME}({', '.join(self._parameters(watched))}) {{"]
+        bounds = f"{self.threads}, {self.together}" if self.together else f"{self.threads}"
+        lines = [f"WX_KERNEL({bounds}) {NAME}({', '.join(self._parameters(watched))}) {{"]
         lines += ["  int bad = 0;"] * watched
         lines += ["  " + x for x in body]
         lines += ["  if (bad) WX_RAISE(outside);"] * watched
