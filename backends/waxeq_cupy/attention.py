@@ -207,7 +207,7 @@ class Written:
     def text(self) -> Text:
         p = self.attention.product
         space = Space(p.values, (*p.around, *p.rows, *p.columns), {}, (p.columns[-1],))
-        return Text(space, library(), (), "", self.dtypes, self.replaced, threads=self.threads)
+        return Text(space, library(), (), "", self.dtypes, self.replaced, threads=self.threads, counted=False)
 
     def launch(self, reads: tuple[int, ...]) -> Launch:
         """Raises Unsupported."""

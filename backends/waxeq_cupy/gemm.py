@@ -67,6 +67,7 @@ TILES: Mapping[str, tuple[Tile, ...]] = MappingProxyType(
 )
 """The tiles for each dtype of what is multiplied, the largest first."""
 TF32 = tuple(replace(t, depth=16) for t in _WARPS)
+"""Those for float32 that is rounded."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,8 @@ class Written:
         p = self.product
         outer = (*p.around, *p.rows, *p.columns)
         space = Space(p.values, outer, {}, (p.columns[-1],))
-        return Text(
-            space, library(), (), "", self.dtypes, self.replaced, threads=self.threads, together=512 // self.threads
-        )
+        text = Text(space, library(), (), "", self.dtypes, self.replaced, threads=self.threads, counted=False)
+        return replace(text, together=512 // self.threads)
 
     def _side(self, row: int, own: tuple[str, ...], names: tuple[str, str]) -> Side:
         p, wide = self.product, GROUP // numpy_dtype(self.product.dtype).itemsize
@@ -110,11 +110,11 @@ class Written:
     def launch(self, reads: tuple[int, ...]) -> Launch:
         """Raises Unsupported."""
         self.text.check()
-        blocks = self.tile.blocks(self.product)
-        if blocks > MOST_BLOCKS or max(map(self.product.size, (self.product.rows, self.product.columns))) >= 1 << 30:
+        p, blocks = self.product, self.tile.blocks(self.product)
+        if blocks > MOST_BLOCKS or max(map(p.size, (p.rows, p.columns, p.depths))) >= 1 << 30:
             raise Unsupported("more than a launch has")
         written = self.text.written(self._body())
-        return Launch(written, blocks, self.threads, reads, None, bool(self.product.values.positions))
+        return Launch(written, blocks, self.threads, reads, None, bool(p.values.positions))
 
     def _body(self) -> Iterator[str]:
         p, t, text = self.product, self.tile, self.text

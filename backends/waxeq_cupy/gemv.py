@@ -81,7 +81,7 @@ class Written:
     def text(self) -> Text:
         p = self.product
         space = Space(p.values, (*p.around, *p.rows, *p.columns), {}, (p.columns[-1],))
-        return Text(space, library(), (), "", self.dtypes, self.replaced, threads=_THREADS)
+        return Text(space, library(), (), "", self.dtypes, self.replaced, threads=_THREADS, counted=False)
 
     @cached_property
     def laid(self) -> Laid:

@@ -25,10 +25,12 @@ _LARGEST = (1 << 31) - (1 << 20)
 @dataclass(frozen=True)
 class Text(Emitter):
     """Text for one nest. `width`: how many elements of the vector axis are moved at once. `threads`: of a block.
-    `together`: how many blocks a processor is to run at one time at least; 0 where it does not matter."""
+    `together`: how many blocks a processor is to run at one time at least; 0 where it does not matter. `counted`: the
+    number of a point counts the places along all axes, those of folds as well."""
 
     threads: int = 256
     together: int = 0
+    counted: bool = True
     width: int = 1
     hides: ClassVar[bool] = False
     ahead: ClassVar[None] = None
@@ -60,7 +62,7 @@ class Text(Emitter):
         """The type of places: 32 bits where they hold all, as 64 take a GPU several times as long."""
         most = max((self._reach(i) for r in self.values.rows for i in indices(r)), default=0)
         whole = 1
-        for n in self.values.sizes.values():
+        for n in self.values.sizes.values() if self.counted else ():
             whole *= n
         return "int32_t" if max(most, self._reach(self.values.out), whole) < _LARGEST else "int64_t"
 
