@@ -73,6 +73,7 @@ class Spread:
 
     def __init__(self, session: Session, traced: Traced) -> None:
         self.session, self.traced = session, traced
+        session.model = traced.name
         self.graph = expand(traced.graph)
         self.blocks = cut(self.graph)
         self.repeats = Counter(b.key for b in self.blocks)
