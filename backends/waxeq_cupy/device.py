@@ -12,6 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from waxeq.backend.kernel import Instruction, Kernel
@@ -130,8 +131,12 @@ def _copied() -> Device:
         raise MissingDevice(str(e)) from None
 
 
+@cache
 def _gpu() -> Device:
-    from waxeq_cupy.driver import Driver
+    from waxeq_cupy.gpu import Gpu
 
-    Driver.found()
-    raise MissingDevice(f"no plan keeps its memory on a GPU yet; {VARIABLE}={COPIED} checks kernels on one")
+    try:
+        return Gpu.found()
+    except MissingDevice as e:
+        has = "CuPy is installed, but " if find_spec("cupy") is not None else ""
+        raise MissingDevice(f"{has}{e}") from None
