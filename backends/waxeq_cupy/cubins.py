@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from waxeq_cupy.device import folder
 from waxeq_cupy.nvrtc import FLAGS, MISSING, CompileFailed, MissingCompiler, Nvrtc
 from waxeq_native.store import LIMIT, Store
 
@@ -37,13 +38,11 @@ class Cubins:
     @staticmethod
     def here(architecture: str) -> Cubins:
         """In the folder of compiled kernels, with the compiler of this machine if it has one."""
-        from waxeq_native.library import directory
-
         try:
             compiler = Nvrtc.found()
         except MissingCompiler:
             compiler = None
-        return Cubins(directory() / "cubins", compiler, architecture)
+        return Cubins(folder() / "cubins", compiler, architecture)
 
     @property
     def version(self) -> str:

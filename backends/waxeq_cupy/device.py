@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waxeq.backend.kernel import Instruction, Kernel
@@ -95,6 +96,18 @@ def current() -> Device:
         can = ", ".join(repr(n) for n in known if n)
         raise UsageError(f"{VARIABLE} is {chosen!r}; it can be {can}")
     return known[chosen]()
+
+
+def folder() -> Path:
+    """Where compiled kernels are kept; where platformdirs is not installed, in WAXEQ_CACHE or below ~/.cache."""
+    from waxeq_native.library import directory
+
+    try:
+        return directory()
+    except ImportError:
+        base = Path(os.environ.get("WAXEQ_CACHE") or Path.home() / ".cache" / "waxeq") / "native"
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return base
 
 
 def identity() -> str:
