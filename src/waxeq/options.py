@@ -1,4 +1,4 @@
-"""Options of an optimization. The class is made when it is first asked for: plans run where pydantic is not installed."""
+"""Options of an optimization. The class is made when it is first asked for: plans run where pydantic is missing."""
 
 from __future__ import annotations
 
