@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 LAYERS = (
-    *("__about__", "share", "errors", "events", "options", "ir", "basis", "ops", "frontend", "backend", "egraph"),
+    *("__about__", "share", "errors", "events", "amounts", "settings", "options", "ir", "basis", "ops", "frontend"),
+    *("backend", "egraph"),
     *("cost", "extract", "plan", "memory", "symbolic", "runtime", "search", "compile", "inspect", "testing", "cli"),
 )
 OUTSIDE = LAYERS[: LAYERS.index("backend") + 1]  # what a backend may know

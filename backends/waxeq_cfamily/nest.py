@@ -152,8 +152,8 @@ class Loop:
 
     @cached_property
     def _added(self) -> bool:
-        """Whether all that this stage does is to add rows to rows, along the loop before the innermost. Elements of rows
-        lie side by side: gcc 12 looks for hours at several columns that do."""
+        """Whether all that this stage does is to add rows to rows, along the loop before the innermost. Their elements
+        lie side by side: gcc 12 looks for hours at several columns."""
         s = self.stage
         if not s.folds or self.scalar or s.kept or not s.straight or len(self.order) < 2:
             return False

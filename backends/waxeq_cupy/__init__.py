@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
+from waxeq.backend.call import Call
 from waxeq.backend.kernel import Backend, Kernel
 from waxeq.backend.storage import CPU
 
@@ -24,9 +25,9 @@ class CupyBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_cupy import kernels
+        from waxeq_cupy import attention, gemm, gemv, kernels
 
-        return MappingProxyType({f"cupy.{k.name}": k() for k in kernels.KERNELS})
+        return MappingProxyType({f"cupy.{k.name}": k() for m in (kernels, gemm, gemv, attention) for k in m.KERNELS})
 
     @cached_property
     def _transfers(self) -> Mapping[str, Kernel]:
@@ -52,6 +53,16 @@ class CupyBackend(Backend):
         from waxeq_cupy.device import current
 
         return current().about
+
+    def packed(self, calls: Sequence[Call]) -> Mapping[str, bytes]:
+        from waxeq_cupy.packed import images
+
+        return images([(self.kernels[c.kernel], c) for c in calls])
+
+    def unpack(self, files: Mapping[str, bytes]) -> None:
+        from waxeq_cupy.packed import bring_all
+
+        bring_all(files)
 
 
 def backend() -> Backend:

@@ -52,7 +52,7 @@ class Copied(Device):
 
     @property
     def identity(self) -> str:
-        parts = ("copied", self.driver.name, str(self.driver.version), self.cubins.compiler.version)
+        parts = ("copied", self.driver.name, str(self.driver.version), self.cubins.version)
         return sha256("|".join(parts).encode()).hexdigest()
 
     @property

@@ -11,27 +11,55 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from waxeq_cupy.nvrtc import FLAGS, CompileFailed, Nvrtc
+from waxeq_cupy.device import folder
+from waxeq_cupy.nvrtc import FLAGS, MISSING, CompileFailed, MissingCompiler, Nvrtc
 from waxeq_native.store import LIMIT, Store
+
+_brought: dict[tuple[str, str, str], bytes] = {}
+"""Images that came with a plan, by architecture, the text before every kernel, and the kernel's name."""
+
+
+def bring(architecture: str, prelude: str, images: Mapping[str, bytes]) -> None:
+    """Take in images that were compiled elsewhere, by the names of the kernels they have."""
+    _brought.update({(architecture, prelude, name): image for name, image in images.items()})
 
 
 class Cubins:
-    """`architecture`: such as "sm_90". `limit`: bytes that the folder may take; what was not used for longest goes."""
+    """`architecture`: such as "sm_90". `compiler`: None where there is none, and only what was compiled elsewhere can
+    run. `limit`: bytes that the folder may take; what was not used for longest goes."""
 
-    def __init__(self, directory: Path, compiler: Nvrtc, architecture: str, limit: int = LIMIT) -> None:
+    def __init__(self, directory: Path, compiler: Nvrtc | None, architecture: str, limit: int = LIMIT) -> None:
         self.compiler, self.architecture = compiler, architecture
         self.store = Store(directory, limit)
         self.made = 0
         """Kernels that this object compiled: none on a warm start."""
         self._images: dict[str, bytes] = {}
 
+    @staticmethod
+    def here(architecture: str) -> Cubins:
+        """In the folder of compiled kernels, with the compiler of this machine if it has one."""
+        try:
+            compiler = Nvrtc.found()
+        except MissingCompiler:
+            compiler = None
+        return Cubins(folder() / "cubins", compiler, architecture)
+
+    @property
+    def version(self) -> str:
+        """Of the compiler; "none" where there is none."""
+        return "none" if self.compiler is None else self.compiler.version
+
     def images(self, sources: Mapping[str, str], prelude: str) -> Mapping[str, bytes]:
         """For each kernel, by name, an image that has it: kernels that are compiled together share one. Each source
-        stands after `prelude`. Raises CompileFailed, and OSError where the folder cannot be written."""
+        stands after `prelude`. Raises CompileFailed,
+        MissingCompiler, and OSError where the folder cannot be written."""
         keys = {name: self._key(name, text, prelude) for name, text in sources.items()}
-        found = {name: self._stored(key) for name, key in keys.items()}
+        brought = {name: _brought.get((self.architecture, prelude, name)) for name in sources}
+        found = {name: brought[name] or self._stored(key) for name, key in keys.items()}
         missing = {name: text for name, text in sources.items() if found[name] is None}
         if missing:
+            if self.compiler is None:
+                raise MissingCompiler(f"A kernel was not compiled for {self.architecture} yet, and {MISSING}")
             cubin = self.compiler.cubin(prelude + "\n".join(missing.values()), self.architecture)
             if lacking := sorted(missing.keys() - cubin.kernels.keys()):
                 raise CompileFailed(f"The source of {lacking[0]} defines no kernel of that name.")
@@ -41,7 +69,7 @@ class Cubins:
         return {name: image for name, image in found.items() if image is not None}
 
     def _key(self, *parts: str) -> str:
-        whole = (*parts, self.architecture, self.compiler.version, *FLAGS)
+        whole = (*parts, self.architecture, self.version, *FLAGS)
         return sha256("\0".join(whole).encode()).hexdigest()
 
     def _stored(self, key: str) -> bytes | None:

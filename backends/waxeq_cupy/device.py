@@ -12,6 +12,8 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waxeq.backend.kernel import Instruction, Kernel
@@ -96,6 +98,18 @@ def current() -> Device:
     return known[chosen]()
 
 
+def folder() -> Path:
+    """Where compiled kernels are kept; where platformdirs is not installed, in WAXEQ_CACHE or below ~/.cache."""
+    from waxeq_native.library import directory
+
+    try:
+        return directory()
+    except ImportError:
+        base = Path(os.environ.get("WAXEQ_CACHE") or Path.home() / ".cache" / "waxeq") / "native"
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return base
+
+
 def identity() -> str:
     """Of the current device; "none" where there is none."""
     try:
@@ -130,8 +144,12 @@ def _copied() -> Device:
         raise MissingDevice(str(e)) from None
 
 
+@cache
 def _gpu() -> Device:
-    from waxeq_cupy.driver import Driver
+    from waxeq_cupy.gpu import Gpu
 
-    Driver.found()
-    raise MissingDevice(f"no plan keeps its memory on a GPU yet; {VARIABLE}={COPIED} checks kernels on one")
+    try:
+        return Gpu.found()
+    except MissingDevice as e:
+        has = "CuPy is installed, but " if find_spec("cupy") is not None else ""
+        raise MissingDevice(f"{has}{e}") from None

@@ -7,7 +7,8 @@ Source: CUDA Driver API reference, https://docs.nvidia.com/cuda/cuda-driver-api/
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,12 @@ from waxeq_cupy.device import MissingDevice
 
 _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
+_CLOCK, _UNITS, _MEMORY_CLOCK, _BUS = 13, 16, 36, 37
+"""CU_DEVICE_ATTRIBUTE_CLOCK_RATE (kHz), _MULTIPROCESSOR_COUNT, _MEMORY_CLOCK_RATE (kHz), _GLOBAL_MEMORY_BUS_WIDTH."""
+_APART = 1
+"""CU_STREAM_NON_BLOCKING: the stream waits for no other by itself."""
+_OWN_THREAD = 1
+"""CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads do meanwhile is theirs."""
 _TAKES: dict[str, tuple[Any, ...]] = {
     "cuInit": (ctypes.c_uint,),
     "cuDeviceGetCount": (ctypes.c_void_p,),
@@ -31,6 +38,23 @@ _TAKES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoD_v2": (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t),
     "cuMemcpyDtoH_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t),
     "cuMemsetD8_v2": (ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t),
+    "cuMemGetInfo_v2": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
+    "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
+    "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
+    "cuStreamCreate": (ctypes.c_void_p, ctypes.c_uint),
+    "cuStreamSynchronize": (ctypes.c_void_p,),
+    "cuStreamWaitEvent": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
+    "cuStreamBeginCapture_v2": (ctypes.c_void_p, ctypes.c_int),
+    "cuStreamEndCapture": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuGraphInstantiateWithFlags": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64),
+    "cuGraphLaunch": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuGraphExecDestroy": (ctypes.c_void_p,),
+    "cuGraphDestroy": (ctypes.c_void_p,),
+    "cuEventCreate": (ctypes.c_void_p, ctypes.c_uint),
+    "cuEventRecord": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuEventSynchronize": (ctypes.c_void_p,),
+    "cuEventElapsedTime": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     "cuModuleLoadData": (ctypes.c_void_p, ctypes.c_char_p),
     "cuModuleGetFunction": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p),
     "cuLaunchKernel": (ctypes.c_void_p, *(ctypes.c_uint,) * 7, *(ctypes.c_void_p,) * 3),
@@ -49,15 +73,15 @@ class Driver:
         self._library = library
         for name, takes in _TAKES.items():
             getattr(library, name).argtypes = takes
-        self._call("cuInit", 0)
+        self.call("cuInit", 0)
         count = ctypes.c_int()
-        self._call("cuDeviceGetCount", ctypes.byref(count))
+        self.call("cuDeviceGetCount", ctypes.byref(count))
         if number >= count.value:
             raise MissingDevice("an NVIDIA driver is here, and no GPU")
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), number)
+        self.call("cuDeviceGet", ctypes.byref(device), number)
         self._number = device.value
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._number)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._number)
         self._context = context
         self.enter()
 
@@ -77,13 +101,13 @@ class Driver:
 
     def enter(self) -> None:
         """Make this GPU that of the calling thread."""
-        self._call("cuCtxSetCurrent", self._context)
+        self.call("cuCtxSetCurrent", self._context)
 
     @cached_property
     def name(self) -> str:
         """ "NVIDIA H200", say."""
         text = ctypes.create_string_buffer(256)
-        self._call("cuDeviceGetName", text, len(text), self._number)
+        self.call("cuDeviceGetName", text, len(text), self._number)
         return text.value.decode()
 
     @cached_property
@@ -95,41 +119,133 @@ class Driver:
     def version(self) -> int:
         """The newest CUDA that the driver takes: 13000 is 13.0."""
         value = ctypes.c_int()
-        self._call("cuDriverGetVersion", ctypes.byref(value))
+        self.call("cuDriverGetVersion", ctypes.byref(value))
         return value.value
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
-        self._call("cuDeviceGetAttribute", ctypes.byref(value), number, self._number)
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self._number)
         return value.value
+
+    @cached_property
+    def ceilings(self) -> Mapping[str, Any]:
+        """What data sheets promise of a GPU of its clocks and units: the fields of `waxeq.cost.device.Peaks`."""
+        unit = self._attribute(_UNITS) * (self._attribute(_CLOCK) or 1_000_000) * 1e3
+        bytes_ = 2 * (self._attribute(_MEMORY_CLOCK) or 2_000_000) * 1e3 * (self._attribute(_BUS) or 4096) / 8
+        halves = dict.fromkeys(("float16", "bfloat16"), 4096 * unit)
+        return {
+            "flops": {**halves, "float32": 256 * unit, "float64": 128 * unit},
+            "bandwidth": bytes_,
+            "cache_bandwidth": 4 * bytes_,
+            "launch": 2e-6,
+        }
+
+    @property
+    def room(self) -> int:
+        """Bytes of memory that are free."""
+        self.enter()
+        free, whole = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(whole))
+        return free.value
 
     # -- memory, by address
 
     def allocated(self, size: int) -> int:
         """The address of new memory, a multiple of 256."""
         address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), max(size, 1))
+        self.call("cuMemAlloc_v2", ctypes.byref(address), max(size, 1))
         return address.value
 
     def free(self, address: int) -> None:
-        self._call("cuMemFree_v2", address)
+        self.call("cuMemFree_v2", address)
 
     def upload(self, to: int, host: int, size: int) -> None:
-        self._call("cuMemcpyHtoD_v2", to, host, size)
+        self.call("cuMemcpyHtoD_v2", to, host, size)
 
     def download(self, host: int, address: int, size: int) -> None:
-        self._call("cuMemcpyDtoH_v2", host, address, size)
+        self.call("cuMemcpyDtoH_v2", host, address, size)
 
     def fill(self, address: int, value: int, size: int) -> None:
-        self._call("cuMemsetD8_v2", address, value, size)
+        self.call("cuMemsetD8_v2", address, value, size)
+
+    # -- streams: what is started on one happens in order
+
+    def stream(self) -> int:
+        """A stream of our own."""
+        made = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(made), _APART)
+        return made.value or 0
+
+    def upload_on(self, stream: int, to: int, host: int, size: int) -> None:
+        """Copy from memory that may be written again when this returns."""
+        self.call("cuMemcpyHtoDAsync_v2", to, host, size, stream)
+
+    def download_on(self, stream: int, host: int, address: int, size: int) -> None:
+        """Copy to memory of the CPU; it is there when the stream has come so far."""
+        self.call("cuMemcpyDtoHAsync_v2", host, address, size, stream)
+
+    def copy_on(self, stream: int, to: int, address: int, size: int) -> None:
+        """Copy from memory of the GPU to other memory of it."""
+        self.call("cuMemcpyDtoDAsync_v2", to, address, size, stream)
+
+    def wait_on(self, stream: int) -> None:
+        """Until all that was started on a stream has ended. Raises DriverFailed where a kernel failed."""
+        self.call("cuStreamSynchronize", stream)
+
+    def event(self) -> int:
+        """A point in the work of a stream, once it is recorded."""
+        made = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(made), 0)
+        return made.value or 0
+
+    def record(self, event: int, stream: int) -> None:
+        """The event is when the stream has done all that was started on it until now."""
+        self.call("cuEventRecord", event, stream)
+
+    def follow(self, stream: int, event: int) -> None:
+        """What is started on the stream from now on waits for the event."""
+        self.call("cuStreamWaitEvent", stream, event, 0)
+
+    def between(self, first: int, last: int) -> float:
+        """Seconds from one recorded event to another."""
+        self.call("cuEventSynchronize", last)
+        took = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(took), first, last)
+        return took.value * 1e-3
 
     # -- kernels
+
+    def prepared(
+        self, stream: int, kernel: int, blocks: int, threads: int, pointers: Sequence[int]
+    ) -> Callable[[], None]:
+        """What starts a kernel on a stream; its arguments are set up once."""
+        values = (ctypes.c_uint64 * len(pointers))(*pointers)
+        at, size = ctypes.addressof(values), ctypes.sizeof(ctypes.c_uint64)
+        parameters = (ctypes.c_void_p * len(pointers))(*(at + size * i for i in range(len(pointers))))
+        row = (kernel, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, None)
+
+        def start(_: Any = values) -> None:  # what the parameters point to lives as long as this
+            self.call("cuLaunchKernel", *row)
+
+        return start
+
+    def captured(self, stream: int, start: Callable[[], object]) -> Graph:
+        """What `start` starts on the stream, as one graph; nothing of it runs now."""
+        self.call("cuStreamBeginCapture_v2", stream, _OWN_THREAD)
+        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        try:
+            start()
+        finally:
+            self.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        self.call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0)
+        self.call("cuGraphDestroy", graph)
+        return Graph(self, made.value or 0)
 
     def kernel(self, image: bytes, name: str) -> int:
         """A kernel of a cubin, which stays loaded."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), image)
-        self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         assert function.value is not None
         return function.value
 
@@ -137,16 +253,29 @@ class Driver:
         """Start a kernel whose parameters are all pointers, after all that was started before."""
         values = [ctypes.c_uint64(p) for p in pointers]
         parameters = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-        self._call("cuLaunchKernel", kernel, blocks, 1, 1, threads, 1, 1, 0, None, parameters, None)
+        self.call("cuLaunchKernel", kernel, blocks, 1, 1, threads, 1, 1, 0, None, parameters, None)
 
     def wait(self) -> None:
         """Until all that was started has ended. Raises DriverFailed where a kernel failed."""
-        self._call("cuCtxSynchronize")
+        self.call("cuCtxSynchronize")
 
-    def _call(self, name: str, *arguments: object) -> None:
+    def call(self, name: str, *arguments: object) -> None:
+        """A function of the driver. Raises DriverFailed."""
         code = getattr(self._library, name)(*arguments)
         if code:
             said = ctypes.c_char_p()
             self._library.cuGetErrorString(code, ctypes.byref(said))
             text = (said.value or b"unknown error").decode()
             raise DriverFailed(f"{name} failed with code {code} ({text}).")
+
+
+class Graph:
+    """Work that was captured, to be started as often as one likes."""
+
+    def __init__(self, driver: Driver, made: int) -> None:
+        self._driver, self._made = driver, made
+        weakref.finalize(self, driver.call, "cuGraphExecDestroy", made).atexit = False
+
+    def start(self, stream: int) -> None:
+        """Start it on a stream."""
+        self._driver.call("cuGraphLaunch", self._made, stream)

@@ -28,7 +28,7 @@ from waxeq_cupy.stages import Schedule
 from waxeq_cupy.text import Text
 from waxeq_cupy.threads import laid
 
-_MOST_BLOCKS = (1 << 31) - 1
+MOST_BLOCKS = (1 << 31) - 1
 _COSTLY = 8
 """Operations of a function that is more than one instruction."""
 _LINE = 256
@@ -42,6 +42,11 @@ class Slot:
     at: int
     elements: int
     dtype: str
+
+    @property
+    def room(self) -> int:
+        """Bytes up to where the next part may begin."""
+        return -(-self.elements * numpy_dtype(self.dtype).itemsize // _LINE) * _LINE
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,10 @@ class Work:
 @cache
 def prelude() -> str:
     """The text before every kernel."""
-    return source() + "\n" + (Path(__file__).parent / "prelude.cuh").read_text(encoding="utf-8")
+    here = Path(__file__).parent
+    return "\n".join(
+        (source(), *((here / f).read_text(encoding="utf-8") for f in ("prelude.cuh", "products.cuh", "attention.cuh")))
+    )
 
 
 @cache
@@ -119,8 +127,8 @@ class Loops(device.OnDevice):
                 slot = None
                 if nest.partial is not None:
                     slot = Slot(at, nest.elements, nest.space.values.rows[-1].dtype)
-                    at += -(-slot.elements * numpy_dtype(slot.dtype).itemsize // _LINE) * _LINE
-                parts.append(_launch(nest.space, tuple(dtypes), replaced, tuple(reads), slot, aligned))
+                    at += slot.room
+                parts.append(launched(nest.space, tuple(dtypes), replaced, tuple(reads), slot, aligned))
                 if slot is not None:
                     reads, dtypes = [*reads, slot], [*dtypes, slot.dtype]
             return Work(tuple(parts), at, sum(_operations(n.space) for n in nests))
@@ -128,13 +136,10 @@ class Loops(device.OnDevice):
             return None
 
     def _values(self, call: Call) -> Values:
-        """The scalar values of a call's canonical form. Raises Unsupported for what no kernel is made of."""
-        c = call.canonical
-        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
-            raise Unsupported("dtype")
-        values = call.remember("cuda values", lambda: _resolved(call))
-        if isinstance(values, Unsupported):
-            raise values
+        """The scalar values of a call. Raises Unsupported for what no loops are made of."""
+        values = resolved(call)
+        if matrices(values):
+            raise Unsupported("a product of matrices")
         return values
 
     def accepts(self, call: Call) -> bool:
@@ -178,14 +183,23 @@ class Loops(device.OnDevice):
         return on.bound(w, operands, out, workspace) if w.launches else ()
 
 
+def resolved(call: Call) -> Values:
+    """The scalar values of a call's canonical form. Raises Unsupported for what no kernel is made of."""
+    c = call.canonical
+    if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
+        raise Unsupported("dtype")
+    values = call.remember("cuda values", lambda: _resolved(call))
+    if isinstance(values, Unsupported):
+        raise values
+    return values
+
+
 def _resolved(call: Call) -> Values | Unsupported:
     c = call.canonical
     try:
         values = resolve(c.meaning, c.operands, c.out, c.sizes)
         if values.scans or any(r.dtype not in CTYPES for r in values.rows):
             raise Unsupported("a scan or a dtype")
-        if matrices(values):
-            raise Unsupported("a product of matrices")
         if empty(values) or astray(values):
             raise Unsupported("nothing to look at")
         return values
@@ -193,7 +207,7 @@ def _resolved(call: Call) -> Values | Unsupported:
         return e
 
 
-def _launch(
+def launched(
     s: Space,
     dtypes: tuple[str, ...],
     replaced: frozenset[int],
@@ -201,7 +215,7 @@ def _launch(
     to: Slot | None,
     aligned: bool,
 ) -> Launch:
-    """The kernel of one walk. Raises Unsupported."""
+    """The kernel of one walk, which reads and writes `reads` and `to`. Raises Unsupported."""
     make = {"operands": (), "result": "", "dtypes": dtypes, "aliased": replaced}
     Text(s, library(), **make).check()
     if s.values.folded:
@@ -213,9 +227,16 @@ def _launch(
     else:
         text = Text(s, library(), **make, width=width_of(s) if aligned else 1)
         written, blocks, threads = flat(text)
-    if blocks > _MOST_BLOCKS:
+    if blocks > MOST_BLOCKS:
         raise Unsupported("more blocks than a launch has")
     return Launch(written, blocks, threads, reads, to, bool(s.values.positions))
+
+
+def operations(values: Values, n: int) -> float:
+    """How many operations it takes to make a row once for every place that it has."""
+    r = values.rows[n]
+    made = (r.op in ("apply", "within")) * (_COSTLY if r.costly else 1.0)
+    return made * math.prod(values.sizes[k] for k in r.axes)
 
 
 def _operations(s: Space) -> float:

@@ -24,6 +24,9 @@ infinities, subnormals and the rounding of divisions keep their meaning."""
 INSTALL = "`pip install 'waxeq[cuda-check]'` brings it"
 
 
+MISSING = f"there is no NVRTC on this machine: {INSTALL}."
+
+
 class MissingCompiler(WaxeqError):
     """NVRTC is not on this machine; says what to install."""
 
@@ -88,7 +91,7 @@ class Nvrtc:
                 return Nvrtc(path)
             except MissingCompiler:
                 continue
-        raise MissingCompiler(f"There is no NVRTC on this machine: {INSTALL}.")
+        raise MissingCompiler(MISSING[0].upper() + MISSING[1:])
 
     @cached_property
     def version(self) -> str:

@@ -46,14 +46,14 @@ WX_FN double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 template <class T, int W> struct alignas(W * sizeof(T) < 16 ? W * sizeof(T) : 16) wx_group { T at[W]; };
 
 #ifndef WX_SIMULATED
-#define WX_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define WX_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) /* threads, blocks at one time */
 #define WX_IN(T) const T *__restrict__      /* what is read */
 #define WX_REPLACED(T) const T *            /* what is read, and the result may lie in its place */
 #define WX_OUT(T) T *__restrict__           /* what is written */
 #define WX_REPLACING(T) T *
 #define WX_FLAG int *
 #define WX_RAISE(flag) (*(flag) = 1)
-#define WX_SHARED(T, name, n) __shared__ T name[n]
+#define WX_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 #define WX_KEPT(T, name, n) T name[n]       /* registers, if every index is known when it is compiled */
 
 template <int W, class T> WX_FN wx_group<T, W> wx_taken(const T *from, int64_t at) {
@@ -74,6 +74,72 @@ WX_FN float wx_machine_rounded_f16(float x) { return wx_widened_f16(wx_narrowed_
 WX_FN float wx_machine_rounded_bf16(float x) { return wx_widened_bf16(wx_narrowed_bf16(x)); }
 #define wx_rounded_f16 wx_machine_rounded_f16
 #define wx_rounded_bf16 wx_machine_rounded_bf16
+
+/* 16 bytes of memory that go to shared memory by themselves; zeros where they are not `inside` of an array. */
+template <int W, class T> WX_FN void wx_copied(T *shared, int to, const T *from, int64_t at, bool inside) {
+  static_assert(W * sizeof(T) == 16, "");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(shared + to)),
+               "l"(from + at), "r"(inside ? 16 : 0) : "memory");
+}
+/* Waits for all that a thread has sent, and not for what others have. */
+WX_FN void wx_copies_here() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+/* Four matrices of 8 x 8 elements of 16 bits: lane n says the place of line n % 8 of matrix n / 8, and has two elements
+   of line n / 4 (TURNED: of column n / 4) of each. */
+template <bool TURNED> WX_FN void wx_fragments(uint32_t (&r)[4], const uint16_t *shared, int at) {
+  const uint32_t from = (uint32_t)__cvta_generic_to_shared(shared + at);
+  if constexpr (TURNED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+  }
+}
+
+#define WX_MMA(c, n, a, b, kind)                                                                                       \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." kind "." kind ".f32 "                                          \
+               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                                 \
+               : "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3])                                            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+#endif
+
+/* Floats of 16 bits that tensor cores multiply. */
+struct wx_f16 {
+  static __device__ __forceinline__ float widened(uint16_t h) { return wx_widened_f16(h); }
+  static __device__ __forceinline__ uint16_t narrowed(float x) { return wx_narrowed_f16(x); }
+#ifndef WX_SIMULATED
+  template <class C> static __device__ __forceinline__ void mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    WX_MMA(c, n, a, b, "f16");
+  }
+#endif
+};
+struct wx_bf16 {
+  static __device__ __forceinline__ float widened(uint16_t h) { return wx_widened_bf16(h); }
+  static __device__ __forceinline__ uint16_t narrowed(float x) { return wx_narrowed_bf16(x); }
+#ifndef WX_SIMULATED
+  template <class C> static __device__ __forceinline__ void mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    WX_MMA(c, n, a, b, "bf16");
+  }
+#endif
+};
+
+#ifndef WX_SIMULATED
+/* c[n..n+3] += a * b by all lanes of a warp, 16 x 16 by 16 x 8. With g = lane / 4 and t = lane % 4, a lane has of a
+   rows g and g + 8 at depths 2t, 2t + 1 and those 8 further on, of b column g at the same depths, of c rows g and
+   g + 8, columns 2t and 2t + 1. */
+template <class H, class C> WX_FN void wx_mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  H::mma(c, n, a, b);
+}
+
+/* A float32 rounded to the digits of tf32. */
+WX_FN uint32_t wx_tf32(float x) { uint32_t y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x)); return y; }
+/* The same for tf32, 16 x 8 by 8 x 8: a lane has of a rows g and g + 8 at depth t, then at t + 4, of b column g at both. */
+template <class C> WX_FN void wx_mma_tf32(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 #endif
 
 /* Steps of folds. NaN stays: a maximum that meets one is one. */

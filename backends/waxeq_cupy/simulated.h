@@ -90,10 +90,18 @@ static void *fresh(char *top, void (*entry)()) {
 #error "the simulated device has fibers for x86-64 and arm64 only"
 #endif
 
-enum { MOST = 1024, WARP = 32, STACK = 1 << 16 };
+enum { MOST = 1024, WARP = 32, STACK = 1 << 16, GIVEN = 3, SENT = 64 };
 enum State { READY, AT_BLOCK, AT_WARP, DONE };
 
 struct Place3 { unsigned x, y, z; };
+
+/* 16 bytes on their way to shared memory: `land` writes them there. */
+struct Sent {
+  void (*land)(const Sent &);
+  void *shared;
+  int64_t at;
+  alignas(16) char bytes[16];
+};
 
 struct Fiber {
   void *sp;
@@ -102,7 +110,8 @@ struct Fiber {
   State state;
   int site, ordering; /* where it waits; whether what it waits for orders memory */
   unsigned mask;
-  uint64_t given;
+  uint64_t given[GIVEN];
+  int sent; /* groups of 16 bytes that it has sent and not waited for */
   uint32_t seen[WARP]; /* of every lane of its warp, up to which of its steps this one is after it */
 };
 
@@ -117,7 +126,8 @@ struct Machine {
   uint32_t epoch;      /* barriers of the block so far */
   uint64_t generation; /* blocks so far, of all launches */
   uint64_t random;
-  uint64_t given[MOST]; /* what the lanes of the last shuffles gave */
+  uint64_t given[MOST][GIVEN]; /* what the lanes of the last shuffles gave */
+  Sent sent[MOST][SENT];
   void (*body)(const void *);
   const void *what;
   char failure[256];
@@ -136,6 +146,7 @@ __attribute__((noinline, noreturn)) static void fail(const char *why) {
 
 static void entry() {
   machine.body(machine.what);
+  if (machine.current->sent) fail("a thread ends that has not waited for what it sent to shared memory");
   machine.current->state = DONE;
   void *left;
   wx_switch(&left, machine.main);
@@ -207,7 +218,7 @@ static bool released(Fiber *warp, unsigned lanes) {
     for (unsigned k = 0; k < WARP; k++) {
       if (!(f.mask >> k & 1)) continue;
       if (f.ordering) memcpy(warp[k].seen, after, sizeof after), warp[k].seen[k]++;
-      machine.given[warp - machine.fibers + k] = warp[k].given;
+      memcpy(machine.given[warp - machine.fibers + k], warp[k].given, sizeof warp[k].given);
       warp[k].state = READY;
     }
     any = true;
@@ -220,7 +231,7 @@ static void run_block(uint64_t order) {
   Machine &m = machine;
   for (unsigned i = 0; i < m.threads; i++) {
     Fiber &f = m.fibers[i];
-    f.state = READY, f.stack = nullptr, f.place = {i, 0, 0};
+    f.state = READY, f.stack = nullptr, f.place = {i, 0, 0}, f.sent = 0;
     memset(f.seen, 0, sizeof f.seen);
     f.seen[i % WARP] = 1;
   }
@@ -273,7 +284,7 @@ struct Seen {
 };
 
 template <class T, int N> struct Shared {
-  T at[N];
+  alignas(16) T at[N];
   Seen wrote[N], read[N], also[N]; /* the last two threads that read */
   uint64_t generation;
   void look(int64_t n) {
@@ -377,12 +388,36 @@ template <class T> static T exchanged(int site, unsigned mask, T x, int far) {
   static_assert(sizeof(T) <= 8, "");
   Fiber *f = machine.current;
   const unsigned from = (f->place.x % WARP) ^ (unsigned)far;
-  f->mask = mask, f->ordering = 0, f->given = 0;
-  memcpy(&f->given, &x, sizeof x);
+  f->mask = mask, f->ordering = 0, f->given[0] = 0;
+  memcpy(f->given, &x, sizeof x);
   wait(AT_WARP, site * WARP + far);
   if (from >= WARP || !(mask >> from & 1)) fail("a lane takes from one that it does not name");
-  memcpy(&x, &machine.given[f->place.x / WARP * WARP + from], sizeof x);
+  memcpy(&x, machine.given[f->place.x / WARP * WARP + from], sizeof x);
   return x;
+}
+
+/* What every lane of the caller's warp gave, all of them being there. */
+static const uint64_t (*gathered(int site))[GIVEN] {
+  Fiber *f = machine.current;
+  f->mask = 0xffffffffu, f->ordering = 0;
+  wait(AT_WARP, site);
+  return machine.given + f->place.x / WARP * WARP;
+}
+
+template <class T, int N, int W> static void landed(const Sent &x) {
+  for (int n = 0; n < W; n++) {
+    T one;
+    memcpy(&one, x.bytes + n * sizeof(T), sizeof one);
+    (*(Shared<T, N> *)x.shared)[x.at + n] = one;
+  }
+}
+
+/* Waits for all that the thread has sent. */
+static void here() {
+  Fiber *f = machine.current;
+  const int sent = f->sent;
+  f->sent = 0;
+  for (int n = 0; n < sent; n++) machine.sent[f->place.x][n].land(machine.sent[f->place.x][n]);
 }
 
 /* ---- launches ---- */
@@ -432,7 +467,9 @@ static int run(void (*kernel)(A...), const Argument *arguments, int result, int 
 #define __syncwarp(...) wx::met(__LINE__, __VA_ARGS__)
 #define __shfl_xor_sync(...) wx::exchanged(__LINE__, __VA_ARGS__)
 
-#define WX_KERNEL(threads) static void
+#define wx_copies_here() wx::here()
+
+#define WX_KERNEL(...) static void
 #define WX_IN(T) wx::Reader<T>
 #define WX_REPLACED(T) wx::Reader<T>
 #define WX_OUT(T) wx::Writer<T>
@@ -453,4 +490,88 @@ template <int W, class T> static inline wx_group<T, W> wx_taken(const wx::Reader
 template <int W, class T> static inline void wx_given(const wx::Writer<T> &to, int64_t at, const wx_group<T, W> &group) {
   if ((uintptr_t)(to.base + at) % alignof(wx_group<T, W>)) wx::fail("several elements are written to where they do not begin");
   for (int n = 0; n < W; n++) to[at + n] = group.at[n];
+}
+template <int W, class T, int N> static inline wx_group<T, W> wx_taken(wx::Shared<T, N> &from, int64_t at) {
+  if (at * sizeof(T) % alignof(wx_group<T, W>)) wx::fail("several elements of shared memory are read from where they do not begin");
+  wx_group<T, W> group;
+  for (int n = 0; n < W; n++) group.at[n] = from[at + n];
+  return group;
+}
+template <int W, class T, int N> static inline void wx_given(wx::Shared<T, N> &to, int64_t at, const wx_group<T, W> &group) {
+  if (at * sizeof(T) % alignof(wx_group<T, W>)) wx::fail("several elements of shared memory are written to where they do not begin");
+  for (int n = 0; n < W; n++) to[at + n] = group.at[n];
+}
+
+/* Until it is waited for, what is sent is garbage that counts as written now, and once more when it is there. */
+template <int W, class T, int N>
+static inline void wx_copied(wx::Shared<T, N> &shared, int64_t to, const wx::Reader<T> &from, int64_t at, bool inside) {
+  wx::Fiber *f = wx::machine.current;
+  if (f->sent == wx::SENT) wx::fail("more is sent to shared memory than the simulated device keeps");
+  wx::Sent &x = wx::machine.sent[f->place.x][f->sent++];
+  x.land = wx::landed<T, N, W>, x.shared = &shared, x.at = to;
+  memset(x.bytes, 0xff, sizeof x.bytes);
+  if (to * sizeof(T) % 16) wx::fail("several elements of shared memory are written to where they do not begin");
+  x.land(x);
+  memset(x.bytes, 0, sizeof x.bytes);
+  if (inside) {
+    const wx_group<T, W> group = wx_taken<W>(from, at);
+    memcpy(x.bytes, group.at, sizeof x.bytes);
+  }
+}
+
+template <bool TURNED, int N>
+static inline void wx_fragments(uint32_t (&r)[4], wx::Shared<uint16_t, N> &shared, int64_t at, int site = __builtin_LINE()) {
+  wx::Fiber *f = wx::machine.current;
+  if (at % 8) wx::fail("a line of a matrix begins at no multiple of 16 bytes");
+  f->given[0] = (uint64_t)at;
+  const uint64_t(*lines)[wx::GIVEN] = wx::gathered(site);
+  const int lane = f->place.x % 32, y = lane / 4, x = lane % 4 * 2;
+  for (int n = 0; n < 4; n++) {
+    uint32_t two[2];
+    for (int u = 0; u < 2; u++) two[u] = shared[TURNED ? lines[n * 8 + x + u][0] + y : lines[n * 8 + y][0] + x + u];
+    r[n] = two[0] | two[1] << 16;
+  }
+}
+
+template <class H, class C>
+static inline void wx_mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2], int site = __builtin_LINE()) {
+  wx::Fiber *f = wx::machine.current;
+  memcpy(f->given, a, sizeof a), memcpy(f->given + 2, b, sizeof b);
+  const uint64_t(*lanes)[wx::GIVEN] = wx::gathered(site);
+  const int lane = f->place.x % 32;
+  for (int i = 0; i < 4; i++) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    float sum = c[n + i];
+    for (int k = 0; k < 16; k++) {
+      const uint64_t *x = lanes[row % 8 * 4 + k % 8 / 2], *y = lanes[column * 4 + k % 8 / 2];
+      const int of = row / 8 + k / 8 * 2; /* which register of a */
+      sum += H::widened((uint16_t)(x[of / 2] >> (of % 2 * 32 + k % 2 * 16))) *
+             H::widened((uint16_t)(y[2] >> (k / 8 * 32 + k % 2 * 16)));
+    }
+    c[n + i] = sum;
+  }
+}
+
+static inline uint32_t wx_tf32(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  if (x != x) return 0x7fffe000u;
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
+}
+template <class C>
+static inline void wx_mma_tf32(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2], int site = __builtin_LINE()) {
+  wx::Fiber *f = wx::machine.current;
+  memcpy(f->given, a, sizeof a), memcpy(f->given + 2, b, sizeof b);
+  const uint64_t(*lanes)[wx::GIVEN] = wx::gathered(site);
+  const int lane = f->place.x % 32;
+  for (int i = 0; i < 4; i++) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    float sum = c[n + i];
+    for (int k = 0; k < 8; k++) {
+      const int of = row / 8 + k / 4 * 2;
+      const uint64_t *x = lanes[row % 8 * 4 + k % 4], *y = lanes[column * 4 + k % 4];
+      sum += __int_as_float((int)(x[of / 2] >> of % 2 * 32)) * __int_as_float((int)(y[2] >> k / 4 * 32));
+    }
+    c[n + i] = sum;
+  }
 }

@@ -1,8 +1,8 @@
 """The simulated device: kernels of CUDA C++ compiled by the machine's C++ compiler and run on the CPU, every access
 checked (simulated.h says for what).
 
-The text of a kernel is the very text that a GPU gets. Only conversions of float16 and bfloat16, which are instructions
-of the GPU, are the functions of functions.h here.
+The text of a kernel is the very text that a GPU gets. Only what are instructions of the GPU (conversions of float16 and
+bfloat16, copies to shared memory, tensor cores) are functions here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
@@ -24,10 +25,10 @@ import numpy as np
 from waxeq.backend.kernel import Instruction
 from waxeq.errors import WaxeqError
 from waxeq.ir.types import numpy_dtype
-from waxeq_cupy.device import Device, MissingDevice
+from waxeq_cupy.device import Device, MissingDevice, folder
 from waxeq_cupy.kernels import Launch, Slot, Work, prelude
-from waxeq_native.compiler import Compiler
-from waxeq_native.library import Library, directory
+from waxeq_native.compiler import CompileFailed, Compiler, first_error
+from waxeq_native.library import Library
 
 FLAGS = ("-x", "c++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-ffp-contract=off", "-fno-exceptions")
 ALIGNMENT = 16
@@ -95,7 +96,7 @@ class Simulated(Device):
     @staticmethod
     def found() -> Simulated:
         """With this machine's compiler; what is compiled is kept with what other kernels are compiled to."""
-        return Simulated(Library(directory(), compiler()))
+        return Simulated(Library(folder(), compiler()))
 
     @property
     def identity(self) -> str:
@@ -116,6 +117,29 @@ class Simulated(Device):
         if missing:
             found = self.library.functions(missing, header() + prelude())
             self._runs |= {n.removeprefix("run_"): _RUN(address) for n, address in found.items()}
+
+    def library_of(self, launches: Sequence[Launch]) -> bytes:
+        """One shared library of these kernels, for another process. Raises CompileFailed."""
+        text = "\n".join((header(), prelude(), *(f"{x.source}\nWX_RUNS({x.name})\n" for x in launches)))
+        with tempfile.TemporaryDirectory() as place:
+            source, made = Path(place, "kernels.c"), Path(place, "kernels.so")
+            source.write_text(text, encoding="utf-8")
+            line = [*self.library.compiler.command, *FLAGS, str(source), "-o", str(made)]
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CompileFailed(f"the simulated device's kernels do not compile: {first_error(done.stderr)}")
+            return made.read_bytes()
+
+    def bring(self, code: bytes, names: Sequence[str]) -> None:
+        """Take in a library that `library_of` made of kernels of these names."""
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(code)
+            file.flush()
+            library = ctypes.CDLL(file.name)
+        for n in names:
+            address = ctypes.cast(getattr(library, f"run_{n}"), ctypes.c_void_p).value
+            assert address is not None
+            self._runs[n] = _RUN(address)
 
     def aligned(self, arrays: Sequence[np.ndarray]) -> bool:
         return all(a.ctypes.data % ALIGNMENT == 0 for a in arrays if a.size)

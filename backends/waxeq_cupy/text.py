@@ -24,9 +24,13 @@ _LARGEST = (1 << 31) - (1 << 20)
 
 @dataclass(frozen=True)
 class Text(Emitter):
-    """Text for one nest. `width`: how many elements of the vector axis are moved at once. `threads`: of a block."""
+    """Text for one nest. `width`: how many elements of the vector axis are moved at once. `threads`: of a block.
+    `together`: how many blocks a processor is to run at one time at least; 0 where it does not matter. `counted`: the
+    number of a point counts the places along all axes, those of folds as well."""
 
     threads: int = 256
+    together: int = 0
+    counted: bool = True
     width: int = 1
     hides: ClassVar[bool] = False
     ahead: ClassVar[None] = None
@@ -36,7 +40,8 @@ class Text(Emitter):
     def written(self, body: Iterable[str]) -> str:
         """The whole kernel."""
         watched = bool(self.values.positions)
-        lines = [f"WX_KERNEL({self.threads}) {NAME}({', '.join(self._parameters(watched))}) {{"]
+        bounds = f"{self.threads}, {self.together}" if self.together else f"{self.threads}"
+        lines = [f"WX_KERNEL({bounds}) {NAME}({', '.join(self._parameters(watched))}) {{"]
         lines += ["  int bad = 0;"] * watched
         lines += ["  " + x for x in body]
         lines += ["  if (bad) WX_RAISE(outside);"] * watched
@@ -57,7 +62,7 @@ class Text(Emitter):
         """The type of places: 32 bits where they hold all, as 64 take a GPU several times as long."""
         most = max((self._reach(i) for r in self.values.rows for i in indices(r)), default=0)
         whole = 1
-        for n in self.values.sizes.values():
+        for n in self.values.sizes.values() if self.counted else ():
             whole *= n
         return "int32_t" if max(most, self._reach(self.values.out), whole) < _LARGEST else "int64_t"
 

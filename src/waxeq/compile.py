@@ -98,6 +98,7 @@ def optimize(
 
 def optimize_traced(session: Session, traced: Traced) -> Result:
     """From a traced model to a checked plan."""
+    session.model = traced.name
     graph = expand(traced.graph)
     ways = placings(session, graph, cut(graph))
     known = recalled(session, [b for blocks in ways for b in blocks])

@@ -24,7 +24,12 @@ def test_optimize_writes_a_plan_that_computes_the_model(waxeq, model, quick, tmp
     assert outcome.code == 0, outcome.err
     d = outcome.data
     assert d["plan"] == str(path) and d["model"] == "small"
-    assert d["nodes"] >= 3 and d["blocks"] == {"total": 1, "distinct": 1, "remembered": 0}
+    assert d["nodes"] >= 3 and d["blocks"] == {
+        "total": 1,
+        "distinct": 1,
+        "remembered": 0,
+        "reused": {"within": 0, "across": 0},
+    }
     assert d["kernels"] and all(k["sources"] for k in d["kernels"])
     assert d["predicted"] == pytest.approx(sum(k["seconds"] for k in d["kernels"]))
     assert all(a["rms"] <= 1e-5 for a in d["accuracy"]) and [a["output"] for a in d["accuracy"]] == ["out"]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from waxeq.cost.curves import curves
 from waxeq.cost.device import Peaks
+from waxeq.cost.elements import full
+from waxeq.cost.estimate import CostModel
 from waxeq.cost.fit import Fit, nonnegative
 from waxeq.cost.held_out import held_out, predictions
 from waxeq.cost.key import Timing
@@ -109,3 +111,41 @@ def test_curves_pass_by_what_was_measured(timing: Make) -> None:
         assert all(p.low < p.seconds < p.high for p in c.estimated)
         inside = [m for m in c.measured for e in c.estimated if e.work == m.work and e.low <= m.seconds <= e.high]
         assert len(inside) >= 0.8 * len(c.measured)
+
+
+def test_a_function_that_only_another_kernel_has_timed_costs_what_it_took_there(timing: Make) -> None:
+    """`cosh` takes 20 ns an element in one kernel; another one has timed other functions only."""
+    rows = rows_of(timing, 40, lambda size, text: 1.0)
+    for n in (1000, 100_000):
+        features = {"launches": 1.0, "map:cosh:float32": float(n)}
+        rows.append(timing(n, kernel="numpy.other", text="(C)", dims=f"i0={n}", features=features, samples=(2e-8 * n,)))
+    model = CostModel(PEAKS, rows)
+    for dtype, wanted in (("float32", 2e-5), ("float64", 4e-5)):
+        features = {"bytes": 4.0, f"map:cosh:{dtype}": 1000.0}
+        found = model.estimate(timing(5, text="(D)", dims="i0=1000").key, features)
+        assert found.source == "fitted" and found.seconds == pytest.approx(wanted, rel=0.3), dtype
+
+
+def test_what_is_gathered_from_is_not_read_whole(timing: Make) -> None:
+    layout = "float32:i0*1;int64:i0*1;float32:i1*1"
+    t = timing(1, text='(Gather "i1" $0 $1)', dims="i0=8,i1=1000000", layout=layout, features={"bytes": 4_000_096.0})
+    assert full(t.key, t.features)["bytes"] == 8 * (4 + 8 + 4)
+    other = timing(1, text="(A)", dims="i0=8,i1=1000000", layout=layout, features={"bytes": 4_000_096.0})
+    assert full(other.key, other.features)["bytes"] == 4_000_096.0
+
+
+def test_which_axis_lies_side_by_side_sets_products_apart(timing: Make) -> None:
+    """A matrix times a vector, read along its rows or across them, takes three times as long one way."""
+    rows = []
+    for n in range(60):
+        size, across = 64 * (n // 2 + 1), n % 2
+        view = f"i1*{size},i0*1" if across else f"i0*{size},i1*1"
+        features = {"flops": 2.0 * size * size}
+        layout = f"float32:i0*1;float32:{view};float32:i1*1"
+        rows.append(timing(n, text="(P)", dims=f"i0={size},i1={size}", layout=layout,
+                           features=features, samples=(1e-10 * (3.0 if across else 1.0) * size * size,)))  # fmt: skip
+    fit = Fit.of(rows, {"flops": 1e-11})
+    asked = [rows[30], rows[31]]
+    seconds, _ = fit.predict([t.key for t in asked], [t.features for t in asked])
+    for t, s in zip(asked, seconds.tolist(), strict=True):
+        assert s == pytest.approx(t.seconds, rel=0.3)

@@ -57,3 +57,31 @@ def test_what_numpy_makes_arrays_of() -> None:
     assert as_array(Tensor(), "x").tolist() == [0, 1, 2]
     swapped = np.arange(3, dtype=">i4")
     assert as_array(swapped, "x").dtype.isnative and as_array(swapped, "x").tolist() == [0, 1, 2]
+
+
+def test_arrays_of_other_libraries_are_taken_where_they_lie() -> None:
+    class Foreign:
+        """What has DLPack and nothing else."""
+
+        def __init__(self, a: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
+            self._a, self._device = a, device
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self._device
+
+        def __dlpack__(self, **given: Any) -> Any:
+            if self._device[0] != 1:
+                raise BufferError("it lies on a GPU")
+            return self._a.__dlpack__(**given)
+
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert np.shares_memory(as_array(Foreign(a), "x"), a) and as_array(Foreign(a), "x").shape == (2, 3)
+    with pytest.raises(TypeMismatch, match="input 'x' cannot be made an array"):
+        as_array(Foreign(a, (2, 0)), "input 'x'")
+
+
+def test_arrays_of_torch_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    assert as_array(torch.ones(3), "x").tolist() == [1, 1, 1]
+    with pytest.raises(TypeMismatch, match="requires grad"):
+        as_array(torch.ones(3, requires_grad=True), "x")

@@ -15,6 +15,7 @@ import waxeq
 from waxeq.compile import optimize
 from waxeq.errors import FallbackError
 from waxeq.extract import exact
+from waxeq.inspect.report import report
 from waxeq.options import Options
 from waxeq.plan.encode import encode
 
@@ -143,6 +144,17 @@ def test_equal_layers_are_one_block(tmp_path: Path) -> None:
     options = Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False)
     found = optimize(model, random(8, 16), weights=set(w), options=options, **w)
     assert found.report.blocks >= 5 and len(found.blocks) <= 3
+    said = report(found, "")["blocks"]
+    assert said["reused"] == {"within": found.report.blocks - len(found.blocks), "across": 0}
+
+    def other(x: np.ndarray, **w: np.ndarray) -> np.ndarray:
+        return model(x, **w)
+
+    more = w | {"w5": random(16, 16)}
+    deeper = report(optimize(other, random(8, 16), weights=set(more), options=options, **more), "")["blocks"]
+    assert deeper["total"] == said["total"] + 1 and deeper["reused"]["across"] == deeper["remembered"] >= 1
+    again = report(optimize(other, random(8, 16), weights=set(more), options=options, **more), "")["blocks"]
+    assert again["remembered"] == again["distinct"] and again["reused"]["across"] == deeper["remembered"]
     np.testing.assert_allclose(found.program(random(8, 16)), model(random(8, 16), **w), rtol=1e-3, atol=1e-3)
 
 

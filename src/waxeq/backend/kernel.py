@@ -176,3 +176,11 @@ class Backend(ABC):
     def about(self) -> str:
         """What else there is to say of a backend that can run: what it found on this machine, what it keeps there."""
         return ""
+
+    def packed(self, calls: Sequence[Call]) -> Mapping[str, bytes]:
+        """What its kernels are compiled to for these calls, as files for another machine."""
+        return {}
+
+    def unpack(self, files: Mapping[str, bytes]) -> None:
+        """Take in what `packed` gave elsewhere, so that it is not compiled again."""
+        return None

@@ -67,6 +67,8 @@ class Search(Measuring):
     """Most memory of the e-graph of one block while searching [default: 4GiB]."""
     max_nodes: int | None = None
     """Most e-nodes in the e-graph of one block of the model [default: 60000]."""
+    device: str | None = None
+    """Where inputs lie and results are wanted: cpu, or cuda, the memory of a GPU [default: cpu]."""
     rules: Annotated[tuple[Path, ...], Parameter(negative=())] = ()
     """A file of rewrite rules (.egg) to use besides the installed ones, once it is certified; may be repeated."""
     strict: Annotated[bool, Parameter(negative=())] = False

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waxeq.cost.device import Peaks
+from waxeq.cost.elements import element, elements, full, is_function
 from waxeq.cost.features import roofline
 from waxeq.cost.fit import Fit
 from waxeq.cost.key import Family, Timing, TimingKey
@@ -24,6 +25,10 @@ class Estimate:
     low: float
     high: float
     source: str
+
+
+_MORE = 1.1
+"""Times as many timings as before that are worth a new look at what functions cost."""
 
 
 SOURCES = ("measured", "fitted", "roofline")
@@ -49,12 +54,16 @@ class CostModel:
         *,
         roofline_only: bool = False,
         others: Mapping[str, Peaks] | None = None,
+        before: Mapping[Family, Fit] | None = None,
     ) -> None:
+        """`before`: fits to other timings of the same families, whose reach over sizes and meanings is kept."""
         self.peaks, self.roofline_only, self.others = peaks, roofline_only, dict(others or {})
+        self._before = before or {}
         self.measured: dict[TimingKey, Timing] = {}
         self._rows: dict[Family, dict[TimingKey, Timing]] = {}
         self._fits: dict[Family, Fit | None] = {}
         self._stale: set[Family] = set()
+        self._elements: dict[str, tuple[int, Mapping[str, float]]] = {}
         self.learn(timings)
 
     def learn(self, timings: Iterable[Timing]) -> frozenset[Family]:
@@ -92,16 +101,40 @@ class CostModel:
         if family not in self._fits or family in self._stale:
             self._stale.discard(family)
             rows = list(self._rows.get(family, {}).values())
-            enough, before = len(rows) >= ENOUGH, self._fits.get(family)
+            enough, before = len(rows) >= ENOUGH, self._fits.get(family) or self._before.get(family)
             self._fits[family] = Fit.of(rows, self.ceilings(family, rows), before) if enough else None
         return self._fits[family]
 
+    def fits(self) -> dict[Family, Fit]:
+        """Those of all families that have enough timings."""
+        return {f: fit for f in self._rows if (fit := self.fit(f)) is not None}
+
     def ceilings(self, family: Family, rows: Iterable[Timing]) -> dict[str, float]:
         """Seconds that one unit of each feature takes at the machine's ceilings; 0 for those that say nothing."""
-        names = {f for t in rows for f in t.features}
+        names = {f for t in rows for f in full(t.key, t.features)}
         peaks = self.peaks_of(family.kernel)
         none = roofline({}, family.dtype, peaks)
         return {f: roofline({f: 1e9}, family.dtype, peaks) / 1e9 - none / 1e9 for f in sorted(names)}
+
+    def _unseen(self, family: Family, features: Mapping[str, float]) -> float:
+        """Seconds for features that no timing of a family has: for functions what other kernels of the backend take,
+        for the rest what the machine's ceilings allow."""
+        named = [n for n in features if is_function(n)]
+        known = self._of_elements(family.backend) if named else {}
+        rates = {n: r for n in named if (r := element(n, known)) is not None}
+        rest = roofline(
+            {n: v for n, v in features.items() if n not in rates}, family.dtype, self.peaks_of(family.kernel)
+        )
+        return rest + sum(r * features[n] for n, r in rates.items())
+
+    def _of_elements(self, backend: str) -> Mapping[str, float]:
+        """Of the functions that a backend's kernels have timed; worked out anew when there are many timings more."""
+        groups = [of for family, of in self._rows.items() if family.backend == backend]
+        count, known = self._elements.get(backend, (0, {}))
+        if (now := sum(map(len, groups))) > _MORE * count:
+            known = elements(self.peaks, (t for of in groups for t in of.values()))
+            self._elements[backend] = now, known
+        return known
 
     def estimate(self, key: TimingKey, features: Mapping[str, float]) -> Estimate:
         """Seconds for a call; positive and finite."""
@@ -134,8 +167,9 @@ class CostModel:
             return
         seconds, spreads = fit.predict(keys, features)
         names = set(fit.law.names)
-        for f, s, spread in zip(features, seconds.tolist(), spreads.tolist(), strict=True):
+        whole = (full(k, f) for k, f in zip(keys, features, strict=True))
+        for f, s, spread in zip(whole, seconds.tolist(), spreads.tolist(), strict=True):
             if not names.issuperset(f):
-                s += roofline({n: v for n, v in f.items() if n not in names}, family.dtype, peaks)
+                s += self._unseen(family, {n: v for n, v in f.items() if n not in names})
             s = max(s, 1e-7)
             yield Estimate(s, s / spread, s * spread, "fitted")

@@ -101,6 +101,11 @@ class Features(Mapping[str, float]):
         return Features(json.loads(text))
 
 
+def item_size(dtype: str) -> int:
+    """Bytes of an element."""
+    return _ITEM_SIZE.get(dtype, 4)
+
+
 @lru_cache(maxsize=4096)
 def part(name: str) -> tuple[Part, float]:
     """What a feature counts as in the roofline, and how much one unit of it weighs there."""
@@ -111,7 +116,7 @@ def part(name: str) -> tuple[Part, float]:
     _, function, dtype = (*name.split(":"), "float32")[:3]
     known = SCALARS.get(function)
     costly = known is not None and known.cost == "costly"
-    return "elements", _OPERANDS * _ITEM_SIZE.get(dtype, 4) * (_COSTLY if costly else 1.0)
+    return "elements", _OPERANDS * item_size(dtype) * (_COSTLY if costly else 1.0)
 
 
 def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:

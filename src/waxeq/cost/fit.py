@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from waxeq.cost.elements import full
 from waxeq.cost.features import KINDS, part
 from waxeq.cost.key import Timing, TimingKey
 
@@ -45,6 +46,8 @@ _LEAST = 1.1
 """The narrowest interval: timings taken again differ by as much."""
 _AMOUNT, _THERE = 1.5, 0.4
 """How much (logarithms of) amounts of work, and the presence of a feature, set calls apart."""
+_SIDES = 1.5
+"""How much it sets calls apart along which axis they read."""
 _AXES = 6
 """Sizes of so many axes are looked at."""
 
@@ -63,7 +66,7 @@ class Law:
         starting one open, and small ones would be priced at anything."""
         import numpy as np
 
-        names = tuple(sorted({f for t in rows for f in t.features}))
+        names = tuple(sorted({f for t in rows for f in full(t.key, t.features)}))
         a = table(rows, names)
         y = np.log([t.seconds for t in rows])
         scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
@@ -185,7 +188,8 @@ class Fit:
         does not know are left out."""
         import numpy as np
 
-        a = np.array([[f.get(n, 0.0) for n in self.law.names] for f in features]).reshape(len(keys), -1)
+        whole = [full(k, f) for k, f in zip(keys, features, strict=True)]
+        a = np.array([[f.get(n, 0.0) for n in self.law.names] for f in whole]).reshape(len(keys), -1)
         texts = np.array([hash_of(k.text) for k in keys], np.int64)
         alike = _alike(_squares(places(keys, a, self.law), self.places), texts, self.texts, self.chosen)
         seconds = self.law.seconds(a) * np.exp(alike @ self.weights)
@@ -204,7 +208,8 @@ def table(rows: Sequence[Timing], names: Sequence[str]) -> Array:
     """Features of timings, one row each."""
     import numpy as np
 
-    return np.array([[t.features.get(f, 0.0) for f in names] for t in rows]).reshape(len(rows), len(names))
+    whole = [full(t.key, t.features) for t in rows]
+    return np.array([[features.get(n, 0.0) for n in names] for features in whole]).reshape(len(rows), len(names))
 
 
 def places(keys: Sequence[TimingKey], a: Array, law: Law) -> Array:
@@ -212,7 +217,7 @@ def places(keys: Sequence[TimingKey], a: Array, law: Law) -> Array:
     starts) and of the sizes of axes; which features there are at all, such as functions; steps in memory."""
     import numpy as np
 
-    others = np.array([(*_sizes(k.dims), *_steps(k.layout)) for k in keys]).reshape(len(keys), _AXES + 3)
+    others = np.array([(*_sizes(k.dims), *_steps(k.layout)) for k in keys]).reshape(len(keys), _AXES + 5)
     return np.hstack([_AMOUNT * np.log1p(a @ law.kinds), _THERE * (a > 0), others])
 
 
@@ -224,11 +229,26 @@ def _sizes(dims: str) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _steps(layout: str) -> tuple[float, float, float]:
-    """Of a layout: operands whose last axis does not lie side by side, operands, and whether some stay the same."""
+def _steps(layout: str) -> tuple[float, ...]:
+    """Of a layout: operands whose last axis does not lie side by side, operands, whether some stay the same, and how
+    the axis that lies side by side in each of the first two operands lies in the result."""
     views = [v.partition(":")[2] for v in layout.split(";") if ":" in v]
     last = [v.rpartition("*")[2] for v in views if v]
-    return float(sum(s != "1" for s in last)), 0.5 * len(views), float("fixed" in layout)
+    sides = [_SIDES * _side(v, views[0]) for v in (*views[1:3], "", "")[:2]]
+    return float(sum(s != "1" for s in last)), 0.5 * len(views), float("fixed" in layout), *sides
+
+
+def _side(view: str, out: str) -> float:
+    """0 where the axis of a view that lies side by side does so in the result, 0.5 where it is another one of the
+    result, 1 where the result has none such (it is folded)."""
+    axis = next((a for a in map(_axis, view.split(",")) if a[1] == "1"), None)
+    steps = dict(map(_axis, out.split(","))) if out else {}
+    return 0.0 if axis is None or steps.get(axis[0]) == "1" else 0.5 if axis[0] in steps else 1.0
+
+
+def _axis(text: str) -> tuple[str, str]:
+    name, _, step = text.partition("*")
+    return name, step
 
 
 @lru_cache(maxsize=1 << 16)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from waxeq.cost.device import Peaks
-from waxeq.cost.estimate import ENOUGH, CostModel
-from waxeq.cost.fit import Fit, hash_of
+from waxeq.cost.estimate import CostModel
+from waxeq.cost.fit import hash_of
 from waxeq.cost.key import Family, Timing
 
 FOLDS = 5
@@ -29,34 +29,31 @@ class Held:
 def held_out(peaks: Peaks, timings: Iterable[Timing], folds: int = FOLDS) -> list[Held]:
     """Errors by family, that with most timings first. A group that is left out is all calls of one meaning on one set
     of sizes: other layouts of them would give it away. Families with too few timings or groups are left out."""
-    by_family: dict[Family, list[Timing]] = {}
-    for t in timings:
-        by_family.setdefault(t.key.family, []).append(t)
+    found: dict[Family, list[tuple[Timing, float, float]]] = {}
+    for row in predictions(peaks, timings, folds):
+        found.setdefault(row[0].key.family, []).append(row)
     rows = []
-    for family, known in by_family.items():
-        found = predictions(peaks, known, folds)
-        if found:
-            errors = sorted(abs(guess / t.seconds - 1) for t, guess, _ in found)
-            inside = sum(guess / spread <= t.seconds <= guess * spread for t, guess, spread in found)
-            rows.append(Held(family, len(found), *_quantiles(errors), inside / len(found)))
+    for family, guesses in found.items():
+        errors = sorted(abs(guess / t.seconds - 1) for t, guess, _ in guesses)
+        inside = sum(guess / spread <= t.seconds <= guess * spread for t, guess, spread in guesses)
+        rows.append(Held(family, len(guesses), *_quantiles(errors), inside / len(guesses)))
     return sorted(rows, key=lambda r: (-r.timings, r.family))
 
 
-def predictions(peaks: Peaks, timings: Sequence[Timing], folds: int = FOLDS) -> list[tuple[Timing, float, float]]:
-    """For each timing of a family what is estimated without its group, and the factor around that; empty when there are
-    too few."""
-    groups: dict[int, list[Timing]] = {}
+def predictions(peaks: Peaks, timings: Iterable[Timing], folds: int = FOLDS) -> list[tuple[Timing, float, float]]:
+    """For each timing what is estimated without its group, and the factor around that; none for families that have too
+    few. A group is left out of all families at once: another kernel for the same would give it away too."""
+    parts: dict[int, list[Timing]] = {n: [] for n in range(folds)}
     for t in timings:
-        groups.setdefault(hash_of(f"{t.key.text}|{t.key.dims}") % folds, []).append(t)
-    if len(groups) < 2 or len(timings) - max(map(len, groups.values())) < ENOUGH:
-        return []
+        parts[hash_of(f"{t.key.text}|{t.key.dims}") % folds].append(t)
+    whole = CostModel(peaks, [t for part in parts.values() for t in part])
+    fits = whole.fits()  # how far residuals reach
     rows = []
-    whole = Fit.of(timings, CostModel(peaks).ceilings(timings[0].key.family, timings))  # how far residuals reach
-    for number, group in groups.items():
-        others = [t for n, rest in groups.items() if n != number for t in rest]
-        fit = Fit.of(others, CostModel(peaks).ceilings(others[0].key.family, others), whole)
-        guesses, spreads = fit.predict([t.key for t in group], [t.features for t in group])
-        rows += zip(group, guesses.tolist(), spreads.tolist(), strict=True)
+    for number, part in parts.items():
+        model = CostModel(peaks, [t for n, rest in parts.items() if n != number for t in rest], before=fits)
+        asked = [t for t in part if model.fit(t.key.family) is not None]
+        found = model.estimates([t.key for t in asked], [t.features for t in asked])
+        rows += [(t, e.seconds, e.high / e.seconds) for t, e in zip(asked, found, strict=True)]
     return rows
 
 

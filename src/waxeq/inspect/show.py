@@ -110,7 +110,7 @@ def report_view(d: Data) -> RenderableType:
     gap = "" if e["worst_gap"] is None else f", proved within {e['worst_gap']:.1%} of the best"
     rows: list[tuple[str, str]] = [
         ("model", f"{d['model']}: {d['nodes']} nodes, {blocks['total']} blocks of which {blocks['distinct']} distinct"
-                  + (f" ({blocks['remembered']} remembered)" if blocks["remembered"] else "")),
+                  + _reused(blocks)),
         ("e-graph", f"{e['nodes']:,} e-nodes in {e['classes']:,} e-classes, {stops}"),
         ("choice", f"of {e['candidates']:,} candidate calls, {e['measured']} newly measured{gap}"),
     ]  # fmt: skip
@@ -132,6 +132,15 @@ def report_view(d: Data) -> RenderableType:
     below.append(("written to", d["plan"]))
     kernels = [kernels_view(d["kernels"])] if d["kernels"] else []
     return group(facts(rows), *kernels, facts(below))
+
+
+def _reused(blocks: Data) -> str:
+    """How often a block did not have to be searched."""
+    within, across = blocks["reused"]["within"], blocks["reused"]["across"]
+    said = [f"{within} repeated"] if within else []
+    if blocks["remembered"]:
+        said.append(f"{blocks['remembered']} remembered" + (f", {across} of them from other models" if across else ""))
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _accuracy(a: Data) -> str:

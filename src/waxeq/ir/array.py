@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,8 +15,8 @@ _NO_NUMBERS = "OUSMm"
 
 def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
     """`value` as a plain array in native byte order. `what` names it in a sentence ("input 'x'"); `takes` says what it
-    should be. Raises TypeMismatch for what NumPy makes no array of numbers of, and for masked arrays: their mask would
-    be lost.
+    should be. An array of another library is taken by DLPack where that is all it has. Raises TypeMismatch for what
+    NumPy makes no array of numbers of, and for masked arrays: their mask would be lost.
     """
     reason = None
     if isinstance(value, np.ma.MaskedArray):
@@ -28,8 +28,9 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
     if reason is not None:
         raise TypeMismatch(_sentence(what, reason, takes))
     try:
-        a = np.asarray(value)
-    except (ValueError, TypeError) as e:
+        only = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+        a = np.from_dlpack(cast(Any, value)) if only else np.asarray(value)
+    except (ValueError, TypeError, BufferError, RuntimeError) as e:
         uneven = "inhomogeneous" in str(e)
         reason = "has rows of different lengths" if uneven else f"cannot be made an array ({type(e).__name__}: {e})"
         raise TypeMismatch(_sentence(what, reason, takes)) from e

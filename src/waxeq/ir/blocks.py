@@ -17,7 +17,7 @@ import numpy as np
 
 from waxeq.ir.graph import Graph, Leaf, Node
 
-MOST = 48
+MOST = 44
 """Nodes of a piece of a longer graph: what one search handles in a second or two. A longer stretch is cut where fewest
 values cross."""
 _WHOLE = 64
@@ -131,15 +131,16 @@ def _repeats_in(word: _Word, low: int, high: int) -> Iterator[int]:
     """Cut points around the longest stretch that repeats with a period of at least `_LEAST` nodes, then inside the
     rest.
     """
-    letters = word.letters
+    letters = np.array(word.letters[low:high])
     best: tuple[int, int, int] | None = None  # (length, -period, start)
     for period in range(_LEAST, (high - low) // 2 + 1):
-        run = 0
-        for i in range(low + period, high):
-            run = run + 1 if letters[i] == letters[i - period] else 0
-            if run >= period:
-                found = (run + period, -period, i - run - period + 1)
-                best = found if best is None or found > best else best
+        ends = np.concatenate([[-1], np.flatnonzero(letters[period:] != letters[:-period]), [high - low - period]])
+        runs = np.diff(ends) - 1
+        last = len(runs) - 1 - int(np.argmax(runs[::-1]))
+        run = int(runs[last])
+        if run >= period:
+            found = (run + period, -period, low + int(ends[last + 1]) - run)
+            best = found if best is None or found > best else best
     if best is None:
         return
     length, period, start = best[0], -best[1], best[2]

@@ -51,7 +51,34 @@ def compose(
         where |= {v: names[plan.outputs[o]] for o, v in block.outputs.items()}
     outputs = tuple(Output(o, graph.type(v), where[v]) for o, v in graph.outputs)
     states = tuple((s, where[v]) for s, v in graph.states)
-    return Plan(name, graph, buffers, tuple(folds), tuple(steps), outputs, states, structure=structure, about=about)
+    ordered = grouped(steps, buffers)
+    return Plan(name, graph, buffers, tuple(folds), ordered, outputs, states, structure=structure, about=about)
+
+
+def grouped(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[Step, ...]:
+    """Steps in an order in which those of one device follow each other as far as they can: uploads as early and
+    downloads as late as may be. Steps that all run on the CPU stay as they are."""
+
+    def lane(s: Step) -> tuple[bool, str]:
+        places = {buffers[n].place for n in (*s.reads, s.writes)}
+        return len(places) > 1, buffers[s.writes].place
+
+    lanes = [lane(s) for s in steps]
+    if {place for _, place in lanes} <= {CPU}:
+        return tuple(steps)
+    made, left, rows, last = {s.writes for s in steps}, dict(enumerate(steps)), list[Step](), (False, CPU)
+    while left:
+        ready = [i for i, s in left.items() if made.isdisjoint(s.reads)]
+
+        def rank(i: int, last: tuple[bool, str] = last) -> tuple[int, int]:
+            copied, place = lanes[i]
+            return (3 if place == CPU else 0) if copied else 1 if lanes[i] == last else 2, i
+
+        n = min(ready, key=rank)
+        last = lanes[n] if not lanes[n][0] else last
+        made.discard(left[n].writes)
+        rows.append(left.pop(n))
+    return tuple(rows)
 
 
 def _places(block: Block) -> Mapping[str, str]:

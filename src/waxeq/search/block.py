@@ -46,7 +46,7 @@ class Optimized:
     """The plan of a block and how it was found. A remembered block has no saturation, problem or choice.
 
     `unpolished`: the greedy choice, where polishing found another. `note`: a sentence on what it fell back on, or what
-    cut it short: it is not remembered then.
+    cut it short: it is not remembered then. `of`: the model that a remembered block was searched for.
     """
 
     block: Block
@@ -59,6 +59,7 @@ class Optimized:
     lowered: Lowered | None = None
     unpolished: Choice | None = None
     note: str = ""
+    of: str = ""
 
 
 def recalled(session: Session, blocks: Iterable[Block]) -> dict[str, Optimized]:
@@ -67,7 +68,7 @@ def recalled(session: Session, blocks: Iterable[Block]) -> dict[str, Optimized]:
     distinct = {session.memo_key(b.key): b for b in blocks} if not session.options.fresh else {}
     for key, known in session.table.memos("block", distinct).items():
         data, block = json.loads(known), distinct[key]
-        rows[block.key] = Optimized(block, decode_block(data["plan"]), True, data["facts"])
+        rows[block.key] = Optimized(block, decode_block(data["plan"]), True, data["facts"], of=data.get("model", ""))
     return rows
 
 
@@ -88,7 +89,7 @@ def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
 
 def remember(session: Session, found: Optimized) -> None:
     """Keep the plan of a block in the table, for every model that has an equal block."""
-    payload = {"plan": encode_block(found.plan), "facts": dict(found.facts)}
+    payload = {"plan": encode_block(found.plan), "facts": dict(found.facts), "model": session.model}
     session.table.memo_put("block", session.memo_key(found.block.key), json.dumps(payload, sort_keys=True))
 
 

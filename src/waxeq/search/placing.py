@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from waxeq.backend.storage import CPU
+from waxeq.errors import UsageError
 from waxeq.ir.blocks import Block
 from waxeq.ir.graph import Graph
 from waxeq.search.block import Optimized
@@ -20,6 +21,13 @@ def placings(session: Session, graph: Graph, blocks: Sequence[Block]) -> list[Se
     """The blocks with their borders on each device; one way where there is no other device than the CPU."""
     ways = {tuple(b.key for b in way): way for way in (_on(session, graph, blocks, d) for d in session.devices)}
     return list(ways.values())
+
+
+def on_cpu(session: Session, blocks: Sequence[Block]) -> Sequence[Block]:
+    """The blocks as they are. Raises UsageError where inputs are to lie elsewhere than in the memory of the CPU."""
+    if session.options.device != CPU:
+        raise UsageError(f"device {session.options.device!r} is for `waxeq optimize`; leave it out")
+    return blocks
 
 
 def _on(session: Session, graph: Graph, blocks: Sequence[Block], inner: str) -> Sequence[Block]:

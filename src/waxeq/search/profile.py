@@ -28,6 +28,7 @@ from waxeq.ir.graph import Graph, expand
 from waxeq.runtime.alone import alone
 from waxeq.search.block import Optimized, planned, remember, searched, with_runners_up
 from waxeq.search.paths import Menu, Part, Path
+from waxeq.search.placing import on_cpu
 from waxeq.search.result import Result
 from waxeq.search.session import Session
 from waxeq.search.trials import TOGETHER, Ran, run_plans
@@ -73,8 +74,9 @@ class Spread:
 
     def __init__(self, session: Session, traced: Traced) -> None:
         self.session, self.traced = session, traced
+        session.model = traced.name
         self.graph = expand(traced.graph)
-        self.blocks = cut(self.graph)
+        self.blocks = on_cpu(session, cut(self.graph))
         self.repeats = Counter(b.key for b in self.blocks)
         self.found = searched(session, list({b.key: b for b in self.blocks}.values()))
         self.candidates = {k: _candidates(o.problem) for k, o in self.found.items() if o.problem is not None}

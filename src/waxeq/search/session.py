@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
 
+from waxeq.__about__ import __version__
 from waxeq.backend.call import Call
 from waxeq.backend.discover import Found, backends, kernels
 from waxeq.backend.discover import found as found_backends
@@ -75,6 +76,8 @@ class Session:
     measuring_seconds: float = 0.0
     compiling_seconds: float = 0.0
     closed: bool = False
+    model: str = ""
+    """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     _beside: list[Future] = field(default_factory=list)
 
     @staticmethod
@@ -157,12 +160,12 @@ class Session:
 
     def memo_key(self, block: str) -> str:
         """Under what an optimized block is remembered: its content and all that decides its plan but the timings."""
-        parts = (
-            version("waxeq"),
-            block,
-            *map(str, (self.options.fingerprint(), self.rules.hash, self.kernels_hash, self.device.id)),
-        )
-        return hashlib.sha256("|".join(parts).encode()).hexdigest()
+        return hashlib.sha256("|".join((__version__, block, *self._decisive)).encode()).hexdigest()
+
+    @cached_property
+    def _decisive(self) -> tuple[str, ...]:
+        """What decides the plan of any block; worked out once, as a model may have many."""
+        return (self.options.fingerprint(), self.rules.hash, self.kernels_hash, self.device.id)
 
     @property
     def hurried(self) -> bool:

@@ -29,6 +29,7 @@ from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.block import searched
 from waxeq.search.curves import Contender, grid_of, intervals, key
 from waxeq.search.lifting import as_it_is, lifted
+from waxeq.search.placing import on_cpu
 from waxeq.search.session import Session
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
@@ -275,7 +276,7 @@ def _searched(work: _Work, model: Sized, places: Sequence[Sizes], notes: list[st
         graph = expand(traced.graph)
         here = next(s for s in whole if s.sizes == sizes)
         try:
-            blocks = cut(graph)
+            blocks = on_cpu(session, cut(graph))
             plans = searched(session, list({b.key: b for b in blocks}.values()))
             amounts = seen_from(here, whole)[0].graph
             found.append(lifted(traced, model.graph, graph, amounts, blocks, plans, work.kernels, session.about()))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from waxeq.backend.call import Call, View, operand
@@ -14,7 +18,7 @@ from waxeq.ir.term import Term
 from waxeq_cupy import backend
 from waxeq_cupy import device as devices
 from waxeq_cupy.kernels import Launch, Loops
-from waxeq_cupy.simulated import Simulated
+from waxeq_cupy.simulated import Argument, Simulated
 
 F32 = "float32"
 
@@ -119,6 +123,184 @@ def _maps() -> Iterator[tuple[str, Call]]:
 CASES = dict((*_rows(), *_folds(), *_maps()))
 
 
+class Memory:
+    """What the driver calls device memory: blocks at multiples of 256, poisoned, each with its size."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, tuple[int, Any]] = {}
+
+    def new(self, size: int) -> int:
+        raw = np.full(size + 256, 0xEE, np.uint8)
+        start = -(-raw.ctypes.data // 256) * 256
+        self.blocks[start] = size, raw
+        return start
+
+    def around(self, address: int, size: int) -> tuple[int, int]:
+        """The block that these bytes lie in."""
+        for start, (n, _) in self.blocks.items():
+            if start <= address and address + size <= start + n:
+                return start, start + n
+        raise AssertionError("memory that was never allocated, or no longer is")
+
+
+class Stand:
+    """The functions of libcuda that are used. What is started on a stream runs when somebody waits for it, and not
+    before: whoever does not wait sees old memory. What is started while a stream is captured runs with its graph."""
+
+    def __init__(self, simulated: Simulated, gpus: int = 1) -> None:
+        self.memory, self.simulated, self.gpus = Memory(), simulated, gpus
+        self.names: list[str] = []
+        self.launches: dict[str, Launch] = {}
+        self.failing: dict[str, int] = {}
+        self.queue: list[Callable[[], None]] = []
+        self.capturing: list[Callable[[], None]] | None = None
+        self.graphs: list[list[Callable[[], None]]] = []
+        self.started: list[str] = []
+        self.waits: list[tuple[int, int]] = []
+        self.events = 0
+
+    def later(self, do: Callable[[], None], what: str) -> None:
+        """Run something when it is waited for."""
+        self.started.append(what)
+        (self.queue if self.capturing is None else self.capturing).append(do)
+
+    def run(self) -> None:
+        while self.queue:
+            self.queue.pop(0)()
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        own = getattr(type(self), f"_{name}", None)
+
+        def called(*arguments: Any) -> int:
+            if self.failing.get(name):
+                return self.failing[name]
+            return (own(self, *arguments) if own is not None else None) or 0
+
+        found = SimpleNamespace(argtypes=None)
+        called.argtypes = found  # pyright: ignore[reportFunctionMemberAccess]
+        setattr(self, name, called)
+        return called
+
+    def _cuDeviceGetCount(self, to: Any) -> None:
+        to._obj.value = self.gpus
+
+    def _cuDeviceGetAttribute(self, to: Any, which: int, number: int) -> None:
+        to._obj.value = {75: 9, 76: 0}.get(which, 100)
+
+    def _cuDeviceGetName(self, to: Any, size: int, number: int) -> None:
+        to.value = b"Stand"
+
+    def _cuGetErrorString(self, code: int, to: Any) -> None:
+        to._obj.value = b"what went wrong"
+
+    def _cuMemAlloc_v2(self, to: Any, size: int) -> None:
+        to._obj.value = self.memory.new(size)
+
+    def _cuMemGetInfo_v2(self, free: Any, whole: Any) -> None:
+        free._obj.value = whole._obj.value = 1 << 30
+
+    def _cuStreamCreate(self, to: Any, flags: int) -> None:
+        assert flags == 1
+        to._obj.value = 77
+
+    def _cuEventCreate(self, to: Any, flags: int) -> None:
+        self.events += 1
+        to._obj.value = self.events
+
+    def _cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        self.waits.append((stream, event))
+
+    def _cuEventElapsedTime(self, to: Any, first: int, last: int) -> None:
+        to._obj.value = 1.5
+
+    def _cuStreamSynchronize(self, stream: int) -> None:
+        assert stream == 77 and self.capturing is None, "nobody waits while a stream is captured"
+        self.run()
+
+    def _cuEventSynchronize(self, event: int) -> None:
+        self.run()
+
+    def _cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
+        assert stream == 77 and self.capturing is None
+        self.capturing = []
+
+    def _cuStreamEndCapture(self, stream: int, to: Any) -> None:
+        assert self.capturing is not None
+        self.graphs.append(self.capturing)
+        self.capturing, to._obj.value = None, len(self.graphs)
+
+    def _cuGraphInstantiateWithFlags(self, to: Any, graph: Any, flags: int) -> None:
+        to._obj.value = graph.value
+
+    def _cuGraphLaunch(self, made: int, stream: int) -> None:
+        self.started.append("graph")
+        self.queue += self.graphs[made - 1]
+
+    def _cuMemcpyHtoDAsync_v2(self, to: int, host: int, size: int, stream: int) -> None:
+        self.memory.around(to, size)
+        staged = ctypes.create_string_buffer(ctypes.string_at(host, size), size)
+        self.later(lambda: ctypes.memmove(to, staged, size) and None, "upload")
+
+    def _cuMemcpyDtoHAsync_v2(self, host: int, address: int, size: int, stream: int) -> None:
+        self.memory.around(address, size)
+        self.later(lambda: ctypes.memmove(host, address, size) and None, "download")
+
+    def _cuMemcpyDtoDAsync_v2(self, to: int, address: int, size: int, stream: int) -> None:
+        self.memory.around(address, size)
+        self.memory.around(to, size)
+        self.later(lambda: ctypes.memmove(to, address, size) and None, "copy")
+
+    def _cuMemFree_v2(self, address: int) -> None:
+        self.run()
+        del self.memory.blocks[address]
+
+    def _cuMemcpyHtoD_v2(self, to: int, host: int, size: int) -> None:
+        self.memory.around(to, size)
+        ctypes.memmove(to, host, size)
+
+    def _cuMemcpyDtoH_v2(self, host: int, address: int, size: int) -> None:
+        self.memory.around(address, size)
+        ctypes.memmove(host, address, size)
+
+    def _cuMemsetD8_v2(self, address: int, value: int, size: int) -> None:
+        self.memory.around(address, size)
+        ctypes.memset(address, value, size)
+
+    def _cuModuleGetFunction(self, to: Any, module: Any, name: bytes) -> None:
+        self.names.append(name.decode())
+        to._obj.value = len(self.names)
+
+    def _cuLaunchKernel(self, kernel: int, *rest: Any) -> None:
+        blocks, y, z, threads, u, v, shared, stream, parameters, extra = rest
+        assert (y, z, u, v, shared, extra) == (1, 1, 1, 1, 0, None) and stream in (None, 77)
+        launch = self.launches[self.names[kernel - 1]]
+        assert (blocks, threads) == (launch.blocks, launch.threads)
+        pointers = [ctypes.c_uint64.from_address(p).value for p in parameters]
+        assert len(pointers) == len(launch.reads) + 1 + launch.looked_up
+        self.simulated.compiled([launch])
+        sizes = _sizes(launch)
+        arguments = []
+        for p, item in zip(pointers, sizes, strict=True):
+            low, high = self.memory.around(p, 0)
+            arguments.append(Argument(p, -((p - low) // item), (high - p) // item))
+        out = len(launch.reads)
+        rows = (launch.name, arguments, out, sizes[out], blocks, threads)
+        if stream is None:
+            self.simulated.started(*rows)
+        else:
+            self.later(lambda: self.simulated.started(*rows), launch.name)
+
+
+def _sizes(launch: Launch) -> list[int]:
+    """Bytes of an element behind each parameter, as the text declares them."""
+    types = {"float": 4, "double": 8, "int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int32_t": 4,
+             "uint32_t": 4, "int64_t": 8, "uint64_t": 8}  # fmt: skip
+    head = launch.text[launch.text.index("WX_FUNCTION(") + len("WX_FUNCTION(") : launch.text.index(") {")]
+    return [4 if p.startswith("WX_FLAG") else types[p[p.index("(") + 1 : p.index(")")]] for p in head.split(", ")]
+
+
 def launches(loops: Loops, calls: Iterable[Call]) -> dict[str, Launch]:
     """Every kernel of these calls, for memory that begins at 16 bytes and for any other."""
     works = (loops.work(c, aligned=a) for c in calls for a in (True, False))
@@ -179,3 +361,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "entry_points.txt").write_text(f"[waxeq.backends]\ncupy = {value}\n")
     monkeypatch.syspath_prepend(str(folder.parent))
     return folder.parent
+
+
+@pytest.fixture
+def stand(device: Simulated) -> Stand:
+    """A driver that is one in name only: its memory is the machine's, its kernels those of the simulated device."""
+    return Stand(device)

@@ -11,6 +11,7 @@ import pytest
 
 from waxeq.backend.discover import backends, found
 from waxeq.errors import UsageError
+from waxeq_cupy import device as devices
 from waxeq_cupy.device import VARIABLE
 
 
@@ -22,6 +23,15 @@ def test_without_a_gpu_it_says_why_and_is_not_picked(installed: Path, monkeypatc
     assert "cupy" not in {b.name for b in backends()}
     with pytest.raises(UsageError, match="cupy cannot be used here"):
         backends(["cupy"])
+
+
+def test_with_cupy_and_no_gpu_it_says_so(installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise ImportError('nobody imports it to find that out')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv(VARIABLE)
+    devices._gpu.cache_clear()
+    (row,) = {f.name: f for f in found() if f.name == "cupy"}.values()
+    assert row.why is not None and row.why.startswith("CuPy is installed, but no NVIDIA driver is here")
 
 
 def test_simulated_it_is_on_the_cpu_and_says_so(installed: Path) -> None:

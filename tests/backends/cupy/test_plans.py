@@ -17,11 +17,11 @@ from waxeq.errors import WaxeqError
 from waxeq.plan.plan import Plan
 from waxeq.testing.planned import Planner, errors
 from waxeq.testing.programs import random_program
-from waxeq_cupy import nvrtc
+from waxeq_cupy import backend, nvrtc
 from waxeq_cupy.kernels import Loops, prelude
 
-LARGE = {"minilm"}
-"""Examples that would take minutes here."""
+LARGE = {"minilm", "ab_plus_ac"}
+"""Examples that would take too long here."""
 EXAMPLES = sorted(p.stem for p in (Path(__file__).parents[3] / "examples").glob("*.py") if p.stem not in LARGE)
 
 
@@ -52,7 +52,7 @@ def test_a_plan_of_nothing_else_is_timed_proved_saved_and_run(installed: Path, t
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run_and_their_kernels_compile_for_gpus(
-    name: str, installed: Path, tmp_path: Path, load_example: Callable[[str], ModuleType], loops: Loops
+    name: str, installed: Path, tmp_path: Path, load_example: Callable[[str], ModuleType]
 ) -> None:
     """Chosen by roofline: times on a simulated device mean nothing. The plan is proved against float64 as any other."""
     example = load_example(name)
@@ -64,13 +64,17 @@ def test_examples_run_and_their_kernels_compile_for_gpus(
         compiler = nvrtc.Nvrtc.found()
     except nvrtc.MissingCompiler as e:
         pytest.skip(str(e))
-    works = (loops.work(c) for c in calls)
+    own = backend().kernels
+    works = (k.work(c) for c in calls if isinstance(k := own[c.kernel], Loops))
     kernels = {x.name: x for w in works if w is not None for x in w.launches}
     source = prelude() + "\n".join(x.source for x in kernels.values())
     for architecture in ("sm_80", "sm_90"):
         found = compiler.cubin(source, architecture).kernels
         assert found.keys() == kernels.keys()
-        assert all(r.spilled <= 64 * ("double" in kernels[n].text) and r.registers <= 128 for n, r in found.items())
+        assert all(
+            r.spilled <= 64 * ("double" in kernels[n].text) and r.registers * kernels[n].threads <= 1 << 16
+            for n, r in found.items()
+        )
 
 
 @pytest.mark.slow

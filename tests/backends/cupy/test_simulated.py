@@ -125,6 +125,21 @@ PLANTED = {
         "out[blockIdx.x * 64 + t] = __shfl_xor_sync(t & 16 ? 0xffff0000u : 0xffffu, x0[t], 16);",
         "takes from one that it does not name",
     ),
+    "what was sent to shared memory and nobody waits for": (
+        """WX_SHARED(float, s, 64); if (t < 16) wx_copied<4>(s, t * 4, x0, t * 4, true); __syncthreads();
+        out[blockIdx.x * 64 + t] = s[t];""",
+        "has not waited for what it sent",
+    ),
+    "what others sent to shared memory": (
+        """WX_SHARED(float, s, 64); if (t < 16) wx_copied<4>(s, t * 4, x0, t * 4, true); wx_copies_here();
+        out[blockIdx.x * 64 + t] = s[t];""",
+        "shared memory is read",
+    ),
+    "fragments that some lanes do not come for": (
+        """WX_SHARED(uint16_t, s, 256); for (int n = t; n < 256; n += 64) s[n] = n; __syncthreads(); uint32_t r[4];
+        if (t & 1) wx_fragments<false>(r, s, (t & 15) * 16); out[blockIdx.x * 64 + t] = r[0];""",
+        "a lane waits for one that has ended",
+    ),
     "a warp that waits for a barrier and one for a lane": (
         "if (t & 1) __syncthreads(); else __syncwarp(0xffffffffu); out[blockIdx.x * 64 + t] = x0[t];",
         "others that do not come|different places|waits for",
@@ -136,6 +151,25 @@ PLANTED = {
 def test_what_is_right_passes(name: str, device: Simulated) -> None:
     results = [launched(device, FINE[name], order) for order in ORDERS]
     assert all(np.array_equal(results[0], r) for r in results) and -1 not in results[0]
+
+
+PRODUCT = """WX_SHARED(uint16_t, a, 256); WX_SHARED(uint16_t, b, 128); WX_KEPT(float, c, 4); uint32_t u[4], v[4];
+    for (int n = t; n < 256; n += 32) a[n] = wx_narrowed_f16(x0[n % 128]); for (int n = 0; n < 4; n++) c[n] = 0;
+    for (int n = t; n < 128; n += 32) b[n] = wx_narrowed_f16(x0[n]); __syncthreads();
+    wx_fragments<false>(u, a, {}); wx_fragments<true>(v, b, (t & 15) * 8); const uint32_t w[2] = {{v[0], v[1]}};
+    wx_mma<wx_f16>(c, 0, u, w);
+    for (int n = 0; n < 4; n++) out[(t / 4 + n / 2 * 8) * 8 + t % 4 * 2 + n % 2] = c[n];"""
+"""16 x 16 by 16 x 8 numbers by one warp, the places of the lines of the left side being left open."""
+
+
+@pytest.mark.parametrize(
+    ("places", "right"), [("(t & 15) * 16 + (t >> 4) * 8", True), ("(t >> 1) * 16 + t % 2 * 8", False)]
+)
+def test_a_warp_multiplies_what_its_lanes_say(places: str, right: bool, device: Simulated) -> None:
+    found = launched(device, PRODUCT.format(places), threads=32, blocks=1).reshape(16, 8)
+    x = np.arange(128.0)
+    want = np.tile(x, 2).reshape(16, 16) @ x.reshape(16, 8)
+    assert np.array_equal(found, want) == right
 
 
 @pytest.mark.parametrize("name", PLANTED)

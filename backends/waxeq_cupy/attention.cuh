@@ -1,0 +1,202 @@
+/* Attention by blocks of keys, after products.cuh: no matrix of scores ever lies in memory.
+
+   A block has M rows (queries). For N keys at a time it makes their scores, of which a kernel says what becomes (`score`:
+   scaled, masked), takes their exponentials against the largest score so far, and adds those up, and their products with
+   the values. When a larger score comes, what was added up before is scaled down to it. A row without any key that counts
+   has no largest score, and becomes NaN as 0 / 0 does. */
+
+WX_FN float wx_exponential(float x) { return expf(x); }
+WX_FN double wx_exponential(double x) { return exp(x); }
+template <class T> WX_FN T wx_lowest() { return -(T)WX_INF_F32; }
+
+/* The largest score of a row so far, and the sum of exponentials. */
+template <class T> struct wx_online {
+  T top, sum;
+  __device__ __forceinline__ void begin() { top = wx_lowest<T>(), sum = 0; }
+  /* Takes notice of the largest of some more scores. What to multiply with what was added up before. */
+  __device__ __forceinline__ T raised(T most) {
+    const T before = top;
+    top = wx_max::of<T>(top, most);
+    const T scale = wx_exponential(before - base());
+    sum *= scale;
+    return scale;
+  }
+  __device__ __forceinline__ T base() const { return top == wx_lowest<T>() ? (T)0 : top; }
+  __device__ __forceinline__ T of(T score) const { return wx_exponential(score - base()); }
+  __device__ __forceinline__ T whole() const { return top == wx_lowest<T>() ? (T)WX_NAN_F32 : sum; }
+};
+
+/* By threads of their own, in T. Those that share a row lie side by side in a warp. D: columns of the values. */
+template <class T, int M, int N, int D, int K> struct wx_attention {
+  static constexpr int TM = 4, TN = 4, side = N / TN, TD = D / side, G = 16 / sizeof(T);
+  typedef wx_tile<T, M, N, K, TM, TN> scores;
+  typedef wx_tile<T, M, D, K, TM, TD> result;
+  typedef wx_lines<T, M, N> weights;
+  typedef wx_lines<T, D, K> values;
+  static constexpr int threads = scores::threads, left = 2 * scores::left::size, right = 2 * scores::right::size;
+  static constexpr int third = 2 * values::size + weights::size, kept = result::kept, scored = scores::kept;
+  static_assert(threads == result::threads && side <= 32, "");
+
+  template <class Q, class Y, class V, class F, class A, class B, class C, class S, class O>
+  static __device__ __forceinline__ void made(const Q &query, const Y &key, const V &value, const F &score, A &a, B &b,
+                                              C &c, S &s, O &o, wx_online<T> (&rows)[TM], int row, int depth, int keys) {
+    wx_brought<T, values, V, D, K, threads> brought;
+    const wx_there there;
+    constexpr int p = 2 * values::size; /* where weights lie */
+#pragma unroll
+    for (int n = 0; n < kept; n++) o[n] = 0;
+#pragma unroll
+    for (int i = 0; i < TM; i++) rows[i].begin();
+    for (int first = 0; first < keys; first += N) {
+      scores::multiplied(query, key, a, b, s, row, first, 0, depth);
+#pragma unroll
+      for (int i = 0; i < TM; i++) {
+        T most = wx_lowest<T>(), sum = 0;
+#pragma unroll
+        for (int j = 0; j < TN; j++) {
+          s[i * TN + j] = score(row + scores::row(i), first + scores::column(j), s[i * TN + j]);
+          most = wx_max::of<T>(most, s[i * TN + j]);
+        }
+#pragma unroll
+        for (int far = 1; far < side; far *= 2) most = wx_max::of<T>(most, __shfl_xor_sync(0xffffffffu, most, far));
+        const T scale = rows[i].raised(most);
+#pragma unroll
+        for (int j = 0; j < TN; j++) {
+          const T one = rows[i].of(s[i * TN + j]);
+          c[p + weights::at(scores::row(i), scores::column(j))] = one;
+          sum += one;
+        }
+#pragma unroll
+        for (int far = 1; far < side; far *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
+        rows[i].sum += sum;
+#pragma unroll
+        for (int j = 0; j < TD; j++) o[i * TD + j] *= scale;
+      }
+      /* the barrier before the first tile of values orders the weights too */
+      wx_in_turn(there, brought, query, value, c, c, 0, values::size, 0, 0, K, first, first + N, [&](int, int q, int deep) {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+          wx_group<T, G> u[TM / G], v[TD / G];
+#pragma unroll
+          for (int i = 0; i < TM / G; i++) u[i] = wx_taken<G>(c, p + weights::at(result::row(i * G), deep - first + k));
+#pragma unroll
+          for (int j = 0; j < TD / G; j++) v[j] = wx_taken<G>(c, q + values::at(result::column(j * G), k));
+#pragma unroll
+          for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TD; j++) o[i * TD + j] += u[i / G].at[i % G] * v[j / G].at[j % G];
+        }
+      });
+    }
+  }
+
+  /* Calls `give` for groups of W columns, with the sum of exponentials of their row. */
+  template <int W, class O, class F>
+  static __device__ __forceinline__ void given(O &o, const wx_online<T> (&rows)[TM], int row, const F &give) {
+#pragma unroll
+    for (int i = 0; i < TM; i++)
+#pragma unroll
+      for (int j = 0; j < TD; j += W) {
+        wx_group<T, W> sums;
+#pragma unroll
+        for (int u = 0; u < W; u++) sums.at[u] = o[i * TD + j + u];
+        give(row + result::row(i), result::column(j), sums, rows[i].whole());
+      }
+  }
+};
+
+/* By tensor cores: a warp has 16 rows, and of every 64 keys the weights in registers, as its next product takes them. */
+template <class H, int D, bool QUERY_ALONG, bool KEY_ALONG, bool VALUE_ALONG> struct wx_attention_16 {
+  static constexpr int M = 64, N = 64, K = 32, blocks = N / 8, columns = D / 8;
+  typedef wx_tile_16<H, M, N, K, 16, N, QUERY_ALONG, KEY_ALONG> scores;
+  typedef wx_matrix<D, N, VALUE_ALONG> values;
+  static constexpr int threads = scores::threads, left = 2 * scores::left::size, right = 2 * scores::right::size;
+  static constexpr int third = values::size, kept = columns * 4, scored = scores::kept;
+
+  static __device__ __forceinline__ int row(int h) { return scores::row() + (int)(threadIdx.x & 31) / 4 + h * 8; }
+  static __device__ __forceinline__ int beside() { return (int)(threadIdx.x & 3) * 2; }
+  static __device__ __forceinline__ uint32_t two(float low, float high) {
+    return H::narrowed(low) | (uint32_t)H::narrowed(high) << 16;
+  }
+
+  template <class Q, class Y, class V, class F, class A, class B, class C, class S, class O>
+  static __device__ __forceinline__ void made(const Q &query, const Y &key, const V &value, const F &score, A &a, B &b,
+                                              C &c, S &s, O &o, wx_online<float> (&rows)[2], int at_row, int depth,
+                                              int keys) {
+    wx_brought<uint16_t, values, V, D, N, threads> brought;
+#pragma unroll
+    for (int n = 0; n < kept; n++) o[n] = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++) rows[h].begin();
+    for (int first = 0; first < keys; first += N) {
+      if constexpr (V::copied) brought.ask(value, c, 0, 0, first); /* they come while scores are made */
+      scores::multiplied(query, key, a, b, s, at_row, first, 0, depth);
+      if constexpr (!V::copied) {
+        brought.ask(value, c, 0, 0, first), brought.put(c, 0);
+        __syncthreads();
+      }
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float most = wx_lowest<float>();
+#pragma unroll
+        for (int n = 0; n < blocks * 2; n++) {
+          const int at = n / 2 * 4 + h * 2 + n % 2;
+          s[at] = score(at_row + row(h), first + n / 2 * 8 + beside() + n % 2, s[at]);
+          most = wx_max::of<float>(most, s[at]);
+        }
+#pragma unroll
+        for (int far = 1; far < 4; far *= 2)
+          most = wx_max::of<float>(most, __shfl_xor_sync(0xffffffffu, most, far));
+        const float scale = rows[h].raised(most);
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < blocks * 2; n++) {
+          const int at = n / 2 * 4 + h * 2 + n % 2;
+          s[at] = rows[h].of(s[at]);
+          sum += s[at];
+        }
+#pragma unroll
+        for (int far = 1; far < 4; far *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
+        rows[h].sum += sum;
+#pragma unroll
+        for (int j = 0; j < columns; j++) o[j * 4 + h * 2] *= scale, o[j * 4 + h * 2 + 1] *= scale;
+      }
+      added(c, s, o);
+      __syncthreads();
+    }
+  }
+
+  /* o += weights * values */
+  template <class C, class S, class O> static __device__ __forceinline__ void added(C &c, S &s, O &o) {
+    const int lane = threadIdx.x & 31, low = lane & 7, half = lane >> 3 & 1, other = lane >> 4;
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+      uint32_t u[4], w[4];
+#pragma unroll
+      for (int n = 0; n < 4; n++) u[n] = two(s[k * 8 + n * 2], s[k * 8 + n * 2 + 1]);
+#pragma unroll
+      for (int j = 0; j < columns; j += 2) {
+        const int n = j * 8 + other * 8, d = k * 16 + half * 8;
+        wx_fragments<!VALUE_ALONG>(w, c, values::at(n + (VALUE_ALONG ? low : 0), d + (VALUE_ALONG ? 0 : low)));
+        const uint32_t v[2][2] = {{w[0], w[1]}, {w[2], w[3]}};
+        wx_mma<H>(o, j * 4, u, v[0]), wx_mma<H>(o, j * 4 + 4, u, v[1]);
+      }
+    }
+  }
+
+  template <int W, class O, class F>
+  static __device__ __forceinline__ void given(O &o, const wx_online<float> (&rows)[2], int at_row, const F &give) {
+    static_assert(W <= 2, "");
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int j = 0; j < columns; j++)
+#pragma unroll
+        for (int n = 0; n < 2; n += W) {
+          wx_group<float, W> sums;
+#pragma unroll
+          for (int u = 0; u < W; u++) sums.at[u] = o[j * 4 + h * 2 + n + u];
+          give(at_row + row(h), j * 8 + beside() + n, sums, rows[h].whole());
+        }
+  }
+};

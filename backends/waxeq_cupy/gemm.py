@@ -1,0 +1,270 @@
+"""Products of matrices on tiles in shared memory, with anything element-wise before and after them.
+
+float16 and bfloat16 are multiplied by tensor cores and added up in float32; float32 and float64 by every thread, in
+their own precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import ClassVar
+
+from waxeq.backend.call import Call, multiplies
+from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.scalars import NARROW
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.taken import replaceable
+from waxeq_cfamily.values import Unsupported
+from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Loops, Work, library, operations, resolved
+from waxeq_cupy.products import Product, only
+from waxeq_cupy.sides import GROUP, After, Side, indented, loads, nearest, summed
+from waxeq_cupy.text import Text
+
+PROCESSORS = 132
+"""Of a large GPU; it runs about two blocks on each at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`rows` x `columns` of the result for each block, `depth` of either side at a time. `own`: rows and columns of a
+    thread, or of a warp on tensor cores. `pace`: how fast a full one is made, against the best."""
+
+    rows: int
+    columns: int
+    depth: int
+    own: tuple[int, int]
+    pace: float
+
+    def blocks(self, p: Product) -> int:
+        """How many of them a product has."""
+        return p.many * self.down(p) * self.across(p)
+
+    def down(self, p: Product) -> int:
+        return -(-p.size(p.rows) // self.rows)
+
+    def across(self, p: Product) -> int:
+        return -(-p.size(p.columns) // self.columns)
+
+    def time(self, p: Product) -> float:
+        """Roughly how long they take, in any unit."""
+        waves = -(-self.blocks(p) // PROCESSORS)
+        return waves * self.rows * self.columns / self.pace
+
+
+_THREADS = (Tile(128, 128, 8, (8, 8), 1.0), Tile(64, 64, 16, (4, 4), 0.7), Tile(32, 32, 16, (4, 4), 0.4))
+_WARPS = (Tile(128, 128, 32, (64, 32), 1.0), Tile(64, 64, 32, (32, 32), 0.7), Tile(32, 32, 32, (16, 16), 0.35))
+TILES: Mapping[str, tuple[Tile, ...]] = MappingProxyType(
+    {
+        "float16": _WARPS,
+        "bfloat16": _WARPS,
+        "float32": _THREADS,
+        "float64": (Tile(128, 64, 8, (8, 4), 1.0), Tile(64, 64, 8, (4, 4), 0.8), Tile(32, 32, 16, (4, 4), 0.5)),
+    }
+)
+"""The tiles for each dtype of what is multiplied, the largest first."""
+TF32 = tuple(replace(t, depth=16) for t in _WARPS)
+"""Those for float32 that is rounded."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The kernel of one product on one tile. `rounded`: sides are rounded to tf32."""
+
+    product: Product
+    tile: Tile
+    dtypes: tuple[str, ...]
+    replaced: frozenset[int]
+    aligned: bool
+    rounded: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        return self.product.dtype in NARROW
+
+    @property
+    def warps(self) -> bool:
+        return self.narrow or self.rounded
+
+    @property
+    def threads(self) -> int:
+        t = self.tile
+        return t.rows // t.own[0] * (t.columns // t.own[1]) * (32 if self.warps else 1)
+
+    @cached_property
+    def text(self) -> Text:
+        p = self.product
+        outer = (*p.around, *p.rows, *p.columns)
+        space = Space(p.values, outer, {}, (p.columns[-1],))
+        text = Text(space, library(), (), "", self.dtypes, self.replaced, threads=self.threads, counted=False)
+        return replace(text, together=512 // self.threads)
+
+    def _side(self, row: int, own: tuple[str, ...], names: tuple[str, str]) -> Side:
+        p, wide = self.product, GROUP // numpy_dtype(self.product.dtype).itemsize
+        found = nearest(self.text, loads(p, row), (p.depths[-1], own[-1]), wide) if self.aligned else None
+        return Side(self.text, p, row, own, p.dtype, names, found)
+
+    def launch(self, reads: tuple[int, ...]) -> Launch:
+        """Raises Unsupported."""
+        self.text.check()
+        p, blocks = self.product, self.tile.blocks(self.product)
+        if blocks > MOST_BLOCKS or max(map(p.size, (p.rows, p.columns, p.depths))) >= 1 << 30:
+            raise Unsupported("more than a launch has")
+        written = self.text.written(self._body())
+        return Launch(written, blocks, self.threads, reads, None, bool(p.values.positions))
+
+    def _body(self) -> Iterator[str]:
+        p, t, text = self.product, self.tile, self.text
+        left = self._side(p.left, p.rows, ("m", "k"))
+        right = self._side(p.right, p.columns, ("n", "k"))
+        down, across = t.down(p), t.across(p)
+        c = summed(p.dtype)
+        shared = "uint16_t" if self.narrow else c
+        own = f"{t.rows}, {t.columns}, {t.depth}, {t.own[0]}, {t.own[1]}"
+        if self.narrow:
+            kind, flags = {"float16": "wx_f16", "bfloat16": "wx_bf16"}[p.dtype], (left.along, right.along)
+            yield f"typedef wx_tile_16<{kind}, {own}, {', '.join(str(f).lower() for f in flags)}> tile;"
+        else:
+            flags = (False, False)
+            yield f"typedef wx_tile_tf32<{own}> tile;" if self.rounded else f"typedef wx_tile<{c}, {own}> tile;"
+        yield f"WX_SHARED({shared}, a, 2 * tile::left::size);"
+        yield f"WX_SHARED({shared}, b, 2 * tile::right::size);"
+        if self.warps:
+            yield "WX_SHARED(float, s, tile::turned);"
+        yield f"WX_KEPT({c}, c, tile::kept);"
+        yield "int row, column;"
+        yield f"wx_placed(blockIdx.x % {down * across}u, {down}, {across}, &row, &column);"
+        yield f"row *= {t.rows}, column *= {t.columns};"
+        yield f"const {text.integer} t = ({text.integer})(blockIdx.x / {down * across}u);"
+        yield from text.places("t", p.around, p.values.sizes)
+        yield "(void)t;"
+        yield from left.lines("left", flags[0])
+        yield from right.lines("right", flags[1])
+        yield f"tile::multiplied(left, right, a, b, c, row, column, 0, {p.size(p.depths)});"
+        after = After.of(text, p, self._most, aligned=self.aligned)
+        scratch = "s" if self.warps else "a"
+        yield f"tile::given<{after.width}>(c, {scratch}, row, column, [&](int m, int n, const auto &sums) {{"
+        yield from indented(after.lines())
+        yield "});"
+
+    @property
+    def _most(self) -> int:
+        """How many columns of a row a thread has side by side."""
+        if self.warps:
+            return self.tile.own[1] // 4
+        return 2 if self.product.dtype == "float64" else 4
+
+
+class Gemm(Loops):
+    """Products of matrices with anything element-wise around them, on the tile that suits their size."""
+
+    name = "gemm"
+    sought: ClassVar[str] = "cuda product"
+    which: ClassVar[int | None] = None
+    rounded: ClassVar[bool] = False
+
+    def matches(self, meaning: Term) -> bool:
+        return multiplies(meaning)
+
+    def product(self, call: Call) -> Product:
+        """The product of a call. Raises Unsupported."""
+
+        def find() -> Product | Unsupported:
+            try:
+                return self.find(call)
+            except Unsupported as e:
+                return e
+
+        found = call.remember(self.sought, find)
+        if isinstance(found, Unsupported):
+            raise found
+        return found
+
+    def find(self, call: Call) -> Product:
+        """The same, looked for."""
+        return only(resolved(call))
+
+    def tile(self, p: Product) -> Tile:
+        """The tile for a product."""
+        tiles = TF32 if self.rounded else TILES[p.dtype]
+        return tiles[self.which] if self.which is not None else min(tiles, key=lambda t: t.time(p))
+
+    def differs(self, call: Call) -> bool:
+        p = self.product(call)
+        return self.tile(p) != Gemm().tile(p)
+
+    def _work(self, call: Call, aligned: bool) -> Work | None:
+        try:
+            p = self.product(call)
+            if call.out.elements == 0:
+                return Work(())
+            dtypes = tuple(v.dtype for v in call.operands)
+            made = Written(p, self.tile(p), dtypes, frozenset(self.in_place(call)), aligned, self.rounded)
+            launch = made.launch(tuple(range(len(call.operands))))
+            return Work((launch,), operations=beside(p))
+        except Unsupported:
+            return None
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        """Operands that only what comes after the product reads, by the thread that writes there."""
+        try:
+            p = self.product(call)
+        except Unsupported:
+            return ()
+        rows = p.values.rows
+        sides = {rows[n].name[0] for n in p.cone(p.left) | p.cone(p.right) if rows[n].op == "load"}
+        return tuple(n for n in replaceable(p.values, call.canonical) if n not in sides)
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        return {**super().features(call), "flops": 2.0 * self.product(call).volume}
+
+
+def beside(p: Product) -> float:
+    """Operations of what comes before and after a product."""
+    inside = (p.fold, p.values.rows[p.fold].args[0])
+    return sum(operations(p.values, n) for n in range(len(p.values.rows)) if n not in inside)
+
+
+class LargeGemm(Gemm):
+    """The same on the largest tiles."""
+
+    name = "gemm_large"
+    variant_of = Gemm.name
+    which = 0
+
+
+class MiddleGemm(Gemm):
+    """The same on middle-sized tiles."""
+
+    name = "gemm_middle"
+    variant_of = Gemm.name
+    which = 1
+
+
+class SmallGemm(Gemm):
+    """The same on small tiles, of which there are more to share out."""
+
+    name = "gemm_small"
+    variant_of = Gemm.name
+    which = 2
+
+
+class RoundedGemm(Gemm):
+    """The same for float32 that is rounded to tf32, of ten digits, which tensor cores multiply; sums are float32."""
+
+    name = "gemm_tf32"
+    sought = "cuda product in tf32"
+    rounded = True
+    error = 1e-3
+
+    def find(self, call: Call) -> Product:
+        found = super().find(call)
+        if found.dtype != "float32":
+            raise Unsupported("no float32")
+        return found
+
+
+KERNELS = (Gemm, LargeGemm, MiddleGemm, SmallGemm, RoundedGemm)

@@ -1,0 +1,194 @@
+"""A GPU: plans whose memory lies on it, on a stream of our own.
+
+Steps that follow each other are started one by one the first time they run, and captured into one CUDA graph the second
+time, so that what runs once is not captured; WAXEQ_CUDA_GRAPH=0 starts them one by one each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from waxeq.backend.kernel import Instruction
+from waxeq.backend.storage import DeviceArray, Memory, Storage
+from waxeq_cupy.cubins import Cubins
+from waxeq_cupy.device import CUDA, Device
+from waxeq_cupy.driver import Driver, Graph
+from waxeq_cupy.exchange import CudaArray, Wire, taken
+from waxeq_cupy.kernels import Launch, Slot, Work, prelude
+
+GRAPHS = "WAXEQ_CUDA_GRAPH"
+
+
+class GpuStorage(Storage):
+    """The memory of a GPU; all that is asked of it happens on one stream."""
+
+    device = CUDA
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        driver.enter()
+        self.stream = driver.stream()
+        self._begin, self._end, self._edge = driver.event(), driver.event(), driver.event()
+
+    @property
+    def room(self) -> int:
+        return self.driver.room
+
+    def allocated(self, size: int) -> Memory:
+        self.require(size, "an allocation")
+        self.driver.enter()
+        return Memory(self.driver.allocated(size), size, self._freed)
+
+    def _freed(self, address: int) -> None:
+        self.driver.enter()
+        self.driver.free(address)
+
+    def upload(self, to: DeviceArray, host: np.ndarray) -> None:
+        self.driver.enter()
+        self.driver.upload_on(self.stream, to.address, host.ctypes.data, host.nbytes)
+
+    def download(self, host: np.ndarray, a: DeviceArray) -> None:
+        self.driver.enter()
+        self.driver.download_on(self.stream, host.ctypes.data, a.address, host.nbytes)
+        self.driver.wait_on(self.stream)
+
+    def copy(self, to: DeviceArray, a: DeviceArray) -> None:
+        self.driver.enter()
+        self.driver.copy_on(self.stream, to.address, a.address, a.nbytes)
+
+    def wait(self) -> None:
+        self.driver.enter()
+        self.driver.wait_on(self.stream)
+
+    def joined(self, steps: Sequence[Instruction]) -> Sequence[Instruction]:
+        return (Segment(self, steps),) if steps else ()
+
+    def seconds(self, run: Callable[[], object], repeats: int) -> float:
+        """By the clock of the GPU."""
+        self.wait()
+        self.driver.record(self._begin, self.stream)
+        for _ in range(repeats):
+            run()
+        self.driver.record(self._end, self.stream)
+        return max(self.driver.between(self._begin, self._end) / repeats, 1e-9)
+
+    # -- arrays of others
+
+    def seen(self, value: Any) -> DeviceArray | None:
+        return taken(self, value, self._wire)
+
+    def handed(self, a: DeviceArray) -> Any:
+        return CudaArray.of(a, self._wire).as_cupy()
+
+    @property
+    def _wire(self) -> Wire:
+        return Wire(self.stream, self.after, self.before)
+
+    def after(self, stream: int) -> None:
+        """What is asked for from now on waits for what was started on another stream."""
+        self.driver.record(self._edge, stream)
+        self.driver.follow(self.stream, self._edge)
+
+    def before(self, stream: int) -> None:
+        """What is started on another stream from now on waits for what was asked for here."""
+        self.driver.record(self._edge, self.stream)
+        self.driver.follow(stream, self._edge)
+
+
+class Started:
+    """A launch on a stream with its arguments; `flag`: the word in which it notes a position outside its axis."""
+
+    def __init__(self, start: Callable[[], None], flag: DeviceArray | None) -> None:
+        self.start, self.flag = start, flag
+
+    def __call__(self) -> None:
+        self.start()
+
+
+class Segment:
+    """Instructions one after another on the stream of a storage. Raises IndexError for a position outside its axis."""
+
+    def __init__(self, storage: GpuStorage, steps: Sequence[Instruction]) -> None:
+        self._storage, self._steps = storage, tuple(steps)
+        self._flags = [s.flag for s in steps if isinstance(s, Started) and s.flag is not None]
+        self._graph: Graph | None = None
+        self._ran = os.environ.get(GRAPHS) == "0"
+        self._plain = self._ran
+
+    def __call__(self) -> None:
+        s = self._storage
+        s.driver.enter()
+        if self._graph is None and self._ran and not self._plain:
+            self._graph = s.driver.captured(s.stream, self._start)
+        if self._graph is not None:
+            self._graph.start(s.stream)
+        else:
+            self._start()
+            self._ran = True
+        for flag in self._flags:
+            if flag.get().any():
+                s.upload(flag, np.zeros(1, np.int32))
+                raise IndexError("an index is out of bounds for the axis it points into")
+
+    def _start(self) -> None:
+        for f in self._steps:
+            f()
+
+
+class Gpu(Device):
+    """`driver`: the GPU; `cubins`: machine code for it."""
+
+    storage: GpuStorage
+
+    def __init__(self, driver: Driver, cubins: Cubins) -> None:
+        self.driver, self.cubins, self.storage = driver, cubins, GpuStorage(driver)
+        self._kernels: dict[str, int] = {}
+
+    @staticmethod
+    def found() -> Gpu:
+        """The first GPU of this machine. Raises MissingDevice."""
+        driver = Driver.found()
+        return Gpu(driver, Cubins.here(driver.architecture))
+
+    @property
+    def identity(self) -> str:
+        parts = ("gpu", self.driver.name, str(self.driver.version), self.cubins.version)
+        return sha256("|".join(parts).encode()).hexdigest()
+
+    @property
+    def about(self) -> str:
+        return f"{self.driver.name} ({self.driver.architecture}), {self.storage.room / 2**30:.1f} GiB free"
+
+    @property
+    def ceilings(self) -> Mapping[str, Any]:
+        return self.driver.ceilings
+
+    def compiled(self, launches: Sequence[Launch]) -> None:
+        missing = {x.name: x.source for x in launches if x.name not in self._kernels}
+        if missing:
+            self.driver.enter()
+            images = self.cubins.images(missing, prelude())
+            self._kernels |= {name: self.driver.kernel(image, name) for name, image in images.items()}
+
+    def aligned(self, arrays: Sequence[Any]) -> bool:
+        return all(a.address % 16 == 0 for a in arrays if a.size)
+
+    def bound(self, work: Work, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:
+        self.compiled(work.launches)
+        return tuple(self._started(x, operands, out, workspace) for x in work.launches)
+
+    def _started(self, x: Launch, operands: Sequence[DeviceArray], out: DeviceArray, workspace: DeviceArray) -> Started:
+        def place(what: int | Slot | None) -> int:
+            if isinstance(what, Slot):
+                return workspace.address + what.at
+            return (out if what is None else operands[what]).address
+
+        flag = self.storage.uploaded(np.zeros(1, np.int32)) if x.looked_up else None
+        pointers = [*map(place, x.reads), place(x.writes), *([] if flag is None else [flag.address])]
+        start = self.driver.prepared(self.storage.stream, self._kernels[x.name], x.blocks, x.threads, pointers)
+        return Started(start, flag)

@@ -1,0 +1,65 @@
+"""Kernels that travel with a plan: machine code for GPUs that it may meet, and what the virtual one runs.
+
+A file is named by what it is for; one that does not fit the machine, or the text before the kernels here, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from waxeq.backend.call import Call
+from waxeq.backend.kernel import Kernel
+from waxeq_cupy import device
+from waxeq_cupy.cubins import bring
+from waxeq_cupy.kernels import Launch, prelude
+from waxeq_cupy.nvrtc import MissingCompiler, Nvrtc
+from waxeq_cupy.virtual import Virtual
+
+ARCHITECTURES = ("sm_80", "sm_90")
+_ENTRIES = "kernels.json"
+
+
+def launches(rows: Iterable[tuple[Kernel, Call]]) -> dict[str, Launch]:
+    """The launches of calls by name, for memory that begins at 16 bytes and for any other."""
+    works = (getattr(k, "work")(c, aligned=a) for k, c in rows if hasattr(k, "work") for a in (True, False))  # noqa: B009
+    return {x.name: x for w in works if w is not None for x in w.launches}
+
+
+def images(rows: Iterable[tuple[Kernel, Call]]) -> Mapping[str, bytes]:
+    """Files with the code of these calls: cubins where NVRTC is here, and what the virtual device runs, where it is the
+    device."""
+    found = launches(rows)
+    files: dict[str, bytes] = {}
+    if not found:
+        return files
+    try:
+        compiler = Nvrtc.found()
+        source = prelude() + "\n".join(x.source for x in found.values())
+        files |= {f"{a}.cubin": compiler.cubin(source, a).code for a in ARCHITECTURES}
+    except MissingCompiler:
+        pass
+    if device.place() != "cpu" and isinstance(on := device.current(), Virtual):
+        files["virtual.so"] = on.simulated.library_of(list(found.values()))
+    about: dict[str, Any] = {"prelude": _prelude(), "kernels": sorted(found)}
+    return {**files, _ENTRIES: json.dumps(about).encode()}
+
+
+def bring_all(files: Mapping[str, bytes]) -> None:
+    """Take in the code in these files."""
+    if _ENTRIES not in files:
+        return
+    about = json.loads(files[_ENTRIES])
+    if about["prelude"] != _prelude():
+        return  # another version of waxeq made them: they are compiled again, or refused where that cannot be
+    for name, code in files.items():
+        if name.endswith(".cubin"):
+            bring(name.removesuffix(".cubin"), prelude(), dict.fromkeys(about["kernels"], code))
+    if "virtual.so" in files and isinstance(on := device.current(), Virtual):
+        on.simulated.bring(files["virtual.so"], about["kernels"])
+
+
+def _prelude() -> str:
+    return sha256(prelude().encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""A plan with all that it needs to run in one file: weights, inputs and compiled code. Where such a file is run, only
+NumPy has to be installed beside waxeq, and what the devices of the plan need.
+
+It is a zip file of plan.json, arrays as .npy files and code as the backends made it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.backend.kernel import Backend
+from waxeq.errors import PlanError
+from waxeq.ir.types import numpy_dtype
+from waxeq.plan.encode import VERSION, decode, encode
+from waxeq.plan.plan import Plan
+from waxeq.runtime.files import read_bytes, write_atomically
+from waxeq.runtime.program import Program
+
+_PLAN = "plan.json"
+
+
+def write_bundle(
+    path: str | Path,
+    plan: Plan,
+    tensors: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray] | None = None,
+    of: Iterable[Backend] | None = None,
+) -> None:
+    """Write a plan, its weights, the inputs it may be tried on, and what its kernels are compiled to. `of`: backends
+    that compile [default: all usable ones]. Raises PlanError."""
+    groups = {"weight": tensors, "constant": plan.graph.constants, "input": inputs or {}}
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as z:
+        z.writestr(_PLAN, json.dumps(encode(plan), sort_keys=True))
+        for kind, arrays in groups.items():
+            for name, a in arrays.items():
+                z.writestr(f"{kind}/{name}.{a.dtype.name}.npy", _npy(a))
+        for b in backends() if of is None else of:
+            own = [s.call for s in plan.steps if s.call.kernel.partition(".")[0] == b.name]
+            for file, data in b.packed(own).items():
+                z.writestr(f"code/{b.name}/{file}", data)
+    write_atomically(path, made.getvalue())
+
+
+def read_bundle(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
+    """The program in a bundle and the inputs that lie with it. Raises PlanError."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as z:
+            files = {n: z.read(n) for n in z.namelist()}
+        data: dict[str, Any] = json.loads(files[_PLAN])
+    except (zipfile.BadZipFile, KeyError, ValueError) as e:
+        raise PlanError(f"{path} is no bundle of a plan, or damaged; make it anew") from e
+    if data.get("waxeq") != VERSION:
+        raise PlanError(f"{path} is not a waxeq plan of version {VERSION}; make it anew")
+    groups: dict[str, dict[str, np.ndarray]] = {"weight": {}, "constant": {}, "input": {}}
+    code: dict[str, dict[str, bytes]] = {}
+    for file, content in files.items():
+        kind, _, rest = file.partition("/")
+        if kind in groups:
+            name, dtype, _ = rest.rsplit(".", 2)
+            a = np.load(io.BytesIO(content), allow_pickle=False)
+            groups[kind][name] = a.view(numpy_dtype(dtype)).reshape(a.shape)
+        elif kind == "code":
+            backend, _, name = rest.partition("/")
+            code.setdefault(backend, {})[name] = content
+    usable = backends()
+    for b in usable:
+        b.unpack(code.get(b.name, {}))
+    return Program(decode(data, groups["constant"]), kernels(usable), groups["weight"]), groups["input"]
+
+
+def _npy(a: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    plain = a.view(np.uint16) if a.dtype.name == "bfloat16" else a
+    np.save(out, plain, allow_pickle=False)
+    return out.getvalue()

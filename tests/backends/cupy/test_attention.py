@@ -1,0 +1,141 @@
+"""Attention by blocks of keys in CUDA C++, on the simulated device and through NVIDIA's compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term
+from waxeq.testing.conformance import check_call, check_kernel
+from waxeq_cupy import device as devices
+from waxeq_cupy import nvrtc
+from waxeq_cupy.attention import FlashAttention
+from waxeq_cupy.kernels import Launch, prelude
+from waxeq_cupy.simulated import Simulated
+
+F16, BF16, F32, F64 = "float16", "bfloat16", "float32", "float64"
+KERNEL = FlashAttention()
+
+
+def attention(
+    dtype: str,
+    sides: tuple[str, str, str],
+    mask: Term | None = None,
+    *,
+    late: bool = False,
+    causal: float | None = None,
+) -> Term:
+    """softmax(q k + mask) v over keys n and depth d; divided by the sum of exponentials before the second product, or
+    (late) after it. causal: a key counts if its place is at most the query's plus this."""
+    q, k, v = (operand(i, axes, dtype) for i, axes in enumerate(sides))
+    s = Term("Mul", Term("Sum", "d", Term("Mul", q, k)), Term("Num", 0.25, dtype))
+    if mask is not None:
+        s = Term("Add", s, mask)
+    if causal is not None:
+        place = Term("Add", Term("Iota", "m", F32), Term("Num", causal, F32))
+        s = Term("Select", Term("Zip", "ge", place, Term("Iota", "n", F32)), s, Term("Num", float("-inf"), dtype))
+    e = Term("Map", "exp", Term("Zip", "sub", s, Term("Red", "max", "n", s)))
+    total = Term("Sum", "n", e)
+    if late:
+        return Term("Zip", "div", Term("Sum", "n", Term("Mul", v, e)), total)
+    return Term("Sum", "n", Term("Mul", Term("Zip", "div", e, total), v))
+
+
+def call(meaning: Term, sizes: dict[str, int], operands: list[str], out: str, dtype: str) -> Call:
+    views = tuple(View.dense(v, sizes, dtype) for v in operands)
+    return Call("cupy.attention", meaning, sizes, views, View.dense(out, sizes, types(meaning)[meaning].dtype))
+
+
+def _cases() -> Iterator[tuple[str, Call]]:
+    heads = ("hmd", "hnd", "hne")
+    sizes = {"h": 2, "m": 70, "n": 130, "d": 40, "e": 40}
+    yield "halves", call(attention(F16, heads), sizes, [*heads], "mhe", F16)
+    turned = ("hdm", "hdn", "hen")
+    late = attention(BF16, turned, operand(3, "mn", BF16), late=True)
+    yield "turned, masked", call(late, {"h": 1, "m": 33, "n": 72, "d": 24, "e": 33}, [*turned, "mn"], "hme", BF16)
+    small = {"h": 1, "m": 40, "n": 70, "d": 12, "e": 20}
+    yield "causal", call(attention(F32, heads, causal=0.0, late=True), small, [*heads], "hme", F32)
+    yield "rows without keys", call(attention(F16, heads, causal=-3.0), small, [*heads], "hme", F16)
+    shared = ("hmd", "nd", "ne")
+    after = Term("Add", Term("Map", "tanh", attention(F32, shared)), operand(3, "hme", F32))
+    yield "keys for all heads, in place", call(after, {**small, "h": 3, "m": 7}, [*shared, "hme"], "hme", F32)
+    yield "doubles", call(attention(F64, heads), {**small, "e": 9}, [*heads], "hme", F64)
+
+
+CASES = dict(_cases())
+
+
+def launch(c: Call) -> Launch:
+    w = KERNEL.work(c)
+    assert w is not None and len(w.launches) == 1 and not w.workspace
+    return w.launches[0]
+
+
+@pytest.fixture
+def device() -> Iterator[Simulated]:
+    found = devices.current()
+    assert isinstance(found, Simulated)
+    found.compiled([launch(c) for c in CASES.values()])
+    yield found
+    found.order = 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention_is_what_it_means(name: str, device: Simulated) -> None:
+    for device.order in (0, 5):
+        assert check_call(KERNEL, CASES[name], np.random.default_rng(device.order)) is None
+
+
+def test_later_keys_may_count_most_and_rows_without_keys_are_nan(device: Simulated) -> None:
+    c = CASES["rows without keys"]
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal(x.shape).astype(np.float16) for x in c.operands)
+    k *= np.linspace(0, 8, k.shape[1], dtype=np.float16)[:, None]
+    out = np.empty(c.out.shape, np.float16)
+    for step in KERNEL.bind(c, [q, k, v], out, np.empty(0, np.uint8)):
+        step()
+    with np.errstate(all="ignore"):
+        s = np.einsum("hmd,hnd->hmn", q.astype(np.float64), k) / 4
+        s = np.where(np.arange(40)[:, None] - 3 >= np.arange(70), s, -np.inf)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        want = np.einsum("hmn,hne->hme", e / e.sum(-1, keepdims=True), v)
+    assert np.isnan(out[:, :3]).all() and np.abs(out[:, 3:] - want[:, 3:]).max() < 4e-3
+
+
+@pytest.mark.slow
+def test_drawn_attention_is_what_it_means(device: Simulated) -> None:
+    assert check_kernel("cupy.attention", KERNEL, calls=4, seed=3).require().calls == 4
+
+
+def test_what_is_counted_and_what_is_not_taken() -> None:
+    c = CASES["keys for all heads, in place"]
+    assert KERNEL.in_place(c) == (3,) and KERNEL.features(c)["flops"] == 2 * 3 * 7 * 70 * (12 + 20)
+    wide = {"h": 1, "m": 4, "n": 8, "d": 8, "e": 300}
+    heads = ("hmd", "hnd", "hne")
+    assert not KERNEL.accepts(call(attention(F16, heads), wide, [*heads], "hme", F16))
+    unlike = Term("Sum", "n", Term("Mul", Term("Map", "exp", operand(0, "mn", F32)), operand(1, "ne", F32)))
+    assert not KERNEL.accepts(call(unlike, {"m": 4, "n": 8, "e": 8}, ["mn", "ne"], "me", F32))
+    e = Term("Sum", "d", Term("Mul", operand(0, "md", F32), operand(1, "nd", F32)))
+    other = Term("Map", "exp", Term("Zip", "sub", e, Term("Red", "max", "m", e)))
+    across = Term("Sum", "n", Term("Mul", other, operand(2, "ne", F32)))
+    assert not KERNEL.accepts(call(across, wide, ["md", "nd", "ne"], "me", F32))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_attention_compiles_and_spills_nothing(architecture: str) -> None:
+    try:
+        compiler = nvrtc.Nvrtc.found()
+    except nvrtc.MissingCompiler as e:
+        pytest.skip(str(e))
+    heads, sizes = ("hmd", "hnd", "hne"), {"h": 8, "m": 512, "n": 512, "d": 128, "e": 128}
+    calls = [call(attention(d, heads, causal=0.0), sizes, [*heads], "hme", d) for d in (F16, F32)]
+    kernels = {x.name: x for x in map(launch, (*calls, CASES["turned, masked"], CASES["doubles"]))}
+    found = compiler.cubin(prelude() + "\n".join(x.source for x in kernels.values()), architecture).kernels
+    assert found.keys() == kernels.keys()
+    for name, r in found.items():
+        assert r.spilled == r.stack == 0, kernels[name].text
+        assert r.registers * kernels[name].threads <= 1 << 15 and r.shared <= 48 << 10, "two blocks fit on a processor"

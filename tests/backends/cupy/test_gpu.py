@@ -1,0 +1,208 @@
+"""Plans on a GPU through a driver that is one in name only: streams, graphs, and arrays of others."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.backend.storage import DeviceArray
+from waxeq.errors import TypeMismatch
+from waxeq_cupy import device as devices
+from waxeq_cupy.cubins import Cubins
+from waxeq_cupy.driver import Driver
+from waxeq_cupy.exchange import CudaArray
+from waxeq_cupy.gpu import GRAPHS, Gpu, GpuStorage
+from waxeq_cupy.kernels import Launch
+
+
+class Plain(Cubins):
+    """No compiler: the stand-in runs the text itself."""
+
+    def __init__(self, stand: Any, folder: Path) -> None:
+        super().__init__(folder, None, "sm_90")
+        self._stand = stand
+
+    def images(self, sources: Any, prelude: str) -> Any:
+        return dict.fromkeys(sources, b"image")
+
+
+@pytest.fixture
+def gpu(stand: Any, installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    monkeypatch.delenv(devices.VARIABLE)
+    found = Gpu(Driver(stand), Plain(stand, tmp_path))
+    compiled = found.compiled
+
+    def known(launches: list[Launch]) -> None:
+        stand.launches |= {x.name: x for x in launches}
+        stand.simulated.compiled(launches)
+        compiled(launches)
+
+    monkeypatch.setattr(found, "compiled", known)
+    monkeypatch.setattr(devices, "_gpu", lambda: found)
+    yield found
+    gc.collect()
+
+
+def _model(x: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) * gain, np.sqrt(np.abs(x)).T + 1
+
+
+def _inputs() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return rng.standard_normal((12, 70), dtype=np.float32), rng.standard_normal(70, dtype=np.float32)
+
+
+@pytest.fixture
+def optimized(gpu: Gpu, tmp_path: Path) -> Callable[..., Any]:
+    def run(fn: Callable, *inputs: np.ndarray, weights: tuple[str, ...] = (), **more: Any) -> Any:
+        options = {"backends": ("cupy",), "trial": False, "cost": "roofline", "polish": False, "algebra": False}
+        chosen = wx.Options(table=tmp_path / "t.duckdb", **(options | more))
+        return wx.optimize(fn, *inputs, weights=weights, options=chosen)
+
+    return run
+
+
+def _right(got: Any, x: np.ndarray, gain: np.ndarray) -> bool:
+    return all(np.abs(np.asarray(g) - w).max() < 1e-5 for g, w in zip(got, _model(x.astype(float), gain), strict=True))
+
+
+def test_what_runs_again_is_one_graph(
+    optimized: Callable[..., Any], stand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, gain = _inputs()
+    program = optimized(_model, x, gain, weights=("gain",)).program
+    rows = []
+    for n in range(4):
+        stand.started.clear()
+        assert _right(program(x + n), x + n, gain)
+        rows.append([s for s in stand.started if s not in ("upload", "download")])
+    assert len(rows[0]) > 1 and "graph" not in rows[0] and rows[2] == rows[3] == ["graph"]
+    monkeypatch.setenv(GRAPHS, "0")
+    program = optimized(_model, x, gain, weights=("gain",)).program
+    for n in range(3):
+        stand.started.clear()
+        assert _right(program(x + n), x + n, gain) and "graph" not in stand.started
+    before = len(stand.memory.blocks)
+    del program
+    gc.collect()
+    assert len(stand.memory.blocks) < before, "memory is given back"
+
+
+class Faced:
+    """An array of somebody else, with the CUDA array interface alone."""
+
+    def __init__(self, a: DeviceArray, stream: int | None = 5) -> None:
+        self._a, self._stream = a, stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        face = {"shape": self._a.shape, "typestr": self._a.dtype.str, "data": (self._a.address, False), "version": 3}
+        return face if self._stream is None else {**face, "stream": self._stream}
+
+
+class Packed:
+    """An array of somebody else, with DLPack alone."""
+
+    def __init__(self, a: CudaArray) -> None:
+        self._a, self.asked = a, []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._a.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
+        self.asked.append(stream)
+        return self._a.__dlpack__(stream=-1)
+
+
+def test_arrays_of_others_go_in_and_out_with_no_copy(optimized: Callable[..., Any], gpu: Gpu, stand: Any) -> None:
+    x, gain = _inputs()
+    result = optimized(_model, x, gain, weights=("gain",), device="cuda")
+    storage, program = gpu.storage, result.program
+    there = storage.uploaded(x)
+    packed = Packed(CudaArray.of(there, storage._wire))
+    for given in (there, Faced(there), Faced(there, None), packed):
+        stand.started.clear()
+        stand.waits.clear()
+        got = program(given)
+        assert not {"upload", "download", "copy"} & set(stand.started)
+        assert all(isinstance(g, CudaArray) for g in got)
+        assert _right([g.get() for g in got], x, gain)
+        assert isinstance(given, DeviceArray | Packed) or stand.waits[0][0] == storage.stream
+        again = storage.seen(Packed(got[0]))
+        face = got[0].__cuda_array_interface__
+        assert again is not None and again.address == got[0].address == face["data"][0] and face["stream"] == 77
+        assert np.array_equal(again.get(), got[0].get())
+    assert packed.asked == [storage.stream], "who hands over an array is told who will read it"
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(got[0])
+    with pytest.raises(TypeMismatch):
+        program(Faced(storage.uploaded(gain)))
+
+
+def test_a_capsule_keeps_its_array_and_gives_it_back(gpu: Gpu, stand: Any) -> None:
+    storage = gpu.storage
+    for dtype, shape in ((np.float16, (3, 4)), (np.int64, ()), (np.bool_, (0, 2)), (np.uint8, (5,))):
+        a = CudaArray.of(storage.uploaded(np.ones(shape, dtype)), storage._wire)
+        blocks = len(stand.memory.blocks)
+        held = storage.seen(Packed(a))
+        assert held is not None and (held.shape, held.dtype, held.address) == (a.shape, a.dtype, a.address)
+        del a
+        gc.collect()
+        assert len(stand.memory.blocks) == blocks and np.array_equal(held.get(), np.ones(shape, dtype))
+        del held
+        gc.collect()
+        assert len(stand.memory.blocks) == blocks - 1
+    a, b = (CudaArray.of(storage.uploaded(np.ones(3)), storage._wire) for _ in range(2))
+    blocks = len(stand.memory.blocks)
+    capsule = a.__dlpack__(stream=9)
+    assert stand.waits[-1][0] == 9, "whoever will read it waits"
+    del capsule, a
+    kept = b.__dlpack__()
+    assert len(stand.memory.blocks) == blocks - 1, "what nobody took is let go of when the next one is made"
+    del kept
+
+
+def test_positions_outside_their_axis_are_told_by_a_graph_too(optimized: Callable[..., Any]) -> None:
+    def look(table: np.ndarray, at: np.ndarray) -> np.ndarray:
+        return np.tanh(table)[at] * 2
+
+    table, at = _inputs()[0], np.array([3, 11, 0])
+    program = optimized(look, table, at).program
+    for _ in range(3):
+        assert np.abs(program(table, at) - 2 * np.tanh(table)[at]).max() < 1e-5
+        with pytest.raises(IndexError):
+            program(table, at + 5)
+
+
+def test_seconds_are_those_of_the_gpu(gpu: Gpu) -> None:
+    assert isinstance(gpu.storage, GpuStorage) and gpu.storage.seconds(lambda: None, 3) == pytest.approx(0.5e-3)
+    assert gpu.ceilings["bandwidth"] > 0 and "free" in gpu.about
+
+
+def test_results_are_cupy_arrays_where_cupy_is_in_use(
+    optimized: Callable[..., Any], gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Made:
+        def __init__(self, *arguments: Any) -> None:
+            self.arguments = arguments
+
+    cuda = SimpleNamespace(UnownedMemory=Made, MemoryPointer=Made, get_current_stream=lambda: SimpleNamespace(ptr=5))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=Made))
+    x, gain = _inputs()
+    program = optimized(_model, x, gain, weights=("gain",), device="cuda").program
+    first, _ = program(Faced(gpu.storage.uploaded(x)))
+    shape, dtype, pointer, strides = first.arguments
+    memory, offset = pointer.arguments
+    address, size, owner = memory.arguments
+    assert (shape, dtype, strides, offset, size) == ((12, 70), np.float32, (280, 4), 0, 12 * 280) and owner is not None
+    assert stand.waits[-1][0] == 5, "the current stream of CuPy waits for the result"
+    assert (stand.waits[0][0], stand.memory.around(address, size)[0]) == (gpu.storage.stream, address)
