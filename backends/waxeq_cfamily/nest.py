@@ -152,11 +152,14 @@ class Loop:
 
     @cached_property
     def _added(self) -> bool:
-        """Whether all that this stage does is to add rows to rows, along the loop before the innermost."""
+        """Whether all that this stage does is to add rows to rows, along the loop before the innermost. Their elements
+        lie side by side: gcc 12 looks for hours at several columns."""
         s = self.stage
         if not s.folds or self.scalar or s.kept or not s.straight or len(self.order) < 2:
             return False
-        return all(self.order[-2] in self.sources[f][0] for f in s.folds)
+        loads = (self.values.rows[n] for n in self._cone() if not self._loaded(n) and self.values.rows[n].op == "load")
+        beside = all(r.name[1].stride(self.order[-1]) in (-1, 0, 1) for r in loads)
+        return beside and all(self.order[-2] in self.sources[f][0] for f in s.folds)
 
     def _together(self, depth: int, low: str, high: str) -> list[str]:
         """A loop over rows that takes several at a time, and those that are left one by one."""

@@ -28,7 +28,7 @@ from waxeq_native.store import Store, size_limit
 BUILDING = "building-"
 STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
 
-LIMIT = 600.0
+LIMIT = 120.0
 """Seconds that the compiler may take for one unit."""
 
 

@@ -14,7 +14,7 @@ from waxeq.memory.liveness import ALIGN, Buffer, InPlace, busiest
 from waxeq.plan.compose import lifetimes
 from waxeq.plan.plan import Plan
 
-COPIED = 1 << 16
+COPIED = 1 << 12
 """Bytes up to which a program copies an input into memory of its own; a larger one is read where it lies."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

@@ -91,3 +91,17 @@ def test_what_is_no_pair_has_no_tiles() -> None:
     ):
         call = _call(meaning, sizes, orders, "float32")
         assert isinstance(LOOPS, NativeKernel) and crossed(LOOPS.values(call)) is None
+
+
+def test_columns_are_added_one_at_a_time() -> None:
+    """Attention whose result is wanted across: gcc 12 went on for hours over several columns that lie side by side."""
+    sizes = {"q": 64, "k": 4096, "e": 8}
+    x, v = operand(0, "qk", "float32"), operand(1, "ke", "float32")
+    e = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "k", x)))
+    weights = Term("Mul", e, Term("Map", "recip", Term("Sum", "k", e)))
+    views = View.dense("qk", sizes, "float32"), View.dense("ke", sizes, "float32")
+    meaning = Term("Sum", "k", Term("Mul", weights, v))
+    call = Call("native.products", meaning, sizes, views, View.dense("eq", sizes, "float32"))
+    products = BACKEND.kernels["native.products"]
+    assert products.accepts(call)
+    assert check_call(products, call, np.random.default_rng(0)) is None
