@@ -29,6 +29,8 @@ from waxeq_native.products_text import BlockEmitter, ProductEmitter
 from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work, kept, same
 
 _SCRATCH = 1 << 20
+FRAME = 2 * _SCRATCH
+"""Bytes of buffers that a point may need: they lie on the stack, of which a thread has four times as much."""
 _BLOCK = 256
 """Of an axis that is taken in blocks: a tile's scores against so many keys stay in the second-level cache."""
 
@@ -103,7 +105,7 @@ class Products(NativeKernel):
         emitter = BlockEmitter if isinstance(s, Blocks) else ProductEmitter
         e = emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts)
         scratch = max(_scratch(s, p, p.fold in texts) for p in s.products)
-        if s.scratch + scratch > 2 * _SCRATCH:
+        if s.scratch + scratch > FRAME:
             return None
         e.check()
 

@@ -24,7 +24,7 @@ from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native.blas import Blas, find
 from waxeq_native.loops import limits
-from waxeq_native.products import Products
+from waxeq_native.products import FRAME, Products
 from waxeq_native.products_text import ProductEmitter
 from waxeq_native.work import OPERANDS, Part, Work
 
@@ -117,7 +117,7 @@ class BlasProducts(Products):
         return Tile(-(-m // rows), min(n, -(-n // columns // _LEAST) * _LEAST))
 
     def written(self, call: Call, s: Space) -> Work | None:
-        if max(call.sizes.values()) >= 1 << 31 and table().bits == 32:
+        if s.scratch > FRAME or (max(call.sizes.values()) >= 1 << 31 and table().bits == 32):
             return None
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]

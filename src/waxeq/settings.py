@@ -23,7 +23,7 @@ class Options(BaseModel):
     budget: Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(seconds)] = 60.0
     tolerance: Annotated[float, BeforeValidator(parse_tolerance)] = DEFAULT_TOLERANCE
     seed: int = 0
-    threads: int = Field(default_factory=cores, ge=1)
+    threads: int = Field(default_factory=cores, ge=1, le=1024)
     max_nodes: int = Field(default=60_000, ge=1)
     max_memory: Annotated[int, BeforeValidator(bytes_)] = 4 << 30
     """Peak bytes of the plan when it runs."""

@@ -373,3 +373,12 @@ def test_a_bug_is_a_sentence_and_a_traceback_on_request(waxeq, plan: Path, monke
     outcome = waxeq("run", plan)
     assert outcome.code == CODE["internal"] and "internal error: ZeroDivisionError: what now" in outcome.sentence
     assert "Traceback" in waxeq("run", plan, "--traceback").err
+
+
+def test_too_little_memory_is_a_sentence(waxeq, plan: Path, monkeypatch) -> None:
+    def large(*args: object) -> None:
+        raise MemoryError("Unable to allocate 298. GiB for an array")
+
+    monkeypatch.setattr("waxeq.cli.running.opened", large)
+    outcome = waxeq("run", plan)
+    assert outcome.code == CODE["budget"] and "not enough memory: Unable to allocate 298. GiB" in outcome.sentence

@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError
 from waxeq.__about__ import __version__
 from waxeq.cli import db, looking, machine, pareto, profile, work
 from waxeq.cli.console import say
-from waxeq.errors import RuleError, WaxeqError, WaxeqWarning
+from waxeq.errors import BudgetError, RuleError, WaxeqError, WaxeqWarning
 
 INTERRUPTED = 130
 _EXAMPLES = {
@@ -138,6 +138,8 @@ def sentence(e: Exception) -> str:
         return f"waxeq: {text}"
     if isinstance(e, CycloptsError):
         return f"waxeq: {text}; see waxeq --help"
+    if isinstance(e, MemoryError):
+        return f"waxeq: there is not enough memory: {text or 'none is left'}; use smaller inputs"
     return (
         f"waxeq: internal error: {type(e).__name__}: {text}; this is a bug, please report it with what --traceback "
         "prints"
@@ -146,7 +148,9 @@ def sentence(e: Exception) -> str:
 
 def code_of(e: Exception) -> int:
     """The exit code of an error; see the table in README.md."""
-    return e.exit_code if isinstance(e, WaxeqError) else 2 if isinstance(e, CycloptsError) else 1
+    if isinstance(e, WaxeqError):
+        return e.exit_code
+    return 2 if isinstance(e, CycloptsError) else BudgetError.exit_code if isinstance(e, MemoryError) else 1
 
 
 def _discard_stdout() -> None:

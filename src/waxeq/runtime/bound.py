@@ -10,12 +10,12 @@ import numpy as np
 
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
-from waxeq.errors import PlanError, UsageError
+from waxeq.errors import PlanError
 from waxeq.ir.types import numpy_dtype
 from waxeq.memory.estimate import COPIED
 from waxeq.plan.plan import Fold, Plan, Step
 from waxeq.runtime.arena import Arena
-from waxeq.runtime.quiet import quiet_context
+from waxeq.runtime.quiet import in_use, quiet_context
 from waxeq.runtime.results import Results
 
 
@@ -111,11 +111,7 @@ class Bound:
         try:
             return self._context.run(self._run, args)
         except RuntimeError as e:
-            if "already entered" not in str(e):
-                raise
-            raise UsageError(
-                "the program is running in another thread; give each thread a program of its own: copy.copy(program)"
-            ) from None
+            raise in_use(e) from None
 
     def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         for i, own in self._copied:

@@ -17,7 +17,7 @@ import numpy as np
 
 from waxeq.backend.kernel import Instruction, Kernel, join, prepare
 from waxeq.backend.storage import CPU, DeviceArray, Storage, placed, storages
-from waxeq.errors import PlanError, TypeMismatch, UsageError
+from waxeq.errors import PlanError, TypeMismatch
 from waxeq.ir.graph import Leaf
 from waxeq.ir.types import numpy_dtype
 from waxeq.memory.estimate import require_room
@@ -26,7 +26,7 @@ from waxeq.runtime.arena import Arena
 from waxeq.runtime.bound import fold
 from waxeq.runtime.inputs import fitted, ordered
 from waxeq.runtime.lent import Lent
-from waxeq.runtime.quiet import quiet_context
+from waxeq.runtime.quiet import in_use, quiet_context
 
 _KEPT = 8
 """Sets of addresses whose instructions are kept."""
@@ -167,11 +167,7 @@ class Placed:
         try:
             return self._context.run(self._run, args)
         except RuntimeError as e:
-            if "already entered" not in str(e):
-                raise
-            raise UsageError(
-                "the program is running in another thread; give each thread a program of its own: copy.copy(program)"
-            ) from None
+            raise in_use(e) from None
 
     def _run(self, args: Sequence[Any]) -> list[Any]:
         for x, a in zip(self._inputs, args, strict=True):

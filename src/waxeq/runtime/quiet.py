@@ -1,10 +1,13 @@
-"""Running without NumPy's floating-point warnings: infinities and NaN are results like any other."""
+"""Running without NumPy's floating-point warnings: infinities and NaN are results like any other; and one call at a
+time, as a context is entered once."""
 
 from __future__ import annotations
 
 from contextvars import Context
 
 import numpy as np
+
+from waxeq.errors import UsageError
 
 
 def quiet_context() -> Context:
@@ -13,3 +16,12 @@ def quiet_context() -> Context:
     context = Context()
     context.run(np.seterr, all="ignore")
     return context
+
+
+def in_use(e: RuntimeError) -> RuntimeError | UsageError:
+    """What to raise where running in such a context raised: another thread may be in it."""
+    if "already entered" not in str(e):
+        return e
+    return UsageError(
+        "the program is running in another thread; give each thread a program of its own: copy.copy(program)"
+    )

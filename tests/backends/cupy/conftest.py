@@ -15,7 +15,7 @@ import pytest
 from waxeq.backend.call import Call, View, operand
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
-from waxeq_cupy import backend
+from waxeq_cupy import backend, nvrtc
 from waxeq_cupy import device as devices
 from waxeq_cupy.kernels import Launch, Loops
 from waxeq_cupy.simulated import Argument, Simulated
@@ -305,6 +305,14 @@ def launches(loops: Loops, calls: Iterable[Call]) -> dict[str, Launch]:
     """Every kernel of these calls, for memory that begins at 16 bytes and for any other."""
     works = (loops.work(c, aligned=a) for c in calls for a in (True, False))
     return {x.name: x for w in works if w is not None for x in w.launches}
+
+
+@pytest.fixture(scope="session")
+def compiler() -> nvrtc.Nvrtc:
+    try:
+        return nvrtc.Nvrtc.found()
+    except nvrtc.MissingCompiler as e:
+        pytest.skip(str(e))
 
 
 @pytest.fixture(autouse=True)

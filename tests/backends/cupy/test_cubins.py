@@ -19,14 +19,6 @@ def text(name: str, factor: int = 2) -> str:
     return f"{head} {{ out[threadIdx.x] = {factor} * x0[threadIdx.x]; }}\n"
 
 
-@pytest.fixture(scope="module")
-def compiler() -> nvrtc.Nvrtc:
-    try:
-        return nvrtc.Nvrtc.found()
-    except nvrtc.MissingCompiler as e:
-        pytest.skip(str(e))
-
-
 class Elsewhere(nvrtc.Nvrtc):
     """The same compiler, said to be of another version; or none at all."""
 

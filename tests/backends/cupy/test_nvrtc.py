@@ -24,14 +24,6 @@ _CALLED = 64
 """Bytes that kernels of float64 may store around a division, of which the rare half is a subroutine on sm_80."""
 
 
-@pytest.fixture(scope="module")
-def compiler() -> nvrtc.Nvrtc:
-    try:
-        return nvrtc.Nvrtc.found()
-    except nvrtc.MissingCompiler as e:
-        pytest.skip(str(e))
-
-
 def checked(compiler: nvrtc.Nvrtc, kernels: Mapping[str, Launch], architecture: str) -> None:
     """All at once: the text before them takes longer than they do."""
     source = prelude() + "\n".join(x.source for x in kernels.values())

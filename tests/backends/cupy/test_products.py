@@ -185,14 +185,6 @@ def test_what_products_do_not_take() -> None:
     assert not KERNELS["cupy.gemv"].matches(alone) and not KERNELS["cupy.gemm"].matches(alone)
 
 
-@pytest.fixture(scope="module")
-def compiler() -> nvrtc.Nvrtc:
-    try:
-        return nvrtc.Nvrtc.found()
-    except nvrtc.MissingCompiler as e:
-        pytest.skip(str(e))
-
-
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_products_compile_and_spill_nothing(architecture: str, compiler: nvrtc.Nvrtc) -> None:
     names = {
