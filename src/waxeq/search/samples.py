@@ -66,11 +66,13 @@ def _instance(tree: Any, t: Any) -> bool:
 
 
 def samples(quick: bool) -> Iterator[Sample]:
-    """The grid: matrix products, scalar functions, fused chains, folds, copies, and kernels of a single head."""
+    """The grid: matrix products, attention, scalar functions, fused chains, folds, copies, and kernels of a single
+    head."""
     for dtype in ("float32", "float64"):
         yield from _products(dtype, quick)
         yield from _chains(dtype, quick or dtype != "float32")
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
+    yield from _attentions((512,) if quick else (320, 1024))
     yield from _large()
     yield from _copies((256,) if quick else (64, 256, 1024))
     yield from _single((64,) if quick else (64, 512))
@@ -187,6 +189,17 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
         (Term("Sum", "j", Term("Mul", x, y)), ("ij", "ij"), "i"),
         (Term("Sum", "i", Term("Sum", "j", Term("Map", "square", x))), ("ij",), ""),
     ]
+
+
+def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
+    """Queries i, keys j, depth k, values l: scores, softmax and what it weighs in one."""
+    for n in sizes:
+        q, k, v = (operand(i, axes, "float32") for i, axes in enumerate(("ik", "jk", "jl")))
+        scores = Term("Sum", "k", Term("Mul", q, k))
+        exp = Term("Map", "exp", Term("Zip", "sub", scores, Term("Red", "max", "j", scores)))
+        weights = Term("Zip", "div", exp, Term("Sum", "j", exp))
+        leaves = [(axes, "float32") for axes in ("ik", "jk", "jl")]
+        yield _sample(Term("Sum", "j", Term("Mul", weights, v)), {"i": n, "j": n, "k": 64, "l": 64}, leaves, "il")
 
 
 def _number(value: float, dtype: str) -> Term:
