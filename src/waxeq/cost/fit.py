@@ -234,7 +234,8 @@ def _steps(layout: str) -> tuple[float, ...]:
     the axis that lies side by side in each of the first two operands lies in the result."""
     views = [v.partition(":")[2] for v in layout.split(";") if ":" in v]
     last = [v.rpartition("*")[2] for v in views if v]
-    sides = [_SIDES * _side(v, views[0]) for v in (*views[1:3], "", "")[:2]]
+    out, *operands = views or [""]
+    sides = [_SIDES * _side(v, out) for v in (*operands, "", "")[:2]]
     return float(sum(s != "1" for s in last)), 0.5 * len(views), float("fixed" in layout), *sides
 
 
