@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 
 import numpy as np
 
 from waxeq.backend.kernel import Instruction
 from waxeq_cupy.cubins import Cubins
-from waxeq_cupy.device import Device
+from waxeq_cupy.driven import Driven
 from waxeq_cupy.driver import Driver
-from waxeq_cupy.kernels import Launch, Slot, Work, prelude
+from waxeq_cupy.kernels import Slot, Work
 
 _LINE = 256
 """What memory begins at on either side is the same modulo this many bytes."""
@@ -34,12 +33,10 @@ class _Span:
         return self.address + host - self.low
 
 
-class Copied(Device):
-    """`driver`: the GPU; `cubins`: machine code for it."""
+class Copied(Driven):
+    """A GPU that is given the operands of each call."""
 
-    def __init__(self, driver: Driver, cubins: Cubins) -> None:
-        self.driver, self.cubins = driver, cubins
-        self._kernels: dict[str, int] = {}
+    way = "copied"
 
     @staticmethod
     def found() -> Copied:
@@ -51,20 +48,8 @@ class Copied(Device):
         return Copied(driver, Cubins(directory() / "cubins", Nvrtc.found(), driver.architecture))
 
     @property
-    def identity(self) -> str:
-        parts = ("copied", self.driver.name, str(self.driver.version), self.cubins.version)
-        return sha256("|".join(parts).encode()).hexdigest()
-
-    @property
     def about(self) -> str:
         return f"{self.driver.name} ({self.driver.architecture}), every call on copies"
-
-    def compiled(self, launches: Sequence[Launch]) -> None:
-        missing = {x.name: x.source for x in launches if x.name not in self._kernels}
-        if missing:
-            self.driver.enter()
-            images = self.cubins.images(missing, prelude())
-            self._kernels |= {name: self.driver.kernel(image, name) for name, image in images.items()}
 
     def aligned(self, arrays: Sequence[np.ndarray]) -> bool:
         return all(a.ctypes.data % 16 == 0 for a in arrays if a.size)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,11 @@ import numpy as np
 from waxeq.backend.kernel import Instruction
 from waxeq.backend.storage import DeviceArray, Memory, Storage
 from waxeq_cupy.cubins import Cubins
-from waxeq_cupy.device import CUDA, Device
+from waxeq_cupy.device import CUDA
+from waxeq_cupy.driven import Driven
 from waxeq_cupy.driver import Driver, Graph
 from waxeq_cupy.exchange import CudaArray, Wire, taken
-from waxeq_cupy.kernels import Launch, Slot, Work, prelude
+from waxeq_cupy.kernels import Launch, Slot, Work
 
 GRAPHS = "WAXEQ_CUDA_GRAPH"
 
@@ -140,14 +140,15 @@ class Segment:
             f()
 
 
-class Gpu(Device):
-    """`driver`: the GPU; `cubins`: machine code for it."""
+class Gpu(Driven):
+    """A GPU that plans keep their memory on."""
 
+    way = "gpu"
     storage: GpuStorage
 
     def __init__(self, driver: Driver, cubins: Cubins) -> None:
-        self.driver, self.cubins, self.storage = driver, cubins, GpuStorage(driver)
-        self._kernels: dict[str, int] = {}
+        super().__init__(driver, cubins)
+        self.storage = GpuStorage(driver)
 
     @staticmethod
     def found() -> Gpu:
@@ -156,24 +157,12 @@ class Gpu(Device):
         return Gpu(driver, Cubins.here(driver.architecture))
 
     @property
-    def identity(self) -> str:
-        parts = ("gpu", self.driver.name, str(self.driver.version), self.cubins.version)
-        return sha256("|".join(parts).encode()).hexdigest()
-
-    @property
     def about(self) -> str:
         return f"{self.driver.name} ({self.driver.architecture}), {self.storage.room / 2**30:.1f} GiB free"
 
     @property
     def ceilings(self) -> Mapping[str, Any]:
         return self.driver.ceilings
-
-    def compiled(self, launches: Sequence[Launch]) -> None:
-        missing = {x.name: x.source for x in launches if x.name not in self._kernels}
-        if missing:
-            self.driver.enter()
-            images = self.cubins.images(missing, prelude())
-            self._kernels |= {name: self.driver.kernel(image, name) for name, image in images.items()}
 
     def aligned(self, arrays: Sequence[Any]) -> bool:
         return all(a.address % 16 == 0 for a in arrays if a.size)

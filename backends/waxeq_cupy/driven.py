@@ -1,0 +1,34 @@
+"""A GPU by its driver: which one it is, and machine code that is loaded on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import ClassVar
+
+from waxeq_cupy.cubins import Cubins
+from waxeq_cupy.device import Device
+from waxeq_cupy.driver import Driver
+from waxeq_cupy.kernels import Launch, prelude
+
+
+class Driven(Device):
+    """`driver`: the GPU; `cubins`: machine code for it; `way`: how launches get their operands there."""
+
+    way: ClassVar[str]
+
+    def __init__(self, driver: Driver, cubins: Cubins) -> None:
+        self.driver, self.cubins = driver, cubins
+        self._kernels: dict[str, int] = {}
+
+    @property
+    def identity(self) -> str:
+        parts = (self.way, self.driver.name, str(self.driver.version), self.cubins.version)
+        return sha256("|".join(parts).encode()).hexdigest()
+
+    def compiled(self, launches: Sequence[Launch]) -> None:
+        missing = {x.name: x.source for x in launches if x.name not in self._kernels}
+        if missing:
+            self.driver.enter()
+            images = self.cubins.images(missing, prelude())
+            self._kernels |= {name: self.driver.kernel(image, name) for name, image in images.items()}
