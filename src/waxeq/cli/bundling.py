@@ -16,7 +16,7 @@ def bundle(
     /,
     *,
     output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
-    backend: tuple[str, ...] = (),
+    backend: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     show: Show = SHOW,
 ) -> None:
     """Write a plan, its weights, its inputs and its compiled kernels into one file, which `waxeq run` takes.
