@@ -142,8 +142,8 @@ class Written:
         yield f"const {text.integer} t = ({text.integer}){rest};"
         yield from text.places("t", p.around, p.values.sizes)
         yield "(void)t;"
-        yield from left.lines("left", False)
-        yield from right.lines("right", False)
+        yield from left.lines("left", None)
+        yield from right.lines("right", None)
         yield "few::multiplied(left, right, s, c, column, deep, end);"
         after = After.of(text, p, 1 if on.along else on.width, aligned=self.aligned)
         yield f"few::given<{after.width}>(c, s, column, [&](int m, int n, const auto &sums) {{"
