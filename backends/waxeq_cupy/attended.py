@@ -1,6 +1,6 @@
 """What attention is made of: two products of matrices with a softmax between them, whatever is around and between them.
 
-The softmax runs along the keys, over anything element-wise of the product of queries with keys (scaled, masked, biased).
+The softmax runs along the keys, over anything element-wise of the product of queries with keys (scaled, masked).
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ template <class T, int M, int N, int D, int K> struct wx_attention {
 
   template <class Q, class Y, class V, class F, class A, class B, class C, class S, class O>
   static __device__ __forceinline__ void made(const Q &query, const Y &key, const V &value, const F &score, A &a, B &b,
-                                              C &c, S &s, O &o, wx_online<T> (&rows)[TM], int row, int depth, int first, int keys) {
+                                              C &c, S &s, O &o, wx_online<T> (&rows)[TM], int row, int depth, int first,
+                                              int keys) {
     wx_brought<T, values, V, D, K, threads> brought;
     const wx_there there;
     constexpr int p = 2 * values::size; /* where weights lie */
@@ -206,7 +207,9 @@ template <class H, int D, bool QUERY_ALONG, bool KEY_ALONG, bool VALUE_ALONG> st
    W and V, 16 bytes where they lie so. Of N keys at a time, teams of RANKS threads make the products with all rows, a
    warp for each row takes their exponentials, and threads side by side along D columns add up the values. */
 template <class T, int F, int N, int W, int V, int RANKS, int D> struct wx_attention_few {
-  static constexpr int threads = 256, teams = threads / RANKS, each = N / teams, C = each < 4 ? each : sizeof(T) > 4 || F * W > 32 ? 2 : 4;
+  static constexpr int threads = 256, teams = threads / RANKS, each = N / teams;
+  static constexpr int most = sizeof(T) > 4 || F * W > 32 ? 2 : 4;
+  static constexpr int C = each < most ? each : most; /* keys of a team at once, as many as registers hold */
   static constexpr int across = D / V, parts = threads / across, kept = F * V;
   static constexpr int weights = F * N, scales = 2 * F * N, ends = threads * V; /* places of shared memory */
   static constexpr int shared = scales + F > ends + 2 ? scales + F : ends + 2;

@@ -32,7 +32,7 @@ _FEW, _WIDE = 8, 256
 _TOGETHER, _THREADS = 128, 256
 """Keys that a block with a few rows takes at a time, and its threads."""
 _LEAST = 256
-"""Keys that a piece has at least."""
+"""Keys that a piece should have at least."""
 _WAVES = 2
 """Blocks for each processor from which there are enough."""
 
@@ -54,10 +54,11 @@ def ways(a: Attention) -> tuple[Way, ...]:
     found: list[Way] = []
     for few in (True, False) if narrow else (False,):
         step, blocks = (_TOGETHER, p.many) if few else (_rows(a), p.many * -(-rows // _rows(a)))
-        pieces = min(-(-_WAVES * PROCESSORS // blocks), keys // _LEAST)
-        if pieces > 1:
-            found.append(Way(few, -(-keys // pieces // step) * step))
-        found.append(Way(few))
+        long = keys >= 2 * _LEAST
+        pieces = min(-(-_WAVES * PROCESSORS // blocks), keys // _LEAST if long else -(-keys // step))
+        piece = -(-keys // pieces // step) * step if pieces > 1 else keys
+        cut = (Way(few, piece),) if piece < keys else ()
+        found += (*cut, Way(few)) if long else (Way(few), *cut)
     return tuple(found)
 
 
