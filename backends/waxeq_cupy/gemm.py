@@ -128,7 +128,7 @@ class Written:
     def _side(self, row: int, own: tuple[str, ...], names: tuple[str, str]) -> Side:
         p, wide = self.product, GROUP // numpy_dtype(self.product.dtype).itemsize
         found = nearest(self.text, loads(p, row), (p.depths[-1], own[-1]), wide) if self.aligned else None
-        return Side(self.text, p, row, own, p.dtype, names, found, "end")
+        return Side(self.text, p, row, own, p.dtype, names, found, "" if self.piece is None else "end")
 
     @property
     def pieces(self) -> int:
@@ -167,7 +167,7 @@ class Written:
         yield f"row *= {t.rows}, column *= {t.columns};"
         rest = f"(blockIdx.x / {down * across}u)"
         if self.piece is None:
-            yield f"const int deep = 0, end = {p.size(p.depths)};"
+            yield f"const int deep = 0, end = wx_opaque({p.size(p.depths)});"
         else:
             yield from pieces_of_depth(p, self.piece, self.pieces, rest)
             rest = f"({rest} / {self.pieces}u)"

@@ -61,6 +61,8 @@ def _around() -> Iterator[tuple[str, Call]]:
     gelu = product("mk", "kn")
     gelu = Term("Add", Term("Mul", gelu, Term("Map", "sigmoid", gelu)), operand(2, "mn", F32))
     yield "a residual in place", call("gemm", gelu, sizes, ["mk", "kn", "mn"], "mn")
+    flat = Term("Add", product("mk", "kn"), operand(2, "mn", F32))
+    yield "a shallow product", call("gemm", flat, {"m": 64, "n": 64, "k": 16}, ["mk", "kn", "mn"], "mn")
     yield "a batch", call("gemm", product("bmk", "bkn", F16), sizes, ["bmk", "bkn"], "mbn", F16)
     scaled = Term("Mul", Term("Map", "exp", operand(0, "mk", F32)), operand(2, "k", F32))
     t = Term("Sum", "k", Term("Mul", scaled, operand(1, "kn", F32)))
@@ -208,13 +210,14 @@ def test_products_compile_and_spill_nothing(architecture: str, compiler: nvrtc.N
         "middle bfloat16 mk kn",
         "a convolution",
         "a residual in place",
+        "a shallow product",
         "tf32 mk kn",
     }
     names |= {n for n in CASES if n.startswith(("8 rows", "3 rows", "split convolution"))}
     works = {n: KERNELS[c.kernel].work(c) for n, c in CASES.items() if n in names}
     kernels = {w.launches[0].name: w.launches[0] for w in works.values() if w}
     found = compiler.cubin(prelude() + "\n".join(x.source for x in kernels.values()), architecture).kernels
-    assert found.keys() == kernels.keys() and len(found) == 10
+    assert found.keys() == kernels.keys() and len(found) == 11
     for name, r in found.items():
         assert r.spilled == r.stack == 0, kernels[name].text
         assert r.registers * kernels[name].threads <= 1 << 15, "two blocks of 256 fit on a processor"
