@@ -25,9 +25,10 @@ class CupyBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_cupy import attention, gemm, gemv, kernels
+        from waxeq_cupy import attention, gemm, gemv, kernels, scan
 
-        return MappingProxyType({f"cupy.{k.name}": k() for m in (kernels, gemm, gemv, attention) for k in m.KERNELS})
+        modules = (kernels, scan, gemm, gemv, attention)
+        return MappingProxyType({f"cupy.{k.name}": k() for m in modules for k in m.KERNELS})
 
     @cached_property
     def _transfers(self) -> Mapping[str, Kernel]:
