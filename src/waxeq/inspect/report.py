@@ -19,6 +19,9 @@ from waxeq.search.block import Optimized
 from waxeq.search.paths import Menu, Path
 from waxeq.search.result import Result
 
+UNPRICED = "unpriced"
+"""Basis of a step whose time is not known by itself: those of plans for ranges of sizes are timed as a whole."""
+
 
 def report(result: Result, path: str) -> dict[str, Any]:
     """Everything worth saying about an optimization whose plan lies at `path`. Times in seconds, memory in bytes."""
@@ -129,7 +132,7 @@ def kernel(index: int, s: Step, sources: Sequence[str]) -> dict[str, Any]:
         "seconds": s.predicted,
         "low": s.low,
         "high": s.high,
-        "basis": s.basis or "unpriced",
+        "basis": s.basis or UNPRICED,
         "runner_up": None if s.runner_up is None else runner_up(s.runner_up),
     }
 

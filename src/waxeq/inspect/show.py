@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from waxeq.inspect.report import UNPRICED
 from waxeq.memory.estimate import amount
 
 if TYPE_CHECKING:
@@ -227,10 +228,11 @@ def explain_view(d: Data) -> RenderableType:
             ("   step" + "s" * (len(g) > 1), steps),
             ("   from", places(k["sources"])),
             ("   rules", _rules(k["rules"])),
-            ("   cost", f"{time_(k['seconds'])} {k['basis']} [{time_(k['low'])}, {time_(k['high'])}]"),
         ]
-        other = k["runner_up"]
-        rows.append(("   runner-up", "none" if other is None else _runner_up(other, k["seconds"])))
+        if k["basis"] != UNPRICED:
+            other = k["runner_up"]
+            rows.append(("   cost", f"{time_(k['seconds'])} {k['basis']} [{time_(k['low'])}, {time_(k['high'])}]"))
+            rows.append(("   runner-up", "none" if other is None else _runner_up(other, k["seconds"])))
         parts.append(facts(rows))
     parts += [facts([(r["name"], f"{r['law']}   {r['class']}, {r['place']}")]) for r in d["own_rules"]]
     if d["notes"]:
