@@ -27,6 +27,7 @@ from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import Saved, save_plan
 from waxeq.runtime.sized import SizedProgram, SizedSaved
+from waxeq.runtime.timing import results_error
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.result import Result
@@ -222,7 +223,7 @@ def _started(
         call = start()
         results = call()
         row["first_call"] = time.perf_counter() - began
-        row["error"] = relative_error(peers.arrays(results), truth)
+        row["error"] = results_error(peers.arrays(results), truth)
     except Exception as e:
         if not strict:
             raise
@@ -230,21 +231,6 @@ def _started(
     if strict and not row["error"] <= _WRONG:
         return {**row, "failed": f"its results are not those of the model: relative RMS error {row['error']:.1e}"}, None
     return row, call
-
-
-def relative_error(results: Sequence[np.ndarray], truth: Sequence[np.ndarray]) -> float:
-    """The largest relative RMS error of any result; infinite when shapes or the number of results differ."""
-    if [np.shape(r) for r in results] != [np.shape(t) for t in truth]:
-        return float("inf")
-    errors = [0.0]
-    for got, want in zip(results, truth, strict=True):
-        wide = np.asarray(want, np.float64)
-        with np.errstate(all="ignore"):
-            d = np.where(got == want, 0.0, np.asarray(got, np.float64) - wide)  # infinities that agree
-        both = np.isnan(d) & np.isnan(wide)
-        d, wide = np.where(both, 0.0, d), np.where(np.isfinite(wide), wide, 0.0)
-        errors.append(float(np.sqrt(np.mean(d * d) / max(float(np.mean(wide * wide)), 1e-300))) if d.size else 0.0)
-    return float(np.max(errors))  # which, unlike max, lets NaN through
 
 
 def reason(e: BaseException) -> str:
