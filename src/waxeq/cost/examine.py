@@ -22,7 +22,7 @@ from waxeq.cost import archive
 from waxeq.cost.device import Peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.modes import ALIKE, FEWEST, modes
-from waxeq.cost.rows import COLUMNS, KEY, TIMINGS
+from waxeq.cost.rows import KEY, TIMINGS
 from waxeq.cost.survey import Part, Present, survey
 from waxeq.cost.table import TimingTable
 
