@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from calibration.gpu.journal import Journal, append
 from calibration.gpu.kit import Item, Kit
-from calibration.gpu.targets import Target, targets
+from calibration.gpu.targets import Target, calls, targets
 
 import waxeq_cupy
 from waxeq.backend.kernel import Kernel
@@ -75,6 +75,7 @@ class Check:
         backend, host = waxeq_cupy.backend(), current_device(cores())
         backend.unpack(kit.code)
         timings = Timings(out / "timings.jsonl", host)
+        kit = replace(kit, items=[*kit.items, *_found_here(kit, backend.kernels)])
         return Check(gpu, gpu.storage, backend.kernels, host, kit, Journal(out / "results.jsonl"), timings, out)
 
     @property
@@ -98,3 +99,12 @@ class Check:
     def key(self, i: Item) -> TimingKey:
         """What a timing is filed under."""
         return timing_key(i.call, self.kernels[i.call.kernel], self.host.id, self.host.threads)
+
+
+def _found_here(kit: Kit, kernels: Mapping[str, Kernel]) -> Iterator[Item]:
+    """Calls of kernels that were not where the kit was made: those of a library of NVIDIA's, which is here."""
+    new = {n: k for n, k in kernels.items() if n not in kit.about["kernels"] and k.form != "transfer"}
+    for t in targets() if new else ():
+        yield from (Item("correct", f"{t.name}, {c.kernel}", c, 1) for c in calls(t, new, small=True))
+        for c in calls(t, new, small=bool(kit.about["small"])):
+            yield Item("target", f"{t.name}, {c.kernel}", c, target=t.name)

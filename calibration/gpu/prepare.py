@@ -54,7 +54,7 @@ def write_kit(path: Path, scope: Scope, say: Callable[[str], object]) -> None:
     plans, constants, more = encoded(scope.plans, small=scope.small)
     say("machine code")
     rows = [(known[c.kernel], c) for c in (*(i.call for i in items), *more)]
-    about = {"drawn": scope.drawn, "grid": scope.grid, "small": scope.small}
+    about = {"drawn": scope.drawn, "grid": scope.grid, "small": scope.small, "kernels": sorted(known)}
     Kit(items, images(rows, simulated=scope.small), plans, constants, about).write(path)
 
 

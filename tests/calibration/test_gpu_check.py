@@ -204,6 +204,15 @@ def test_a_damaged_kit_is_a_sentence(damage: bytes | None, tmp_path: Path) -> No
         Kit.read(path)
 
 
+def test_kernels_that_were_not_where_the_kit_was_made_are_checked_too(kit: Path, virtual: None, tmp_path: Path) -> None:
+    made = Kit.read(kit)
+    others = [n for n in made.about["kernels"] if n != "cupy.gemv"]
+    made = replace(made, items=[], about={**made.about, "kernels": others})
+    found = {(i.section, i.case) for i in Check.of(made, tmp_path).kit.items}
+    assert {(s, "1 rows float16, cupy.gemv") for s in ("correct", "target")} <= found
+    assert all(case.endswith("cupy.gemv") for _, case in found)
+
+
 def test_clocks(check: Check) -> None:
     assert copy_bandwidth(check.storage, 1 << 12) > 0
     flush = check.storage.uploaded(np.zeros(1 << 12, np.uint8))
