@@ -82,6 +82,7 @@ class Cuts:
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
         other = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
         other += sorted(best, key=lambda c: (self._read(c), -len(c.inside), c.flow, c.leaves))[:1]
+        other += sorted(best, key=lambda c: (c.work + self.rough.made(c.leaves), len(c.inside), c.leaves))[:1]
         return tuple(
             c for n, c in enumerate(best)
             # others may all need what is made from the maker
