@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waxeq.cli.bench import relative_error
 from waxeq.cli.peers import arrays
 from waxeq.runtime.measure import Comparison, Samples, compare, in_fresh_process
+from waxeq.runtime.timing import results_error
 from waxeq.runtime.turns import take_turns
 
 
@@ -65,7 +65,7 @@ def measure(
         rivals[n] = _peer(n, target, threads)
     given = {**one.plan.graph.constants, **one.tensors, **one.inputs}
     truth = list(interpret(one.plan.graph, given, oracle=True).values())
-    errors = {n: relative_error(arrays(run()), truth) for n, run in rivals.items()}
+    errors = {n: results_error(arrays(run()), truth) for n, run in rivals.items()}
     samples = take_turns(rivals, budget=budget)
     return {n: list(s.seconds) for n, s in samples.items()}, errors
 

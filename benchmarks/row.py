@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.workload import Arguments, Workload, mapped
-from waxeq.cli.bench import reason, relative_error
+from waxeq.cli.bench import reason
 from waxeq.errors import WaxeqError
 from waxeq.runtime.measure import Samples, compare, in_fresh_process
+from waxeq.runtime.timing import results_error
 
 WAXEQ, COPY = "waxeq", "copy"
 TIMEOUT = 900.0
@@ -162,7 +163,7 @@ def admit(
         call = start()
         results = call()
         state: Record = {} if name == WAXEQ else {"first_call": time.perf_counter() - began}
-        error = relative_error(arrays(results), truth)
+        error = results_error(arrays(results), truth)
     except NoForm:
         return {"absent": True}, None
     except Exception as e:  # a peer may raise anything; the row goes on without it and says so

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -51,8 +52,9 @@ def fill(path: Path, rows: int) -> None:
     columns = ", ".join(f"{p} AS {n}" for p, n in zip(parts, _NAMES, strict=True))
     made = (
         f"SELECT hash(i) AS id, {digest} AS digest, {columns}, 2 AS threads, {METHOD} AS method, "
-        "left(sha256(i::VARCHAR), 16) AS text_hash, [1e-6 + 1e-7 * random() FOR x IN range(10)] AS samples, "
-        "1e-7 * random() AS max_relative_error, 1e-8 * random() AS rms_relative_error, "
+        f"left(sha256({parts[3]}), 16) AS text_hash, "
+        "[(1e-6 + 1e-7 * random())::FLOAT::DOUBLE FOR x IN range(10)] AS samples, "
+        "1e-7 AS max_relative_error, 1e-8 * random() AS rms_relative_error, "
         f"{features} AS features, 1.7e9 + i AS written FROM range({rows}) r(i)"
     )
     with duckdb.connect() as db:
@@ -81,6 +83,19 @@ def look(path: Path, rows: int, seed: int) -> dict[str, float]:
             "for_fitting": len(fitted)}  # fmt: skip
 
 
+def examined(path: Path) -> dict[str, float]:
+    """What `waxeq db doctor` takes in a process of its own, and what it finds."""
+    begun = time.perf_counter()
+    run = subprocess.run([sys.executable, "-m", "waxeq", "db", "doctor", "--table", str(path), "--json", "-q"],
+                         capture_output=True, check=False)  # fmt: skip
+    seconds = time.perf_counter() - begun
+    rows: dict[str, int] = {}
+    for f in json.loads(run.stdout)["findings"]:
+        rows[f["kind"]] = rows.get(f["kind"], 0) + f["rows"]
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+    return {"seconds": seconds, "peak_bytes": most, **rows}
+
+
 def main(argv: list[str] | None = None) -> None:
     """Fill a table, look into it from fresh processes, and print what it took as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -96,11 +111,13 @@ def main(argv: list[str] | None = None) -> None:
         begun = time.perf_counter()
         fill(path, given.rows)
         filled = time.perf_counter()
+        doctor = examined(path)
+        opening = time.perf_counter()
         TimingTable.open(path)
         copied = time.perf_counter()
         again = [sys.executable, "-m", "benchmarks.table_load", "--rows", str(given.rows), "--look", str(path)]
         runs = [json.loads(subprocess.run([*again, str(n)], capture_output=True, check=True).stdout) for n in range(5)]
-        about = {"rows": given.rows, "fill": filled - begun, "copy": copied - filled,
+        about = {"rows": given.rows, "fill": filled - begun, "doctor": doctor, "copy": copied - opening,
                  "bytes": path.stat().st_size, "near_bytes": Near.beside(path).stat().st_size}  # fmt: skip
         print(json.dumps({**about, "runs": runs}, indent=1))
 

@@ -24,21 +24,25 @@ class CupyBackend(Backend):
         return place()
 
     @cached_property
-    def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_cupy import attention, gemm, gemv, kernels
+    def _kernels(self) -> Mapping[tuple[bool, bool], Mapping[str, Kernel]]:
+        """With and without the copies from and to the CPU, and the library of products."""
+        from waxeq_cupy import attention, blas, gemm, gemv, kernels, scan, transfer
 
-        return MappingProxyType({f"cupy.{k.name}": k() for m in (kernels, gemm, gemv, attention) for k in m.KERNELS})
-
-    @cached_property
-    def _transfers(self) -> Mapping[str, Kernel]:
-        from waxeq_cupy import transfer
-
-        return MappingProxyType({**self._kernels, **{f"cupy.{k.name}": k() for k in transfer.KERNELS}})
+        modules = (kernels, scan, gemm, gemv, attention)
+        own, copies, library = (
+            {f"cupy.{k.name}": k() for m in group for k in m.KERNELS} for group in (modules, (transfer,), (blas,))
+        )
+        both = (False, True)
+        some = {(a, m): {**own, **(copies if a else {}), **(library if m else {})} for a in both for m in both}
+        return {key: MappingProxyType(found) for key, found in some.items()}
 
     @property
     def kernels(self) -> Mapping[str, Kernel]:
-        """With the copies from and to the CPU, where the device has memory of its own."""
-        return self._kernels if self.device == CPU else self._transfers
+        """With the copies from and to the CPU, where the device has memory of its own, and the products of NVIDIA's
+        library, where it is installed."""
+        from waxeq_cupy.device import multiplies
+
+        return self._kernels[self.device != CPU, multiplies()]
 
     def unusable(self) -> str | None:
         from waxeq_cupy.device import MissingDevice, current

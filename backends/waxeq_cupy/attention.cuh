@@ -3,7 +3,8 @@
    A block has M rows (queries). For N keys at a time it makes their scores, of which a kernel says what becomes (`score`:
    scaled, masked), takes their exponentials against the largest score so far, and adds those up, and their products with
    the values. When a larger score comes, what was added up before is scaled down to it. A row without any key that counts
-   has no largest score, and becomes NaN as 0 / 0 does. */
+   has no largest score, and becomes NaN as 0 / 0 does. Blocks take the keys from `first` up to `keys`; where those are
+   not all, wx_joined makes one of what comes of the pieces. */
 
 WX_FN float wx_exponential(float x) { return expf(x); }
 WX_FN double wx_exponential(double x) { return exp(x); }
@@ -39,7 +40,8 @@ template <class T, int M, int N, int D, int K> struct wx_attention {
 
   template <class Q, class Y, class V, class F, class A, class B, class C, class S, class O>
   static __device__ __forceinline__ void made(const Q &query, const Y &key, const V &value, const F &score, A &a, B &b,
-                                              C &c, S &s, O &o, wx_online<T> (&rows)[TM], int row, int depth, int keys) {
+                                              C &c, S &s, O &o, wx_online<T> (&rows)[TM], int row, int depth, int first,
+                                              int keys) {
     wx_brought<T, values, V, D, K, threads> brought;
     const wx_there there;
     constexpr int p = 2 * values::size; /* where weights lie */
@@ -47,7 +49,7 @@ template <class T, int M, int N, int D, int K> struct wx_attention {
     for (int n = 0; n < kept; n++) o[n] = 0;
 #pragma unroll
     for (int i = 0; i < TM; i++) rows[i].begin();
-    for (int first = 0; first < keys; first += N) {
+    for (; first < keys; first += N) {
       scores::multiplied(query, key, a, b, s, row, first, 0, depth);
 #pragma unroll
       for (int i = 0; i < TM; i++) {
@@ -90,7 +92,7 @@ template <class T, int M, int N, int D, int K> struct wx_attention {
     }
   }
 
-  /* Calls `give` for groups of W columns, with the sum of exponentials of their row. */
+  /* Calls `give` for groups of W columns, with what is known of their row. */
   template <int W, class O, class F>
   static __device__ __forceinline__ void given(O &o, const wx_online<T> (&rows)[TM], int row, const F &give) {
 #pragma unroll
@@ -100,7 +102,7 @@ template <class T, int M, int N, int D, int K> struct wx_attention {
         wx_group<T, W> sums;
 #pragma unroll
         for (int u = 0; u < W; u++) sums.at[u] = o[i * TD + j + u];
-        give(row + result::row(i), result::column(j), sums, rows[i].whole());
+        give(row + result::row(i), result::column(j), sums, rows[i]);
       }
   }
 };
@@ -122,13 +124,13 @@ template <class H, int D, bool QUERY_ALONG, bool KEY_ALONG, bool VALUE_ALONG> st
   template <class Q, class Y, class V, class F, class A, class B, class C, class S, class O>
   static __device__ __forceinline__ void made(const Q &query, const Y &key, const V &value, const F &score, A &a, B &b,
                                               C &c, S &s, O &o, wx_online<float> (&rows)[2], int at_row, int depth,
-                                              int keys) {
+                                              int first, int keys) {
     wx_brought<uint16_t, values, V, D, N, threads> brought;
 #pragma unroll
     for (int n = 0; n < kept; n++) o[n] = 0;
 #pragma unroll
     for (int h = 0; h < 2; h++) rows[h].begin();
-    for (int first = 0; first < keys; first += N) {
+    for (; first < keys; first += N) {
       if constexpr (V::copied) brought.ask(value, c, 0, 0, first); /* they come while scores are made */
       scores::multiplied(query, key, a, b, s, at_row, first, 0, depth);
       if constexpr (!V::copied) {
@@ -196,7 +198,174 @@ template <class H, int D, bool QUERY_ALONG, bool KEY_ALONG, bool VALUE_ALONG> st
           wx_group<float, W> sums;
 #pragma unroll
           for (int u = 0; u < W; u++) sums.at[u] = o[j * 4 + h * 2 + n + u];
-          give(at_row + row(h), j * 8 + beside() + n, sums, rows[h].whole());
+          give(at_row + row(h), j * 8 + beside() + n, sums, rows[h]);
         }
+  }
+};
+
+/* A few rows (F, at most one for each warp), without tensor cores: every key and every value is read once, in groups of
+   W and V, 16 bytes where they lie so. Of N keys at a time, teams of RANKS threads make the products with all rows, a
+   warp for each row takes their exponentials, and threads side by side along D columns add up the values. */
+template <class T, int F, int N, int W, int V, int RANKS, int D> struct wx_attention_few {
+  static constexpr int threads = 256, teams = threads / RANKS, each = N / teams;
+  static constexpr int most = sizeof(T) > 4 || F * W > 32 ? 2 : 4;
+  static constexpr int C = each < most ? each : most; /* keys of a team at once, as many as registers hold */
+  static constexpr int across = D / V, parts = threads / across, kept = F * V;
+  static constexpr int weights = F * N, scales = 2 * F * N, ends = threads * V; /* places of shared memory */
+  static constexpr int shared = scales + F > ends + 2 ? scales + F : ends + 2;
+  static_assert(F <= threads / 32 && each % C == 0 && across <= threads && N % 32 == 0, "");
+
+  static __device__ __forceinline__ int column() { return (int)threadIdx.x % across * V; }
+  static __device__ __forceinline__ int part() { return (int)threadIdx.x / across; }
+
+  template <class Q, class Y, class X, class G, class S, class O>
+  static __device__ __forceinline__ void made(const Q &query, const Y &key, const X &value, const G &score, S &s, O &o,
+                                              wx_online<T> &row, int depth, int first, int keys) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+#pragma unroll
+    for (int n = 0; n < kept; n++) o[n] = 0;
+    row.begin();
+    for (; first < keys; first += N) {
+      multiplied(query, key, s, depth, first);
+      __syncthreads();
+      if (warp < F) {
+        T own[N / 32], most = wx_lowest<T>(), sum = 0;
+#pragma unroll
+        for (int n = 0; n < N / 32; n++) {
+          own[n] = score(warp, first + n * 32 + lane, s[warp * N + n * 32 + lane]);
+          most = wx_max::of<T>(most, own[n]);
+        }
+#pragma unroll
+        for (int far = 1; far < 32; far *= 2) most = wx_max::of<T>(most, __shfl_xor_sync(0xffffffffu, most, far));
+        const T scale = row.raised(most);
+#pragma unroll
+        for (int n = 0; n < N / 32; n++) {
+          own[n] = row.of(own[n]);
+          s[weights + warp * N + n * 32 + lane] = own[n];
+          sum += own[n];
+        }
+#pragma unroll
+        for (int far = 1; far < 32; far *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
+        row.sum += sum;
+        if (lane == 0) s[scales + warp] = scale;
+      }
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < F; i++) {
+        const T scale = s[scales + i];
+#pragma unroll
+        for (int u = 0; u < V; u++) o[i * V + u] *= scale;
+      }
+#pragma unroll 4
+      for (int n = part(); n < N; n += parts) {
+        const wx_group<T, V> y = value.take(column(), first + n);
+#pragma unroll
+        for (int i = 0; i < F; i++) {
+          const T weight = s[weights + i * N + n];
+#pragma unroll
+          for (int u = 0; u < V; u++) o[i * V + u] += weight * y.at[u];
+        }
+      }
+    }
+  }
+
+  /* The products of all rows with N keys. */
+  template <class Q, class Y, class S>
+  static __device__ __forceinline__ void multiplied(const Q &query, const Y &key, S &s, int depth, int first) {
+    const int rank = threadIdx.x % RANKS, team = threadIdx.x / RANKS;
+#pragma unroll 1
+    for (int j = team; j < N; j += C * teams) {
+      T c[F * C];
+#pragma unroll
+      for (int n = 0; n < F * C; n++) c[n] = 0;
+      for (int k = rank * W; k < depth; k += RANKS * W) {
+        wx_group<T, W> y[C];
+#pragma unroll
+        for (int n = 0; n < C; n++) y[n] = key.take(first + j + n * teams, k);
+#pragma unroll
+        for (int i = 0; i < F; i++) {
+          const wx_group<T, W> x = query.take(i, k);
+#pragma unroll
+          for (int n = 0; n < C; n++)
+#pragma unroll
+            for (int u = 0; u < W; u++) c[i * C + n] += x.at[u] * y[n].at[u];
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < F * C; n++) {
+#pragma unroll
+        for (int far = 1; far < RANKS; far *= 2) c[n] += __shfl_xor_sync(0xffffffffu, c[n], far);
+        if (rank == 0) s[n / C * N + j + n % C * teams] = c[n];
+      }
+    }
+  }
+
+  template <int W_, class S, class O, class G>
+  static __device__ __forceinline__ void given(S &s, O &o, const wx_online<T> &own, const G &give) {
+    static_assert(W_ == 1, "");
+#pragma unroll
+    for (int i = 0; i < F; i++) {
+      __syncthreads();
+#pragma unroll
+      for (int u = 0; u < V; u++) s[part() * D + column() + u] = o[i * V + u];
+      if (threadIdx.x == i * 32) s[ends] = own.top, s[ends + 1] = own.sum;
+      __syncthreads();
+      for (int n = threadIdx.x; n < D; n += threads) {
+        wx_group<T, 1> sums;
+        sums.at[0] = s[n];
+#pragma unroll
+        for (int r = 1; r < parts; r++) sums.at[0] += s[r * D + n];
+        wx_online<T> row;
+        row.top = s[ends], row.sum = s[ends + 1];
+        give(i, n, sums, row);
+      }
+    }
+  }
+};
+
+/* Pieces of the keys of one row made one: of each piece there is a LINE with the sums of its columns, and from ENDS on
+   its largest score and its sum of exponentials. ACROSS threads have groups of W columns, and as many parts of the block
+   as there are share out the pieces. */
+template <class T, int W, int ACROSS, int LINE, int ENDS> struct wx_joined {
+  static constexpr int threads = 256, parts = threads / ACROSS, line = ACROSS * W + 2, shared = parts * line;
+
+  template <class X, class S, class G>
+  static __device__ __forceinline__ void made(const X &x, S &s, int number, int pieces, int columns, const G &give) {
+    const int own = (int)threadIdx.x % ACROSS * W, part = threadIdx.x / ACROSS;
+    for (int from = 0; from < columns; from += ACROSS * W) {
+      const int column = from + own;
+      wx_online<T> row;
+      wx_group<T, W> sums = {};
+      row.begin();
+#pragma unroll 4
+      for (int n = part; n < pieces; n += parts) {
+        const int at = (number * pieces + n) * LINE;
+        wx_group<T, W> more = {};
+        if (column < columns) more = wx_taken<W>(x, at + column);
+        added(row, sums, x[at + ENDS], x[at + ENDS + 1], more);
+      }
+#pragma unroll
+      for (int u = 0; u < W; u++) s[part * line + own + u] = sums.at[u];
+      if (own == 0) s[part * line + line - 2] = row.top, s[part * line + line - 1] = row.sum;
+      __syncthreads();
+      if (part == 0) {
+        for (int r = 1; r < parts; r++) {
+          wx_group<T, W> more;
+#pragma unroll
+          for (int u = 0; u < W; u++) more.at[u] = s[r * line + own + u];
+          added(row, sums, s[r * line + line - 2], s[r * line + line - 1], more);
+        }
+        if (column < columns) give(column, sums, row);
+      }
+      __syncthreads();
+    }
+  }
+
+  static __device__ __forceinline__ void added(wx_online<T> &row, wx_group<T, W> &sums, T top, T sum,
+                                               const wx_group<T, W> &more) {
+    const T scale = row.raised(top), weight = row.of(top);
+    row.sum += weight * sum;
+#pragma unroll
+    for (int u = 0; u < W; u++) sums.at[u] = sums.at[u] * scale + more.at[u] * weight;
   }
 };

@@ -6,7 +6,7 @@ meant to be: a plan whose memory lies on the GPU is another thing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,17 @@ from numpy.lib.array_utils import byte_bounds
 
 from waxeq.backend.kernel import Instruction
 from waxeq_cupy.cubins import Cubins
+from waxeq_cupy.cublaslt import Multiplication
 from waxeq_cupy.driven import Driven
 from waxeq_cupy.driver import Driver
 from waxeq_cupy.kernels import Slot, Work
 
 _LINE = 256
 """What memory begins at on either side is the same modulo this many bytes."""
+
+
+_Start = Callable[[Callable[[int | Slot | None], int], int], None]
+"""Starts something, given where an operand, a part of the workspace or (None) the result lies, and where a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Copied(Driven):
 
     @property
     def about(self) -> str:
-        return f"{self.driver.name} ({self.driver.architecture}), every call on copies"
+        return f"{self.driver.name} ({self.driver.architecture}), every call on copies, {self._products}"
 
     def aligned(self, arrays: Sequence[np.ndarray]) -> bool:
         return all(a.ctypes.data % 16 == 0 for a in arrays if a.size)
@@ -60,18 +65,41 @@ class Copied(Driven):
     ) -> Sequence[Instruction]:
         self.compiled(work.launches)
 
+        def launched(place: Callable[[int | Slot | None], int], flag: int) -> None:
+            for x in work.launches:
+                pointers = [*map(place, x.reads), place(x.writes), *([flag] if x.looked_up else [])]
+                self.driver.launch(self._kernels[x.name], x.blocks, x.threads, pointers)
+
+        return (self._on_copies([*operands, out], workspace.nbytes, launched),)
+
+    def multiplied(
+        self, m: Multiplication, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        room = Slot(0, workspace.nbytes, "uint8")
+
+        def started(place: Callable[[int | Slot | None], int], flag: int) -> None:
+            assert self.blas is not None
+            places = [place(n) for n in range(len(operands))]
+            self.blas.prepared(m, places, place(None), (place(room), workspace.nbytes), 0)()
+
+        return (self._on_copies([*operands, out], workspace.nbytes, started),)
+
+    def _on_copies(self, arrays: Sequence[np.ndarray], workspace: int, start: _Start) -> Instruction:
+        """Copies arrays, of which the last is the result, to the GPU, has something started there, and copies the
+        result back."""
+
         def run() -> None:
             self.driver.enter()
-            spans = self._placed([*operands, out])
-            room = self.driver.allocated(workspace.nbytes)
+            spans = self._placed(arrays)
+            room = self.driver.allocated(workspace)
             flag = self.driver.allocated(4)
             try:
-                self._run(work, [*operands, out], spans, room, flag)
+                self._run(start, arrays, spans, room, flag)
             finally:
                 for address in (*(s.address - s.low % _LINE for s in spans), room, flag):
                     self.driver.free(address)
 
-        return (run,)
+        return run
 
     def _placed(self, arrays: Sequence[np.ndarray]) -> list[_Span]:
         """Memory for all that the arrays lie in; what overlaps on the host does so on the device."""
@@ -83,7 +111,7 @@ class Copied(Driven):
                 spans.append([low, high])
         return [_Span(lo, hi, self.driver.allocated(hi - lo + _LINE) + lo % _LINE) for lo, hi in spans]
 
-    def _run(self, work: Work, arrays: Sequence[np.ndarray], spans: Sequence[_Span], room: int, flag: int) -> None:
+    def _run(self, start: _Start, arrays: Sequence[np.ndarray], spans: Sequence[_Span], room: int, flag: int) -> None:
         driver, out = self.driver, arrays[-1]
 
         def place(what: int | Slot | None) -> int:
@@ -98,9 +126,7 @@ class Copied(Driven):
         for s in spans:
             driver.upload(s.address, s.low, s.high - s.low)
         driver.fill(flag, 0, 4)
-        for x in work.launches:
-            pointers = [*map(place, x.reads), place(x.writes), *([flag] if x.looked_up else [])]
-            driver.launch(self._kernels[x.name], x.blocks, x.threads, pointers)
+        start(place, flag)
         driver.wait()
         low, high = byte_bounds(out)
         span = next(s for s in spans if s.low <= low < s.high)

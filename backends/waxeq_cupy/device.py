@@ -21,6 +21,7 @@ from waxeq.backend.storage import CPU, Storage
 from waxeq.errors import UsageError, WaxeqError
 
 if TYPE_CHECKING:
+    from waxeq_cupy.cublaslt import Cublaslt, Multiplication
     from waxeq_cupy.kernels import Launch, Work
 
 VARIABLE = "WAXEQ_CUDA"
@@ -55,6 +56,15 @@ class Device(ABC):
     def ceilings(self) -> Mapping[str, Any] | None:
         """What it can do at most, as the fields of `waxeq.cost.device.Peaks`; None where nothing is known."""
         return None
+
+    @property
+    def blas(self) -> Cublaslt | None:
+        """NVIDIA's library of products, where the device has one and it is installed."""
+        return None
+
+    def multiplied(self, m: Multiplication, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:
+        """Instructions that have the library make a product, where `blas` is there."""
+        raise MissingDevice("The device has no library of products.")
 
     @abstractmethod
     def compiled(self, launches: Sequence[Launch]) -> None:
@@ -116,6 +126,14 @@ def identity() -> str:
         return current().identity
     except MissingDevice:
         return "none"
+
+
+def multiplies() -> bool:
+    """Whether the current device has NVIDIA's library of products."""
+    try:
+        return current().blas is not None
+    except MissingDevice:
+        return False
 
 
 @cache

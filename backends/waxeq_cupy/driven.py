@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import ClassVar
 
 from waxeq_cupy.cubins import Cubins
+from waxeq_cupy.cublaslt import Cublaslt, MissingLibrary
 from waxeq_cupy.device import Device
 from waxeq_cupy.driver import Driver
 from waxeq_cupy.kernels import Launch, prelude
@@ -25,6 +27,21 @@ class Driven(Device):
     def identity(self) -> str:
         parts = (self.way, self.driver.name, str(self.driver.version), self.cubins.version)
         return sha256("|".join(parts).encode()).hexdigest()
+
+    @cached_property
+    def blas(self) -> Cublaslt | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.driver.enter()
+        try:
+            return Cublaslt.found()
+        except MissingLibrary:
+            return None
+
+    @property
+    def _products(self) -> str:
+        """What there is to say of who makes products."""
+        if self.blas is None:
+            return "no cuBLASLt, whose products are no choice (`pip install nvidia-cublas` brings it)"
+        return f"cuBLASLt {self.blas.version}"
 
     def compiled(self, launches: Sequence[Launch]) -> None:
         missing = {x.name: x.source for x in launches if x.name not in self._kernels}

@@ -15,12 +15,15 @@ from typing import ClassVar
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.scalars import NARROW
+from waxeq_cfamily.nest import var
+from waxeq_cfamily.scalars import NARROW, carried
+from waxeq_cfamily.spaces import space as walk
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import replaceable
 from waxeq_cfamily.values import Unsupported
-from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Loops, Work, library, operations, resolved
-from waxeq_cupy.products import Product, only
+from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Loops, Slot, Work, launched, library, operations, resolved
+from waxeq_cupy.pieces import WIDTHS, threaded
+from waxeq_cupy.products import Product, in_pieces, only
 from waxeq_cupy.sides import GROUP, After, Side, indented, loads, nearest, summed
 from waxeq_cupy.text import Text
 
@@ -70,9 +73,28 @@ TF32 = tuple(replace(t, depth=16) for t in _WARPS)
 """Those for float32 that is rounded."""
 
 
+_WAVES = 2
+"""Blocks for each processor from which there are enough."""
+_DEEP = 2
+"""Tiles of either side that a piece of the depth has at least."""
+
+
+def piece(p: Product, t: Tile) -> int | None:
+    """How much of the first axis of the depth a piece has, where a product has too few tiles to fill a GPU and depth
+    enough to share out; None where it has not."""
+    first, inner = p.values.sizes[p.depths[0]], p.size(p.depths[1:])
+    pieces = min(-(-_WAVES * PROCESSORS // t.blocks(p)), p.size(p.depths) // (_DEEP * t.depth), first)
+    if pieces < 2:
+        return None
+    step = t.depth if inner == 1 else 1
+    width = -(-first // pieces // step) * step
+    return width if width < first else None
+
+
 @dataclass(frozen=True)
 class Written:
-    """The kernel of one product on one tile. `rounded`: sides are rounded to tf32."""
+    """The kernel of one product on one tile. `rounded`: sides are rounded to tf32. `piece`: a block has so many places
+    of the first axis of the depth; None where it has all."""
 
     product: Product
     tile: Tile
@@ -80,6 +102,7 @@ class Written:
     replaced: frozenset[int]
     aligned: bool
     rounded: bool = False
+    piece: int | None = None
 
     @property
     def narrow(self) -> bool:
@@ -105,16 +128,20 @@ class Written:
     def _side(self, row: int, own: tuple[str, ...], names: tuple[str, str]) -> Side:
         p, wide = self.product, GROUP // numpy_dtype(self.product.dtype).itemsize
         found = nearest(self.text, loads(p, row), (p.depths[-1], own[-1]), wide) if self.aligned else None
-        return Side(self.text, p, row, own, p.dtype, names, found)
+        return Side(self.text, p, row, own, p.dtype, names, found, "" if self.piece is None else "end")
 
-    def launch(self, reads: tuple[int, ...]) -> Launch:
+    @property
+    def pieces(self) -> int:
+        return 1 if self.piece is None else -(-self.product.values.sizes[self.product.depths[0]] // self.piece)
+
+    def launch(self, reads: tuple[int | Slot, ...], to: Slot | None = None) -> Launch:
         """Raises Unsupported."""
         self.text.check()
-        p, blocks = self.product, self.tile.blocks(self.product)
+        p, blocks = self.product, self.tile.blocks(self.product) * self.pieces
         if blocks > MOST_BLOCKS or max(map(p.size, (p.rows, p.columns, p.depths))) >= 1 << 30:
             raise Unsupported("more than a launch has")
         written = self.text.written(self._body())
-        return Launch(written, blocks, self.threads, reads, None, bool(p.values.positions))
+        return Launch(written, blocks, self.threads, reads, to, bool(p.values.positions))
 
     def _body(self) -> Iterator[str]:
         p, t, text = self.product, self.tile, self.text
@@ -138,12 +165,18 @@ class Written:
         yield "int row, column;"
         yield f"wx_placed(blockIdx.x % {down * across}u, {down}, {across}, &row, &column);"
         yield f"row *= {t.rows}, column *= {t.columns};"
-        yield f"const {text.integer} t = ({text.integer})(blockIdx.x / {down * across}u);"
+        rest = f"(blockIdx.x / {down * across}u)"
+        if self.piece is None:
+            yield f"const int deep = 0, end = wx_opaque({p.size(p.depths)});"
+        else:
+            yield from pieces_of_depth(p, self.piece, self.pieces, rest)
+            rest = f"({rest} / {self.pieces}u)"
+        yield f"const {text.integer} t = ({text.integer}){rest};"
         yield from text.places("t", p.around, p.values.sizes)
         yield "(void)t;"
         yield from left.lines("left", flags[0])
         yield from right.lines("right", flags[1])
-        yield f"tile::multiplied(left, right, a, b, c, row, column, 0, {p.size(p.depths)});"
+        yield "tile::multiplied(left, right, a, b, c, row, column, deep, end);"
         after = After.of(text, p, self._most, aligned=self.aligned)
         scratch = "s" if self.warps else "a"
         yield f"tile::given<{after.width}>(c, {scratch}, row, column, [&](int m, int n, const auto &sums) {{"
@@ -156,6 +189,23 @@ class Written:
         if self.warps:
             return self.tile.own[1] // 4
         return 2 if self.product.dtype == "float64" else 4
+
+
+def pieces_of_depth(p: Product, piece: int, pieces: int, number: str) -> Iterator[str]:
+    """Where the depth of a piece begins and ends: `piece` places of its first axis, of which there are so many pieces;
+    the places within that axis go along."""
+    k = p.depths[0]
+    size, inner = p.values.sizes[k], p.size(p.depths[1:])
+    step = piece * inner
+    yield f"const int {var(k)}_t = (int)({number} % {pieces}u), deep = {var(k)}_t * {step};"
+    yield f"const int end = deep + {step} < {size * inner} ? deep + {step} : {size * inner};"
+
+
+def over_pieces(p: Product, width: int, count: int) -> tuple[Product, Space, Slot]:
+    """A product of each piece of so many places of the first axis of the depth, for a call with so many operands; the
+    walk that adds up what comes of them, with all that comes after; and where they lie in between."""
+    part, rest, elements = in_pieces(p, width, count)
+    return part, threaded(walk(rest, WIDTHS)), Slot(0, elements, carried(p.values.rows[p.fold].dtype))
 
 
 class Gemm(Loops):
@@ -252,6 +302,43 @@ class SmallGemm(Gemm):
     which = 2
 
 
+class SplitGemm(Gemm):
+    """The same where the tiles are few: the depth is cut in pieces, whose unrounded sums a second launch adds up."""
+
+    name = "gemm_split"
+    variant_of = Gemm.name
+
+    def differs(self, call: Call) -> bool:
+        return True
+
+    def tile(self, p: Product) -> Tile:
+        """The largest that there are enough of with the depth in pieces."""
+        found = [t for t in TILES[p.dtype] if piece(p, t) is not None]
+        if not found:
+            raise Unsupported("too little depth, or tiles enough")
+        return min(found, key=lambda t: t.time(p) / -(-p.values.sizes[p.depths[0]] // (piece(p, t) or 1)))
+
+    def _work(self, call: Call, aligned: bool) -> Work | None:
+        try:
+            p = self.product(call)
+            if call.out.elements == 0:
+                return Work(())
+            reads, dtypes = tuple(range(len(call.operands))), tuple(v.dtype for v in call.operands)
+            tile = self.tile(p)
+            width = piece(p, tile)
+            assert width is not None
+            part, last, slot = over_pieces(p, width, len(reads))
+            first = Written(part, tile, dtypes, frozenset(), aligned, piece=width).launch(reads, slot)
+            second = launched(last, (*dtypes, slot.dtype), frozenset(), (*reads, slot), None, aligned)
+            return Work((first, second), slot.room, beside(p) + 2.0 * slot.elements)
+        except Unsupported:
+            return None
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        """None: threads of a fold share out what they read in another way than what they write."""
+        return ()
+
+
 class RoundedGemm(Gemm):
     """The same for float32 that is rounded to tf32, of ten digits, which tensor cores multiply; sums are float32."""
 
@@ -267,4 +354,4 @@ class RoundedGemm(Gemm):
         return found
 
 
-KERNELS = (Gemm, LargeGemm, MiddleGemm, SmallGemm, RoundedGemm)
+KERNELS = (Gemm, LargeGemm, MiddleGemm, SmallGemm, SplitGemm, RoundedGemm)

@@ -14,15 +14,12 @@ from functools import cached_property
 from waxeq.backend.call import Call
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.nest import var
 from waxeq_cfamily.scalars import carried
-from waxeq_cfamily.spaces import space as walk
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
-from waxeq_cupy.gemm import PROCESSORS, Gemm, beside
+from waxeq_cupy.gemm import PROCESSORS, Gemm, beside, over_pieces, pieces_of_depth
 from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Slot, Work, launched, library, resolved
-from waxeq_cupy.pieces import WIDTHS, threaded
-from waxeq_cupy.products import Product, few, in_pieces
+from waxeq_cupy.products import Product, few
 from waxeq_cupy.sides import GROUP, After, Side, indented, loads, lying_along, nearest, summed
 from waxeq_cupy.text import Text
 
@@ -137,26 +134,18 @@ class Written:
         if self.piece is None:
             yield f"const int deep = 0, end = {p.size(p.depths)};"
         else:
-            yield from self._cut(rest)
+            yield from pieces_of_depth(p, self.piece, self._pieces, rest)
             rest = f"({rest} / {self._pieces}u)"
         yield f"const {text.integer} t = ({text.integer}){rest};"
         yield from text.places("t", p.around, p.values.sizes)
         yield "(void)t;"
-        yield from left.lines("left", False)
-        yield from right.lines("right", False)
+        yield from left.lines("left", None)
+        yield from right.lines("right", None)
         yield "few::multiplied(left, right, s, c, column, deep, end);"
         after = After.of(text, p, 1 if on.along else on.width, aligned=self.aligned)
         yield f"few::given<{after.width}>(c, s, column, [&](int m, int n, const auto &sums) {{"
         yield from indented(after.lines())
         yield "});"
-
-    def _cut(self, number: str) -> Iterator[str]:
-        p, k = self.product, self.product.depths[0]
-        size, inner = p.values.sizes[k], p.size(p.depths[1:])
-        assert self.piece is not None
-        step = self.piece * inner
-        yield f"const int {var(k)}_t = (int)({number} % {self._pieces}u), deep = {var(k)}_t * {step};"
-        yield f"const int end = deep + {step} < {size * inner} ? deep + {step} : {size * inner};"
 
 
 class Gemv(Gemm):
@@ -198,12 +187,10 @@ class Gemv(Gemm):
             if width is None:
                 whole = replace(whole, replaced=frozenset(self.in_place(call)))
                 return Work((whole.launch(reads, None),), operations=beside(p))
-            part, rest, elements = in_pieces(p, width, len(reads))
-            slot = Slot(0, elements, carried(p.values.rows[p.fold].dtype))
+            part, last, slot = over_pieces(p, width, len(reads))
             first = Written(part, dtypes, frozenset(), aligned, width).launch(reads, slot)
-            last = threaded(walk(rest, WIDTHS))
             second = launched(last, (*dtypes, slot.dtype), frozenset(), (*reads, slot), None, aligned)
-            return Work((first, second), slot.room, beside(p) + 2.0 * elements)
+            return Work((first, second), slot.room, beside(p) + 2.0 * slot.elements)
         except Unsupported:
             return None
 

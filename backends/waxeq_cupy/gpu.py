@@ -15,6 +15,7 @@ import numpy as np
 from waxeq.backend.kernel import Instruction
 from waxeq.backend.storage import DeviceArray, Memory, Storage
 from waxeq_cupy.cubins import Cubins
+from waxeq_cupy.cublaslt import Multiplication
 from waxeq_cupy.device import CUDA
 from waxeq_cupy.driven import Driven
 from waxeq_cupy.driver import Driver, Graph
@@ -158,7 +159,8 @@ class Gpu(Driven):
 
     @property
     def about(self) -> str:
-        return f"{self.driver.name} ({self.driver.architecture}), {self.storage.room / 2**30:.1f} GiB free"
+        free = f"{self.storage.room / 2**30:.1f} GiB free"
+        return f"{self.driver.name} ({self.driver.architecture}), {free}, {self._products}"
 
     @property
     def ceilings(self) -> Mapping[str, Any]:
@@ -170,6 +172,12 @@ class Gpu(Driven):
     def bound(self, work: Work, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:
         self.compiled(work.launches)
         return tuple(self._started(x, operands, out, workspace) for x in work.launches)
+
+    def multiplied(self, m: Multiplication, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:
+        assert self.blas is not None
+        self.driver.enter()
+        room, places = (workspace.address, workspace.nbytes), [x.address for x in operands]
+        return (Started(self.blas.prepared(m, places, out.address, room, self.storage.stream), None),)
 
     def _started(self, x: Launch, operands: Sequence[DeviceArray], out: DeviceArray, workspace: DeviceArray) -> Started:
         def place(what: int | Slot | None) -> int:

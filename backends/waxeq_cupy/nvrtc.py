@@ -86,7 +86,7 @@ class Nvrtc:
     @staticmethod
     def found() -> Nvrtc:
         """The first that loads of those that wheels bring and the one of the system. Raises MissingCompiler."""
-        for path in _candidates():
+        for path in libraries("libnvrtc", "cuda_nvrtc"):
             try:
                 return Nvrtc(path)
             except MissingCompiler:
@@ -135,13 +135,14 @@ class Nvrtc:
             raise CompileFailed(f"NVRTC failed: {self._library.nvrtcGetErrorString(code).decode()}")
 
 
-def _candidates() -> Iterator[str]:
-    """The newest first: of wheels, of an installed CUDA, of the system."""
+def libraries(name: str, wheel: str) -> Iterator[str]:
+    """Where a library of CUDA may be, the newest first: in wheels (a folder for all of CUDA 13, or one of its own), an
+    installed CUDA, the system."""
     spec = find_spec("nvidia")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for folder in ("cu13", "cuda_nvrtc"):
-            yield from (str(p) for p in sorted(Path(place, folder, "lib").glob("libnvrtc.so.*"), reverse=True))
+        for folder in ("cu13", wheel):
+            yield from (str(p) for p in sorted(Path(place, folder, "lib").glob(f"{name}.so.*"), reverse=True))
     for home in (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
         if home:
-            yield from (str(p) for p in sorted(Path(home, "lib64").glob("libnvrtc.so.*"), reverse=True))
-    yield from ("libnvrtc.so.13", "libnvrtc.so.12")
+            yield from (str(p) for p in sorted(Path(home, "lib64").glob(f"{name}.so.*"), reverse=True))
+    yield from (f"{name}.so.13", f"{name}.so.12")

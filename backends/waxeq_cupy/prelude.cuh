@@ -63,6 +63,10 @@ template <int W, class T> WX_FN void wx_given(T *to, int64_t at, const wx_group<
   *reinterpret_cast<wx_group<T, W> *>(to + at) = group;
 }
 
+/* A number that the compiler does not know: of a loop with one turn it would make none, and read what comes after it
+   before it, into registers that the loop needs. */
+WX_FN int wx_opaque(int x) { int y; asm volatile("mov.s32 %0, %1;" : "=r"(y) : "r"(x)); return y; }
+
 /* The machine's own conversions: one instruction where functions.h has eight. */
 WX_FN float wx_machine_widened_f16(uint16_t h) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h)); return x; }
 WX_FN uint16_t wx_machine_narrowed_f16(float x) { uint16_t h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
@@ -175,6 +179,38 @@ template <class F, int C, int T, class V, class S> WX_FN V wx_folded(V x, S &sha
     __syncthreads();
   }
   return x;
+}
+
+/* The elements of a team's ranks, N of each side by side, run through: h[n] becomes the fold of what was `carried` with
+   all up to there, which is carried on. Teams are side by side in a warp, or a block of whole warps; `shared` has an
+   element for each warp then, and is free again on return. */
+template <class F, int T, int N, class V, class H, class S> WX_FN void wx_ran(H &h, V &carried, S &shared) {
+  const int rank = threadIdx.x % T, lane = rank % 32;
+#pragma unroll
+  for (int n = 1; n < N; n++) h[n] = F::template of<V>(h[n - 1], h[n]);
+  V own = h[N - 1];
+#pragma unroll
+  for (int far = 1; far < 32 && far < T; far *= 2) {
+    const V other = (V)__shfl_up_sync(0xffffffffu, own, far);
+    if (lane >= far) own = F::template of<V>(other, own);
+  }
+  V before = (V)__shfl_up_sync(0xffffffffu, own, 1), start = carried;
+  V whole = (V)__shfl_sync(0xffffffffu, own, (int)(threadIdx.x & 31) / T * T + (T < 32 ? T : 32) - 1);
+  if constexpr (T > 32) {
+    if (lane == 31) shared[rank / 32] = own;
+    __syncthreads();
+    whole = shared[0];
+#pragma unroll
+    for (int w = 1; w < T / 32; w++) {
+      if (rank / 32 == w) start = F::template of<V>(carried, whole);
+      whole = F::template of<V>(whole, shared[w]);
+    }
+    __syncthreads();
+  }
+  if (lane > 0) start = F::template of<V>(start, before);
+#pragma unroll
+  for (int n = 0; n < N; n++) h[n] = F::template of<V>(start, h[n]);
+  carried = F::template of<V>(carried, whole);
 }
 
 /* Waits for the ranks of a team, and for what they wrote to shared memory. */

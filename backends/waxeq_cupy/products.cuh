@@ -105,9 +105,7 @@ WX_FN void wx_in_turn(LEFT &x, RIGHT &y, const L &left, const R &right, A &a, B 
   __syncthreads();
   for (int turn = 0; deep < end; deep += depth, turn ^= 1) {
     const bool more = deep + depth < end;
-    if (more) {
-      x.ask(left, a, (turn ^ 1) * as, row, deep + depth), y.ask(right, b, (turn ^ 1) * bs, column, deep + depth);
-        }
+    if (more) x.ask(left, a, (turn ^ 1) * as, row, deep + depth), y.ask(right, b, (turn ^ 1) * bs, column, deep + depth);
     multiply(turn * as, turn * bs, deep);
     if (more) x.put(a, (turn ^ 1) * as), y.put(b, (turn ^ 1) * bs);
     wx_copies_here();

@@ -95,9 +95,9 @@ class Side:
             return self.beside[0] == self.product.depths[-1]
         return lying_along(self.product, self.row, self.own)
 
-    def copied(self, along: bool) -> bool:
+    def copied(self, along: bool | None) -> bool:
         """Whether groups need not pass through registers on their way to a tile whose lines lie along the depth or
-        not."""
+        not; None where they are wanted in registers."""
         r = self.text.values.rows[self.row]
         whole = self.width * numpy_dtype(self.dtype).itemsize == GROUP and r.op == "load" and r.dtype == self.dtype
         whole = whole and not any(True for _ in pointed(r.name[1]))  # where it lies is known beforehand
@@ -112,7 +112,7 @@ class Side:
     def _text(self) -> Text:
         return replace(self.text, width=self.width)
 
-    def lines(self, name: str, along: bool) -> Iterator[str]:
+    def lines(self, name: str, along: bool | None) -> Iterator[str]:
         """The definition of `name`, a `wx_side` of products.cuh."""
         copied = self.copied(along)
         flags = f"{self.width}, {str(self.along).lower()}, {str(copied).lower()}"

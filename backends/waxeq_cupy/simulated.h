@@ -384,16 +384,27 @@ static void met(int site, unsigned mask) {
   wait(AT_WARP, site);
 }
 
-template <class T> static T exchanged(int site, unsigned mask, T x, int far) {
+/* What lane `from` gave. `same`: what tells this exchange from others in the text. */
+template <class T> static T exchanged(int site, int same, unsigned mask, T x, unsigned from) {
   static_assert(sizeof(T) <= 8, "");
   Fiber *f = machine.current;
-  const unsigned from = (f->place.x % WARP) ^ (unsigned)far;
   f->mask = mask, f->ordering = 0, f->given[0] = 0;
   memcpy(f->given, &x, sizeof x);
-  wait(AT_WARP, site * WARP + far);
+  wait(AT_WARP, site * WARP + same);
   if (from >= WARP || !(mask >> from & 1)) fail("a lane takes from one that it does not name");
   memcpy(&x, machine.given[f->place.x / WARP * WARP + from], sizeof x);
   return x;
+}
+
+template <class T> static T from_other(int site, unsigned mask, T x, int far) {
+  return exchanged(site, far, mask, x, machine.current->place.x % WARP ^ (unsigned)far);
+}
+template <class T> static T from_before(int site, unsigned mask, T x, int far) {
+  const int lane = machine.current->place.x % WARP;
+  return exchanged(site, far, mask, x, lane < far ? lane : lane - far);
+}
+template <class T> static T from_lane(int site, unsigned mask, T x, int from) {
+  return exchanged(site, 0, mask, x, (unsigned)from);
 }
 
 /* What every lane of the caller's warp gave, all of them being there. */
@@ -465,9 +476,12 @@ static int run(void (*kernel)(A...), const Argument *arguments, int result, int 
 #define gridDim (wx::machine.blocks)
 #define __syncthreads() wx::wait(wx::AT_BLOCK, __LINE__)
 #define __syncwarp(...) wx::met(__LINE__, __VA_ARGS__)
-#define __shfl_xor_sync(...) wx::exchanged(__LINE__, __VA_ARGS__)
+#define __shfl_xor_sync(...) wx::from_other(__LINE__, __VA_ARGS__)
+#define __shfl_up_sync(...) wx::from_before(__LINE__, __VA_ARGS__)
+#define __shfl_sync(...) wx::from_lane(__LINE__, __VA_ARGS__)
 
 #define wx_copies_here() wx::here()
+#define wx_opaque(x) (x)
 
 #define WX_KERNEL(...) static void
 #define WX_IN(T) wx::Reader<T>

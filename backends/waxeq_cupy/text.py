@@ -26,12 +26,14 @@ _LARGEST = (1 << 31) - (1 << 20)
 class Text(Emitter):
     """Text for one nest. `width`: how many elements of the vector axis are moved at once. `threads`: of a block.
     `together`: how many blocks a processor is to run at one time at least; 0 where it does not matter. `counted`: the
-    number of a point counts the places along all axes, those of folds as well."""
+    number of a point counts the places along all axes, those of folds as well. `partial`: the dtype of a partial
+    result, where the kernel writes one."""
 
     threads: int = 256
     together: int = 0
     counted: bool = True
     width: int = 1
+    partial: str = ""
     hides: ClassVar[bool] = False
     ahead: ClassVar[None] = None
 
@@ -50,7 +52,7 @@ class Text(Emitter):
     def _parameters(self, watched: bool) -> Iterator[str]:
         for n, dtype in enumerate(self.dtypes):
             yield f"WX_{'REPLACED' if n in self.aliased else 'IN'}({CTYPES[dtype]}) x{n}"
-        out = CTYPES[self.values.rows[self.values.root].dtype]
+        out = CTYPES[self.partial or self.values.rows[self.values.root].dtype]
         yield f"WX_{'REPLACING' if self.aliased else 'OUT'}({out}) out"
         if watched:
             yield "WX_FLAG outside"

@@ -25,7 +25,9 @@ from waxeq.search.placing import cheapest, placings
 from waxeq.search.result import Report, Result
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
+from waxeq.search.sized_lock import reproduce_sizes, write_sizes
 from waxeq.search.sizes import SizedResult, optimize_sizes
+from waxeq.search.tables import Opened
 from waxeq.search.trial import confirm, truth_of
 from waxeq.symbolic.dims import dims_of
 from waxeq.symbolic.family import Family, examples_of
@@ -84,8 +86,7 @@ def optimize(
     if dims is not None:
         given: Any = examples if callable(examples) else by_name(fn, positional, named, examples, own)
         family = Family(fn, dims_of(dims), examples_of(fn, given, dims_of(dims)), names_of(weights))
-        with Session.open(Options.given(options), events or Events()) as session:
-            return optimize_sizes(session, family)
+        return optimize_family(Options.given(options), events or Events(), family)
     given = example_arguments(fn, by_name(fn, positional, named, examples, own))
     weights = parameters(fn, given, weights)
     options, events = Options.given(options), events or Events()
@@ -94,6 +95,18 @@ def optimize(
         return reproduce(options, events, trace(fn, given, weights=weights))
     with Session.open(options, events) as session:
         return optimize_traced(session, trace(fn, given, weights=weights))
+
+
+def optimize_family(options: Options, events: Events, family: Family, opened: Opened | None = None) -> SizedResult:
+    """Plans for a model at all sizes of its dims, searched or as they are locked. `opened`: the timing table, where it
+    is not the one that the options say."""
+    require_lockable(options)
+    if options.locked:
+        return reproduce_sizes(options, events, family, opened)
+    with Session.open(options, events, opened) as session:
+        result = optimize_sizes(session, family)
+        write_sizes(session, family, result)
+        return result
 
 
 def optimize_traced(session: Session, traced: Traced) -> Result:

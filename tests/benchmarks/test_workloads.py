@@ -13,9 +13,9 @@ from benchmarks.row import reference
 from benchmarks.workload import Workload, flat
 from benchmarks.workloads import WORKLOADS, select
 
-from waxeq.cli.bench import relative_error
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import interpret
+from waxeq.runtime.timing import results_error
 
 SMALL = [pytest.param(w, id=n) for n, w in WORKLOADS.items() if w.small is not None]
 KINDS = {"numpy", "torch", "torch.compile", "onnx", "numba", "numexpr", "jax"}
@@ -37,7 +37,7 @@ def test_a_row_is_traced_and_stays_in_float32(workload: Workload) -> None:
     given = {**traced.graph.constants, **traced.tensors, **traced.inputs}
     want = listed(workload.fn(**arguments))
     assert {a.dtype for a in want} == {np.dtype(np.float32)}
-    assert relative_error(list(interpret(traced.graph, given).values()), want) < workload.tolerance
+    assert results_error(list(interpret(traced.graph, given).values()), want) < workload.tolerance
 
 
 @pytest.mark.parametrize("workload", SMALL)
@@ -45,7 +45,7 @@ def test_the_reference_is_in_float64_and_near(workload: Workload) -> None:
     arguments = small(workload)
     truth = reference(workload, arguments)
     assert {a.dtype for a in truth} == {np.dtype(np.float64)}
-    assert 0 < relative_error(listed(workload.fn(**arguments)), truth) < workload.tolerance
+    assert 0 < results_error(listed(workload.fn(**arguments)), truth) < workload.tolerance
 
 
 @pytest.mark.parametrize("workload", SMALL)
@@ -71,7 +71,7 @@ def test_what_is_written_for_a_peer_equals_the_function(peer: str) -> None:
             results = arrays(contestant.ready(workload, small(workload), 1)()())
         except NoForm:
             continue
-        error = relative_error(results, reference(workload, small(workload)))
+        error = results_error(results, reference(workload, small(workload)))
         assert error < workload.tolerance, f"{peer} on {name}: {error}"
         took_part += 1
     assert took_part > 0

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from waxeq.cli import bench, peers
-from waxeq.cli.bench import race, relative_error
+from waxeq.cli.bench import race
 from waxeq.cli.peers import arrays, leaves, mapped, swapped
 from waxeq.cli.plot import label, plot
 from waxeq.errors import UnsupportedError, UsageError, WaxeqError
@@ -158,32 +158,6 @@ def test_a_plot(suffix: str, tmp_path: Path) -> None:
 def test_a_bar_says_its_time_and_its_ratio() -> None:
     assert label({"seconds": 2e-3, "ratio": 2.0}) == "2 ms  2.00x"
     assert label({"seconds": 2e-3, "ratio": None}) == "2 ms"
-
-
-# -- errors
-
-
-@pytest.mark.parametrize(
-    ("got", "error"),
-    [
-        ([[3.0, 4.0]], 0.0),
-        ([[3.0, 5.0]], 1 / 5),
-        ([[3.0, math.nan]], math.nan),
-        ([[3.0, math.inf]], math.inf),
-        ([[3.0]], math.inf),
-        ([[3.0, 4.0], [1.0]], math.inf),
-    ],
-)
-def test_the_error_of_results(got: list[list[float]], error: float) -> None:
-    found = relative_error([np.array(g) for g in got], [np.array([3.0, 4.0])])
-    assert math.isnan(found) if math.isnan(error) else found == pytest.approx(error)
-
-
-def test_infinities_and_nan_that_agree_are_no_error() -> None:
-    odd = np.array([math.inf, math.nan, 1.0, -math.inf])
-    assert relative_error([odd.astype(np.float32)], [odd]) == 0
-    assert relative_error([-odd], [odd]) > 0
-    assert relative_error([np.zeros((0, 3))], [np.zeros((0, 3))]) == 0
 
 
 # -- the function with other names in it

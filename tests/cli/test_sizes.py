@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from waxeq.cli import bench, main, peers
+
 pytestmark = pytest.mark.slow
 
 MODEL = """
@@ -86,6 +88,87 @@ def test_axes_by_name_and_by_annotation(
     assert named.code == 0 and "T = 2 to 40" in named.out, named.err
     two = waxeq("optimize", model(ANNOTATED), "--dim", "T=1:9", "--dim", "B=1:4", "-o", plan, *quick)
     assert two.code == 0 and "x[B, T, 4]" in two.out, two.err
+
+
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model, its plan for T from 1 to 40 and the lock of that."""
+    folder = tmp_path_factory.mktemp("sized")
+    (folder / "small.py").write_text(MODEL)
+    argv = ["optimize", str(folder / "small.py"), "--dim", "T=1:40", "-o", str(folder / "m.plan.json")]
+    argv += ["--lock", str(folder / "my.lock"), "--table", str(folder / "t.duckdb"), "--no-trial", "--no-measure", "-q"]
+    assert main(argv) == 0
+    return folder
+
+
+def test_memory_and_reasons_of_each_interval(waxeq: Callable[..., Any], sized: Path) -> None:
+    told = waxeq("mem", sized / "m.plan.json", "--json")
+    assert told.code == 0, told.err
+    for i in told.data["intervals"]:
+        least, greatest = i["edges"]
+        assert [e["sizes"]["T"] for e in i["edges"]] == i["ranges"]["T"]
+        assert least["peak"] < greatest["peak"] <= told.data["peak"]
+        assert any("T" in formula for formula in i["peak"])
+    assert waxeq("mem", sized / "m.plan.json", "--max-memory", "1KiB").code == 7
+    why = waxeq("explain", sized / "m.plan.json", "--json")
+    assert why.code == 0, why.err
+    for i in why.data["intervals"]:
+        low, high = i["ranges"]["T"]
+        assert low <= i["explained_at"]["T"] <= high
+        assert i["as_written"] or all(k["rules"] is not None for k in i["kernels"])
+    shown = waxeq("explain", sized / "m.plan.json")
+    assert "T = 1 to" in shown.out and "0 ns" not in shown.out, shown.out
+
+
+def test_times_at_sizes(
+    waxeq: Callable[..., Any], sized: Path, quick: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "in_fresh_process", lambda fn, job, **more: fn(*job))
+    monkeypatch.setattr(peers, "keep_to", lambda threads: None)
+    given = ("--at", "T=3", "--at", "T=40", "--seconds", "0.01", "--json")
+    for target in ((sized / "m.plan.json",), (sized / "small.py", "--dim", "T=1:40", *quick[:2], *quick[3:])):
+        told = waxeq("bench", *target, *given)
+        assert told.code == 0, told.err
+        assert [r["sizes"] for r in told.data["at"]] == [{"T": 3}, {"T": 40}]
+        names = {"plan", "model as written"} | ({"original function"} if len(target) > 1 else set())
+        for r in told.data["at"]:
+            assert {x["name"] for x in r["rivals"]} == names
+            assert all(x["error"] < 1e-5 and x["seconds"] > 0 for x in r["rivals"]), r["rivals"]
+    edges = waxeq("bench", sized / "m.plan.json", "--seconds", "0.01")
+    assert edges.code == 0 and "T = 1\n" in edges.out.replace(" \n", "\n") and "T = 40" in edges.out, edges.out
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("bench", "m.plan.json", "--at", "T=41"), "T goes from 1 to 40"),
+        (("bench", "m.plan.json", "--at", "B=4"), "give a size for each dim, as T=40"),
+        (("mem", "m.plan.json", "--dim", "T=1:4"), "is a plan already"),
+        (("explain", "m.plan.json", "--seed", "3"), "is a plan already"),
+    ],
+)
+def test_what_a_plan_for_sizes_does_not_take(
+    given: tuple[str, ...], says: str, waxeq: Callable[..., Any], sized: Path
+) -> None:
+    done = waxeq(given[0], sized / given[1], *given[2:])
+    assert (done.code, says in done.sentence) == (2, True), done.err
+
+
+def test_a_locked_plan_for_sizes_is_the_same_bytes(
+    waxeq: Callable[..., Any], sized: Path, quick: tuple[object, ...], tmp_path: Path
+) -> None:
+    again, lock = tmp_path / "m.plan.json", ("--locked", "--lock", sized / "my.lock", "--table", tmp_path / "t.duckdb")
+    done = waxeq("optimize", sized / "small.py", "--dim", "T=1:40", *lock, "-o", again, "--json")
+    assert done.code == 0, done.err
+    assert again.read_bytes() == (sized / "m.plan.json").read_bytes()
+    assert done.data["searched_at"] == [] and any("nothing was searched" in n for n in done.data["notes"])
+    other = waxeq("optimize", sized / "small.py", "--dim", "T=1:39", *lock, "-q")
+    assert (other.code, "locks small for T=1:40, and not small for T=1:39" in other.sentence) == (9, True), other.err
+    changed = sized / "changed"
+    changed.mkdir(exist_ok=True)
+    (changed / "small.py").write_text(MODEL.replace("np.tanh", "np.exp"))
+    unlike = waxeq("optimize", changed / "small.py", "--dim", "T=1:40", *lock, "-q")
+    assert (unlike.code, "computes something else" in unlike.sentence) == (9, True), unlike.err
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -204,3 +205,20 @@ def test_own_rules_that_have_come_to_be_installed_are_named_once(with_own_rules:
     monkeypatch.setattr("waxeq.inspect.explain.rule_files", lambda: files)
     said = explain_plan(with_own_rules.plan, with_own_rules.kernels)
     assert [k.rules for k in said.kernels] == [("mine/max-plus-min",)]
+
+
+def test_a_plan_is_traced_back_whatever_kernels_are_installed(tmp_path: Path) -> None:
+    """Also those that were too inexact for it, which would rule its candidates out, and variants, which are none."""
+    options = Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False, threads=2)
+    plan = optimize(lambda x: (x * x).mean(), array(256, 512), options=options).plan
+    installed = kernels(backends())
+    assert any(k.error > options.tolerance for k in installed.values())
+    assert all(e.rules is not None for e in explain_plan(plan, installed).kernels)
+    about = {k: v for k, v in plan.about["search"].items() if k not in ("tolerance", "backends", "threads")}
+    older = replace(plan, about={**plan.about, "search": about})
+    assert all(e.rules is not None for e in explain_plan(older, installed).kernels)
+    name, variant = next((n, k) for n, k in installed.items() if k.variant_of and k.form == "loops")
+    plain = f"{name.partition('.')[0]}.{variant.variant_of}"
+    steps = [replace(s, call=replace(s.call, kernel=name)) if s.call.kernel == plain else s for s in plan.steps]
+    varied = explain_plan(replace(plan, steps=tuple(steps)), installed)
+    assert any(e.facts["kernel"] == name for e in varied.kernels) and all(e.rules is not None for e in varied.kernels)

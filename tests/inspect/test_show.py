@@ -23,7 +23,7 @@ def text(view: Any) -> str:
 
 def kernel(step: int, like: int, seconds: float, what: str = "x + y") -> dict[str, Any]:
     facts = {"kernel": "some.kernel", "what": what, "shapes": "2 -> 2", "sources": ["/a/m.py:3"], "basis": "measured"}
-    return {**facts, "step": step, "like": like, "seconds": seconds}
+    return {**facts, "step": step, "like": like, "seconds": seconds, "walk": None}
 
 
 def test_repeats_are_one_line_with_the_sum() -> None:
@@ -31,6 +31,14 @@ def test_repeats_are_one_line_with_the_sum() -> None:
     (line,) = [row for row in said.splitlines() if "x + y" in row]
     assert "x3" in line and "3 ms" in line and "m.py:3" in line
     assert len(re.findall("some.kernel", said)) == 2
+
+
+def test_steps_that_share_a_walk_are_named_once() -> None:
+    rows = [
+        {**kernel(i, i % 2, 1e-3), "walk": {"first": i - i % 2, "last": i - i % 2 + 1, "over": ["x"]}} for i in range(4)
+    ]
+    said = text(kernels_view([*rows, kernel(4, 4, 1e-3)]))
+    assert "steps 0 to 1 take turns over pieces of x, read once for all" in said and "steps 2 to 3" not in said
 
 
 def test_a_long_plan_shows_the_costliest_and_says_what_it_leaves_out() -> None:

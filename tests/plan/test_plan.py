@@ -67,7 +67,7 @@ def test_a_plan_from_before_runner_ups_said_so_is_read(result: Result) -> None:
     back = decode(data, result.plan.graph.constants).check()
     assert [s.runner_up and s.runner_up.basis for s in back.steps] == [s.runner_up and "" for s in result.plan.steps]
     assert decode_rules(back.about) == ()
-    assert {"not recorded"} == {k["runner_up"]["basis"] for k in kernels(back) if k["runner_up"]}
+    assert {"not recorded"} == {k["runner_up"]["basis"] for k in kernels(back, {}) if k["runner_up"]}
 
 
 def test_results_have_the_structure_of_the_model(result: Result) -> None:

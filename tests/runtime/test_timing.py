@@ -14,7 +14,7 @@ from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.cost.key import Timing
 from waxeq.extract.price import timing_key
 from waxeq.ir.term import Term
-from waxeq.runtime.timing import Bench, relative_error
+from waxeq.runtime.timing import Bench, relative_error, results_error
 
 pytestmark = pytest.mark.quick
 FOUND = kernels(backends())
@@ -86,3 +86,26 @@ def test_what_is_not_finite_must_be_the_same() -> None:
     assert relative_error(np.ones(0), np.ones(0)) == (0.0, 0.0)
     assert relative_error(np.array([np.nan]), np.array([np.nan])) == (0.0, 0.0)
     assert relative_error(np.array([3.0]), np.array([0.0])) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("got", "error"),
+    [
+        ([[3.0, 4.0]], 0.0),
+        ([[3.0, 5.0]], 1 / 5),
+        ([[3.0, math.nan]], math.inf),
+        ([[3.0, math.inf]], math.inf),
+        ([[3.0]], math.inf),
+        ([[3.0, 4.0], [1.0]], math.inf),
+    ],
+)
+def test_the_error_of_results(got: list[list[float]], error: float) -> None:
+    found = results_error([np.array(g) for g in got], [np.array([3.0, 4.0])])
+    assert found == pytest.approx(error)
+
+
+def test_infinities_and_nan_that_agree_are_no_error() -> None:
+    odd = np.array([math.inf, math.nan, 1.0, -math.inf])
+    assert results_error([odd.astype(np.float32)], [odd]) == 0
+    assert results_error([-odd], [odd]) > 0
+    assert results_error([np.zeros((0, 3))], [np.zeros((0, 3))]) == 0

@@ -17,9 +17,12 @@ import waxeq as wx
 from waxeq.backend.discover import backends, kernels
 from waxeq.backend.kernel import Kernel
 from waxeq.errors import PlanError, TypeMismatch, UnsupportedError, UsageError, WaxeqError
+from waxeq.memory.estimate import plan_estimate
+from waxeq.memory.liveness import ALIGN
 from waxeq.search.curves import Contender, grid_of, intervals
 from waxeq.search.sizes import SizedResult, uncompiled
 from waxeq.symbolic.dims import Dim
+from waxeq.symbolic.peak import peak_at, peaks
 from waxeq.symbolic.plan import Point, SizedPlan
 
 Sizes = Mapping[str, int]
@@ -125,6 +128,21 @@ def test_plans_are_whole_at_any_size(name: str, data: st.DataObject, optimized: 
     sizes = {n: data.draw(st.integers(a, b), label=n) for n, (a, b) in i.box.ranges.items()}
     plan = i.plan.at(sizes, result.kernels)
     assert plan.check() and plan.graph.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_peaks_are_functions_of_the_sizes(name: str, optimized: Callable[[str], Any]) -> None:
+    """As much as the formulas say, but for what is rounded up: nowhere more, and at the greatest sizes not less."""
+    result, _ = optimized(name)
+    for i in result.intervals:
+        formulas = peaks(i, result.plans.dims, result.kernels)
+        rounded = 0 if i.plan.as_written else ALIGN * len(i.plan.order)
+        corners = i.box.corners()
+        for sizes in (*corners, {n: (a + b) // 2 for n, (a, b) in i.box.ranges.items()}):
+            most = plan_estimate(i.plan.at(sizes, result.kernels)).peak_bytes
+            assert most <= peak_at(formulas, sizes) + rounded, sizes
+            assert sizes != corners[-1] or peak_at(formulas, sizes) <= most
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,61 @@ import numpy as np
 
 from waxeq.backend.discover import backends, kernels
 from waxeq.cli import peers
-from waxeq.errors import TargetError, WaxeqError
-from waxeq.frontend.load import load_target
+from waxeq.cli.options import Search
+from waxeq.cli.sizes import asked, family_of, planned, target_at
+from waxeq.cli.work import is_plan, load, search_plan
+from waxeq.errors import TargetError, UsageError, WaxeqError
+from waxeq.events import Events
+from waxeq.frontend.load import Target, load_target
 from waxeq.frontend.trace import Traced
 from waxeq.ir.interpret import interpret
 from waxeq.plan.plan import Plan
+from waxeq.runtime.load import read_saved
 from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import Saved, load_plan, save_plan
+from waxeq.runtime.save import Saved, save_plan
+from waxeq.runtime.sized import SizedProgram, SizedSaved
+from waxeq.runtime.timing import results_error
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.result import Result
+from waxeq.symbolic.dims import Sizes
 
 PLAN, WRITTEN, ORIGINAL = "plan", "model as written", "original function"
 _WRONG = 1e-2
 """Relative RMS error against float64 from which a peer is not the same function any more."""
 
 Row = dict[str, Any]
+Origin = tuple[str, str]
+"""Where the original function is: its file and its name."""
+At = tuple[Sizes, tuple[str, ...]]
+"""Sizes that a plan for ranges of them is timed at, and its dims as `--dim` has them."""
+
+
+def measured(
+    target: str,
+    dims: Sequence[str],
+    at: Sequence[str],
+    versus: Sequence[str],
+    seconds: float,
+    search: Search,
+    events: Events,
+) -> dict[str, Any]:
+    """What `waxeq bench` finds out: as `bench_plan`, for a plan file or a model. Raises UsageError, TargetError,
+    PlanError."""  # fmt: skip
+    peers.require(versus, target if is_plan(target) else None)
+    options = search.options(trial=False)
+    known = planned(target, dims, search, "threads", events)
+    found = None if known is None else known[0]
+    if isinstance(found, SizedSaved):
+        origin = None if is_plan(target) else family_of(target, dims).origin
+        return bench_sizes(found, asked(at, found.plans.dims), origin, dims, options.threads, seconds, versus)
+    if at:
+        raise UsageError(f"--at is for plans for ranges of sizes, but {target} has one size; leave it out")
+    if found is not None:
+        return bench_saved(Path(target), found, options.threads, seconds, versus)
+    traced = load(target)
+    return bench_result(search_plan(traced, options, events), traced, options.threads, seconds, versus)
 
 
 def bench_result(
@@ -41,25 +80,56 @@ def bench_result(
         return bench_plan(path, result.plan, traced.origin, threads, seconds, versus)
 
 
-def bench_saved(path: Path, threads: int, seconds: float, versus: Sequence[str] = ()) -> dict[str, Any]:
-    """As `bench_plan`, for a plan file that holds the inputs it was made with. Raises PlanError, TargetError."""
-    saved = load_plan(path)
+def bench_saved(path: Path, saved: Saved, threads: int, seconds: float, versus: Sequence[str] = ()) -> dict[str, Any]:
+    """As `bench_plan`, for a plan file that holds the inputs it was made with. Raises TargetError."""
     missing = [x.name for x in saved.plan.graph.leaves if x.kind == "input" and x.name not in saved.inputs]
     if missing:
-        raise TargetError(
-            f"{path} holds no input {missing[0]!r} to time it on: `waxeq optimize` writes the inputs with a plan, "
-            "Result.save does not"
-        )
+        raise TargetError(_NO_INPUT.format(path, missing[0]))
     return bench_plan(path, saved.plan, None, threads, seconds, versus)
 
 
-def bench_plan(
-    path: Path, plan: Plan, origin: tuple[str, str] | None, threads: int, seconds: float, versus: Sequence[str]
+def bench_sizes(
+    saved: SizedSaved,
+    places: Sequence[Sizes],
+    origin: Origin | None,
+    dims: Sequence[str],
+    threads: int,
+    seconds: float,
+    versus: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Time the plan that lies at `path`, the model as written, the original function (where `origin` says where that
-    is) and peers, by turns in a fresh process. A peer that fails, or computes something else, is a row with the
-    reason."""
-    job = (str(path), origin, tuple(n for n in versus if n != "numpy"), threads, seconds)
+    """As `bench_plan`, for a plan for ranges of sizes at each of some sizes. `dims`: as `--dim` has them, where there
+    is an original function. Raises TargetError."""  # fmt: skip
+    missing = [n for n in saved.plans.takes if n not in saved.inputs]
+    if missing:
+        raise TargetError(_NO_INPUT.format("the plan", missing[0]))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.plan.json"
+        SizedProgram(saved.plans, kernels(backends()), saved.tensors).save(path, saved.inputs)
+        for sizes in places:
+            plan = saved.at(sizes, kernels(backends())).plan
+            at = (sizes, tuple(dims))
+            rows.append({"sizes": sizes, **bench_plan(path, plan, origin, threads, seconds, versus, at)})
+    ranges = [{"name": d.name, "low": d.low, "high": d.high} for d in saved.plans.dims]
+    return {"model": saved.plans.name, "threads": threads, "dims": ranges, "at": rows}
+
+
+_NO_INPUT = "{} holds no input {!r} to time it on: `waxeq optimize` writes the inputs with a plan, Result.save does not"
+
+
+def bench_plan(
+    path: Path,
+    plan: Plan,
+    origin: Origin | None,
+    threads: int,
+    seconds: float,
+    versus: Sequence[str],
+    at: At | None = None,
+) -> dict[str, Any]:
+    """Time the plan that lies at `path` (at some sizes, `plan` is what it is there), the model as written, the original
+    function (where `origin` says where that is) and peers, by turns in a fresh process. A peer that fails, or computes
+    something else, is a row with the reason."""  # fmt: skip
+    job = (str(path), origin, tuple(n for n in versus if n != "numpy"), threads, seconds, at)
     times, states = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * seconds)
     rivals = [{"name": n, **state, **_times(n, times)} for n, state in states.items()]
     return {"model": plan.name, "threads": threads, "as_written": plan.written, "rivals": rivals}
@@ -79,18 +149,28 @@ def _times(name: str, times: Mapping[str, tuple[float, ...]]) -> Row:
 
 
 def race(
-    path: str, origin: tuple[str, str] | None, versus: Sequence[str], threads: int, seconds: float
+    path: str,
+    origin: Origin | None,
+    versus: Sequence[str],
+    threads: int,
+    seconds: float,
+    at: At | None = None,
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, Row]]:
-    """Raw seconds of each rival and what is known of it besides; runs in a process of its own."""
+    """Raw seconds of each rival and what is known of it besides; runs in a process of its own. `at`: for a plan for
+    ranges of sizes."""
     peers.keep_to(threads)
-    saved = load_plan(path)
+    program, saved = _opened(path, at)
+    target = _target(origin, at)
+    if at is not None and target is not None:  # what is cut or repeated is another example than the function's own
+        own = {n: a for n, a in peers.leaves(target.example) if n in saved.inputs}
+        saved = replace(saved, inputs=own)
     inputs = dict(saved.inputs)
     truth = list(
         interpret(saved.plan.graph, {**saved.plan.graph.constants, **saved.tensors, **inputs}, oracle=True).values()
     )
     rivals: dict[str, Callable[[], Any]] = {}
     states: dict[str, Row] = {}
-    for name, start in _starts(saved, inputs, origin, versus, threads).items():
+    for name, start in _starts(program, saved, target, versus, threads).items():
         states[name], call = _started(start, truth, strict=name in versus)
         if call is not None:
             rivals[name] = call
@@ -98,21 +178,33 @@ def race(
     return {n: t.seconds for n, t in times.items()}, states
 
 
+def _opened(path: str, at: At | None) -> tuple[Program | SizedProgram, Saved]:
+    """What runs a plan, and what it is at some sizes, with inputs of these."""
+    found, installed = read_saved(path), kernels(backends())
+    if isinstance(found, SizedSaved):
+        assert at is not None, "a plan for ranges of sizes is timed at some"
+        return SizedProgram(found.plans, installed, found.tensors), found.at(at[0], installed)
+    return Program(found.plan, installed, found.tensors), found
+
+
+def _target(origin: Origin | None, at: At | None) -> Target | None:
+    """The original function with arguments to call it with."""
+    if origin is None:
+        return None
+    name = ":".join(origin)
+    return load_target(name) if at is None else target_at(name, at[1], at[0])
+
+
 def _starts(
-    saved: Saved,
-    inputs: Mapping[str, np.ndarray],
-    origin: tuple[str, str] | None,
-    versus: Sequence[str],
-    threads: int,
+    program: Program | SizedProgram, saved: Saved, target: Target | None, versus: Sequence[str], threads: int
 ) -> dict[str, Callable[[], Callable[[], Any]]]:
     """How each rival is made ready."""
-    graph, tensors = saved.plan.graph, saved.tensors
-    program, written = Program(saved.plan, kernels(backends()), tensors), Written(graph, tensors)
+    graph, tensors, inputs = saved.plan.graph, saved.tensors, saved.inputs
+    written = Written(graph, tensors)
     starts: dict[str, Callable[[], Callable[[], Any]]] = {
         PLAN: lambda: lambda: program.flat_results(inputs),
         WRITTEN: lambda: lambda: written(inputs),
     }
-    target = None if origin is None else load_target(":".join(origin))
 
     def start(name: str) -> Callable[[], Callable[[], Any]]:
         return lambda: peers.peer(name, target, graph, tensors, inputs, threads)
@@ -131,7 +223,7 @@ def _started(
         call = start()
         results = call()
         row["first_call"] = time.perf_counter() - began
-        row["error"] = relative_error(peers.arrays(results), truth)
+        row["error"] = results_error(peers.arrays(results), truth)
     except Exception as e:
         if not strict:
             raise
@@ -139,21 +231,6 @@ def _started(
     if strict and not row["error"] <= _WRONG:
         return {**row, "failed": f"its results are not those of the model: relative RMS error {row['error']:.1e}"}, None
     return row, call
-
-
-def relative_error(results: Sequence[np.ndarray], truth: Sequence[np.ndarray]) -> float:
-    """The largest relative RMS error of any result; infinite when shapes or the number of results differ."""
-    if [np.shape(r) for r in results] != [np.shape(t) for t in truth]:
-        return float("inf")
-    errors = [0.0]
-    for got, want in zip(results, truth, strict=True):
-        wide = np.asarray(want, np.float64)
-        with np.errstate(all="ignore"):
-            d = np.where(got == want, 0.0, np.asarray(got, np.float64) - wide)  # infinities that agree
-        both = np.isnan(d) & np.isnan(wide)
-        d, wide = np.where(both, 0.0, d), np.where(np.isfinite(wide), wide, 0.0)
-        errors.append(float(np.sqrt(np.mean(d * d) / max(float(np.mean(wide * wide)), 1e-300))) if d.size else 0.0)
-    return float(np.max(errors))  # which, unlike max, lets NaN through
 
 
 def reason(e: BaseException) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from waxeq.cli.console import aside, finish, say
+from waxeq.cli.console import aside, finish, say, working
 from waxeq.cli.estimates import db_plot, estimate_rows
 from waxeq.cli.options import SHOW, Show
+from waxeq.events import Progress
 
 if TYPE_CHECKING:
     from waxeq.cost.examine import Finding
@@ -73,12 +74,12 @@ def db_doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: 
     """
     from waxeq.inspect.tables import findings_view
 
-    with aside():
+    with working(show) as events:
         from waxeq.cost.examine import examine, set_aside
 
         store = _named(table) if fix else _looked_at(table)
         with store.database() as db:
-            findings = examine(db, _present())
+            findings = examine(db, _present(), seen=lambda n, total: events.emit(Progress("rows", n, total)))
         moved = set_aside(store, findings) if fix else 0
     data = {"path": str(store.path), "findings": [_finding(f) for f in findings], "put_aside": moved}
     finish(show, data, findings_view)
@@ -233,7 +234,8 @@ def _present() -> Any:
 
 
 def _finding(f: Finding) -> dict[str, object]:
-    return {**asdict(f), "advice": f.advice}
+    ids = list(f.ids) if len(f.ids) == f.rows == 1 else []
+    return {**asdict(replace(f, ids=())), "ids": ids, "advice": f.advice}
 
 
 def _described(devices: Mapping[str, str], here: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from waxeq.errors import UsageError
 from waxeq.inspect.show import time_
 from waxeq.runtime.files import require_writable, write_atomically
+from waxeq.symbolic.size import written
 
 FORMATS = (".png", ".svg")
 _PLAN, _OTHER = "#1f6feb", "#9aa4b2"
@@ -28,7 +29,10 @@ def require_plot(path: Path) -> None:
 
 
 def plot(data: Mapping[str, Any], path: Path) -> None:
-    """Bars of median times with quartiles, the fastest on top; each says how many times slower than the plan it is."""
+    """Bars of median times with quartiles, the fastest on top; each says how many times slower than the plan it is. Of
+    a plan for ranges of sizes those at the first one."""
+    first = next(iter(data.get("at", ())), {})
+    data = {**data, **first}
     rows = sorted((r for r in data["rivals"] if r["seconds"] is not None), key=lambda r: -r["seconds"])
     figure = import_module("matplotlib.figure").Figure(figsize=(7.5, 1.5 + 0.45 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
@@ -45,7 +49,8 @@ def plot(data: Mapping[str, Any], path: Path) -> None:
     axes.margins(x=0.3)
     axes.xaxis.set_major_formatter(lambda x, _: time_(x) if x > 0 else "0")
     axes.set_xlabel("median time and quartiles; beside it, its ratio to the plan's")
-    axes.set_title(f"{data['model']}, {data['threads']} thread{'' if data['threads'] == 1 else 's'}")
+    where = f" where {written(first['sizes'])}" if first else ""
+    axes.set_title(f"{data['model']}{where}, {data['threads']} thread{'' if data['threads'] == 1 else 's'}")
     axes.spines[["top", "right"]].set_visible(False)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)

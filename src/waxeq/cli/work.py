@@ -64,9 +64,7 @@ def optimize(
     if dim:
         from waxeq.cli.sizes import optimize_dims
 
-        if lock is not None or locked:
-            raise UsageError("--lock and --locked are for the plan of one size; leave them or --dim out")
-        return optimize_dims(target, dim, output, search, show)
+        return optimize_dims(target, dim, output, search, show, lock=lock, locked=locked)
     with working(show) as events:
         from waxeq.inspect.report import odd_values, report
         from waxeq.runtime.files import require_writable
@@ -164,6 +162,8 @@ def bench(
     target: str,
     /,
     *,
+    dim: Dims = (),
+    at: Dims = (),
     vs: Annotated[str, Parameter(show_default=False, help=_VS)] = "",
     plot: Path | None = None,
     seconds: float = 10.0,
@@ -180,33 +180,32 @@ def bench(
     ----------
     target
         FILE.py, FILE.py:NAME or a plan (NAME.plan.json).
+    dim
+        T=1:512 searches one plan for all sizes T from 1 to 512, as for `waxeq optimize`; may be repeated.
+    at
+        T=128 (of several dims B=2,T=128) times a plan for ranges of sizes at this size; may be repeated [default: the
+        least and the greatest sizes].
     plot
-        Draw the times into a .png or .svg file.
+        Draw the times into a .png or .svg file; those at the first size.
     seconds
-        Seconds to spend on timing.
+        Seconds to spend on timing, at each size.
     """
     if not seconds > 0:
         raise UsageError(f"--seconds {seconds:g}: give a time above zero")
     with working(show) as events:
-        from waxeq.cli import peers
-        from waxeq.cli.bench import bench_result, bench_saved
+        from waxeq.cli.bench import measured
         from waxeq.cli.plot import plot as draw
         from waxeq.cli.plot import require_plot
 
         versus = tuple(dict.fromkeys(n.strip() for n in vs.split(",") if n.strip()))
-        peers.require(versus, target if is_plan(target) else None)
         if plot is not None:
             require_plot(plot)
-        options = search.options(trial=False)
-        if is_plan(target):
-            search.require_only("threads", target)
-            data = bench_saved(Path(target), options.threads, seconds, versus)
-        else:
-            traced = load(target)
-            data = bench_result(search_plan(traced, options, events), traced, options.threads, seconds, versus)
+        data = measured(target, dim, at, versus, seconds, search, events)
         if plot is not None:
             draw(data, plot)
     from waxeq.inspect.show import bench_view
+    from waxeq.inspect.sizes import bench_sizes_view
 
-    finish(show, {**data, "plot": None if plot is None else str(plot)}, bench_view)
+    view = bench_sizes_view if "at" in data else bench_view
+    finish(show, {**data, "plot": None if plot is None else str(plot)}, view)
     return 130 if events.stop_requested else 0

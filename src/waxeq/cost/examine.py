@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +21,8 @@ import numpy as np
 from waxeq.cost import archive
 from waxeq.cost.device import Peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
-from waxeq.cost.modes import FEWEST, modes
-from waxeq.cost.rows import COLUMNS, KEY, TIMINGS
+from waxeq.cost.modes import ALIKE, FEWEST, modes
+from waxeq.cost.rows import KEY, TIMINGS
 from waxeq.cost.survey import Part, Present, survey
 from waxeq.cost.table import TimingTable
 
@@ -33,7 +34,9 @@ _SHORTEST = 20e-9
 """Seconds below which no call from Python ends."""
 _MARGIN = 4.0
 """How many times a ceiling may be exceeded: ceilings are measured on a machine that may be busy, and in one cache."""
-_BATCH = 10_000
+_BATCH = 1_000_000
+_LISTED, _MOVED_AT_ONCE = 1000, 100_000
+"""Findings of a kind that are told one by one, and rows that are put aside at once."""
 AGAIN = "`waxeq db doctor --fix` puts it aside, and it is timed again when it is needed"
 _ADVICE: Mapping[str, str] = {
     "poisoned": AGAIN,
@@ -55,7 +58,7 @@ class Finding:
     what: str
     reason: str
     rows: int = 1
-    ids: tuple[int, ...] = ()
+    ids: Sequence[int] = ()
 
     @property
     def advice(self) -> str:
@@ -63,32 +66,101 @@ class Finding:
         return _ADVICE[self.kind]
 
 
-def examine(db: Any, present: Present, now: float | None = None) -> list[Finding]:
-    """Everything that is wrong in the archive that is the current database; parts first, then rows by their order."""
+def examine(
+    db: Any, present: Present, now: float | None = None, seen: Callable[[int, int], None] = lambda done, total: None
+) -> list[Finding]:
+    """Everything that is wrong in the archive that is the current database; parts first, then rows as they lie there.
+    Of each kind the first 1,000 rows are told one by one, the rest by kernel. `seen` is told how many rows of how many
+    were looked at."""
     found = [_of_part(p) for p in survey(db, present) if p.state in ("stale", "unknown")]
-    return found + list(_rows(db, time.time() if now is None else now))
+    return found + list(_told(_rows(db, time.time() if now is None else now, seen)))
 
 
 def _of_part(p: Part) -> Finding:
     return Finding("stale" if p.state == "stale" else "unknown", p.kernel, p.device, f"code {p.code}", p.why, p.rows)
 
 
-def _rows(db: Any, now: float) -> Iterator[Finding]:
+def _told(rows: Iterable[Finding]) -> Iterator[Finding]:
+    """Findings, those that are many together: a table of millions of rows may be wrong in each."""
+    listed: dict[Kind, int] = {}
+    more: dict[tuple[Kind, str, str], tuple[str, array[int]]] = {}
+    for f in rows:
+        listed[f.kind] = listed.get(f.kind, 0) + 1
+        if listed[f.kind] <= _LISTED:
+            yield f
+        else:
+            more.setdefault((f.kind, f.kernel, f.device), (f.reason, array("Q")))[1].extend(f.ids)
+    for (kind, kernel, device), (reason, ids) in more.items():
+        yield Finding(kind, kernel, device, "more of them", f"the first of these: {reason}", len(ids), ids)
+
+
+def _rows(db: Any, now: float, seen: Callable[[int, int], None]) -> Iterator[Finding]:
     peaks = _peaks(db)
-    found = db.execute(f"SELECT {COLUMNS} FROM timings ORDER BY written, id")
-    while batch := found.fetchmany(_BATCH):
-        for values in batch:
+    (end,) = db.execute("SELECT coalesce(max(rowid) + 1, 0) FROM timings").fetchone()
+    ceilings = [(d, _MARGIN * max(p.flops.values()), _MARGIN * max(p.cache_bandwidth, p.bandwidth))
+                for d, p in peaks.items()]  # fmt: skip
+    given = [[row[n] for row in ceilings] for n in range(3)]
+    for begin in range(0, end, _BATCH):
+        seen(begin, end)
+        doubtful = db.execute(_DOUBTFUL, [*given, begin, min(end, begin + _BATCH), now + _DAY]).fetchall()
+        for values in doubtful:
             row = dict(zip(TIMINGS, values, strict=True))
             wrong = wrong_with(row, peaks.get(row["device"]), now)
             if wrong is not None:
                 kind, reason = wrong
                 what = f"{row['dims']} {row['dtype']}"
                 yield Finding(kind, str(row["kernel"]), str(row["device"]), what, reason, 1, (row["id"],))
+    seen(end, end)
 
 
 def _peaks(db: Any) -> dict[str, Peaks]:
     rows = db.execute("SELECT key, payload FROM memos WHERE kind = 'peaks'").fetchall()
     return {k.partition(":")[0]: Peaks.from_json(p) for k, p in rows if k.endswith(f":{METHOD}")}
+
+
+_NUMBER = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,2})?"
+_FEATURES = rf'\{{("[A-Za-z0-9_.: -]+": ?{_NUMBER}(, ?"[A-Za-z0-9_.: -]+": ?{_NUMBER})*)?\}}'
+_TEXTS = KEY[: KEY.index("threads")]
+
+
+def _feature(name: str) -> str:
+    return f"""coalesce(try_cast(regexp_extract(features, '"{name}": ?({_NUMBER})', 1) AS DOUBLE), 0.0)"""
+
+
+def _quoted(column: str) -> str:
+    """A column as JSON text, where it is of plain characters."""
+    return f"""'"' || replace(replace({column}, '\\', '\\\\'), '"', '\\"') || '"'"""
+
+
+_SECONDS = "list_sort(samples)[(len(samples) - 1) // 4 + 1]"
+_SAID = " || ', ' || ".join([*map(_quoted, _TEXTS), "threads", "method"])
+_SAMPLES = "array_to_string(list_transform(samples, lambda x: x::VARCHAR), ', ')"
+_MOVED = " + ".join(map(_feature, ("bytes", "bytes_read", "bytes_written")))
+_SOUND = f"""
+    len(samples) > 0 AND list_count(samples) = len(samples) AND list_min(samples) > 0
+    AND list_max(samples) < 'Infinity'::DOUBLE AND list_max(samples) <= {_SPREAD} * list_min(samples)
+    AND (len(samples) < {FEWEST} OR list_max(samples) < {ALIKE} * list_min(samples))
+    AND written > 0 AND written < $6
+    AND max_relative_error >= 0 AND rms_relative_error >= 0 AND rms_relative_error <= max_relative_error
+    AND regexp_full_match(concat({", ".join(_TEXTS)}), '[ -~]*')
+    AND left(sha256('[' || {_SAID} || ']'), 32) = digest AND left(sha256(text), 16) = text_hash
+    AND (list_count(list_filter(samples, lambda x: x::FLOAT::DOUBLE <> x)) = 0
+         OR left(sha256('["' || digest || '", ' || written::VARCHAR || ', [' || {_SAMPLES} || ']]'), 16)
+            = format('{{:016x}}', id))
+    AND regexp_full_match(features, '{_FEATURES}')
+    AND {_SECONDS} >= {_SHORTEST}
+    AND (flops IS NULL OR ({_feature("flops")} <= flops * {_SECONDS}
+                           AND {_MOVED} <= bandwidth * greatest(1, threads) * {_SECONDS}))
+"""
+"""What a row is of which `wrong_with` finds nothing wrong, as far as DuckDB can tell: it is told from millions of rows
+a second. The others may be sound as well, and are looked at one by one."""
+_DOUBTFUL = f"""
+    SELECT {", ".join(f"t.{n}" for n in TIMINGS)}
+    FROM timings t LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS place, unnest($2::DOUBLE[]) AS flops,
+                                     unnest($3::DOUBLE[]) AS bandwidth) ON device = place
+    WHERE t.rowid >= $4 AND t.rowid < $5 AND NOT coalesce({_SOUND}, false)
+    ORDER BY written, id
+"""
 
 
 def wrong_with(row: Mapping[str, Any], peaks: Peaks | None, now: float) -> tuple[Kind, str] | None:
@@ -152,8 +224,7 @@ def _identity(row: Mapping[str, Any]) -> str | None:
     if key.text_hash != row["text_hash"]:
         return "the hash of its text is not of its text"
     t = Timing(key, tuple(row["samples"]), 0.0, 0.0, {}, row["written"])
-    rounded = all(float(np.float32(s)) == s for s in t.samples)  # as in the Parquet tables that are shipped
-    if t.id != row["id"] and not rounded:
+    if t.id != row["id"] and not all(float(np.float32(s)) == s for s in t.samples):  # as in Parquet tables
         return "its id is not of its samples: they were changed after it was written"
     return None
 
@@ -184,22 +255,30 @@ def _too_fast(row: Mapping[str, Any], peaks: Peaks | None) -> str | None:
 def set_aside(table: TimingTable, findings: Sequence[Finding]) -> int:
     """Move the rows of findings into the quarantine, all or none; how many. They are kept there with the reason, and
     `waxeq db gc` drops them."""
-    rows = [(i, f.kind, f.reason) for f in findings for i in f.ids]
-    if not rows:
+    count = sum(len(f.ids) for f in findings)
+    if not count:
         return 0
     with table.database(changes=True) as db:
         db.execute("BEGIN")
         archive.touch(db)
-        ids, kinds, reasons = map(list, zip(*rows, strict=True))
-        wrong = "(SELECT unnest(?::UBIGINT[]) AS id, unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS reason)"
-        db.execute(
-            f"INSERT INTO quarantine SELECT {', '.join(f't.{n}' for n in TIMINGS)}, w.kind, w.reason, ? "
-            f"FROM timings t JOIN {wrong} w ON t.id = w.id",
-            [time.time(), ids, kinds, reasons],
-        )
-        db.execute("DELETE FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [ids])
+        for ids, kinds, reasons in _batches(findings):
+            wrong = "(SELECT unnest(?::UBIGINT[]) AS id, unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS reason)"
+            db.execute(
+                f"INSERT INTO quarantine SELECT {', '.join(f't.{n}' for n in TIMINGS)}, w.kind, w.reason, ? "
+                f"FROM timings t JOIN {wrong} w ON t.id = w.id",
+                [time.time(), ids, kinds, reasons],
+            )
+            db.execute("DELETE FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [ids])
         db.execute("COMMIT")
-    return len(ids)
+    return count
+
+
+def _batches(findings: Sequence[Finding]) -> Iterator[tuple[list[int], list[str], list[str]]]:
+    """Rows that are put aside at once: their ids, and kind and reason of each."""
+    rows = ((i, f.kind, f.reason) for f in findings for i in f.ids)
+    for batch in iter(lambda: list(islice(rows, _MOVED_AT_ONCE)), []):
+        ids, kinds, reasons = map(list, zip(*batch, strict=True))
+        yield ids, kinds, reasons
 
 
 def by_kind(findings: Sequence[Finding]) -> dict[str, int]:

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 FEWEST = 8
 """Samples below which two modes cannot be told from chance."""
-_FACTOR, _APART, _PART = 1.25, 2.0, 0.2
+ALIKE = 1.25
+"""Factor below which samples are of one mood, however they lie."""
+_APART, _PART = 2.0, 0.2
 _CRITICAL = {8: 0.5477, 10: 0.5718, 12: 0.5862, 15: 0.6008, 20: 0.6201, 30: 0.6424, 40: 0.6572, 80: 0.6768}
 """By number of samples n: sqrt(n) times the dip that one set of uniform samples in a thousand exceeds, of 200,000."""
 
@@ -40,14 +42,14 @@ def modes(samples: Sequence[float]) -> Modes | None:
     if len(samples) < FEWEST:
         return None
     x = sorted(math.log(s) for s in samples)
-    if x[-1] - x[0] < math.log(_FACTOR):
+    if x[-1] - x[0] < math.log(ALIKE):
         return None
     value = dip(x)
     if value * math.sqrt(len(x)) <= _critical(len(x)):
         return None
     at, means, spread = _clusters(x)
     separation = math.sqrt(2) * (means[1] - means[0]) / spread if spread > 0 else math.inf
-    if separation <= _APART or means[1] - means[0] < math.log(_FACTOR):
+    if separation <= _APART or means[1] - means[0] < math.log(ALIKE):
         return None
     return Modes(math.exp(means[0]), math.exp(means[1]), 1 - at / len(x), value, separation)
 

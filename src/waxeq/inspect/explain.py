@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from waxeq.backend.call import Call
@@ -21,7 +22,7 @@ from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.plan.encode import decode_rules
 from waxeq.plan.plan import Plan, Step
-from waxeq.search.block import grow, make_space
+from waxeq.search.block import grow, grow_all, make_space
 from waxeq.search.result import Result
 
 Rules = tuple[str, ...] | None
@@ -93,7 +94,7 @@ def explain_plan(
         return Explanation(plan.name, True, (), (note,))
     own = decode_rules(plan.about)
     found = _rules_of(plan, kernels, spaces or {}, own)
-    rows = tuple(Explained(k, r) for k, r in zip(facts(plan), found, strict=True))
+    rows = tuple(Explained(k, r) for k, r in zip(facts(plan, kernels), found, strict=True))
     notes = []
     if any(r is None for r in found):
         carried = " and with those it was searched with" if own else ""
@@ -130,6 +131,7 @@ class _Again:
     kernels: Mapping[str, Kernel]
     program: RuleProgram
     nodes: int
+    threads: int
     laws: Mapping[str, tuple[Law, ...]]
     worker: Worker
 
@@ -142,13 +144,21 @@ class _Again:
         names = {r.name for f in installed for r in f.rules}
         files = [*installed, *(f for f in own if not any(r.name in names for r in f.rules))]
         rules = [r for f in files for r in f.rules if r.cls in allowed]
-        meanings = patterns(kernels)
+        able = {n: k for n, k in kernels.items() if _took_part(n, k, about)}
+        meanings = patterns(able)
         program = load_rules(loosest, meanings, algebra=algebra, files=files)
-        return _Again(kernels, program, about.get("nodes", 60_000), laws(rules, meanings), Worker.start())
+        limits = about.get("nodes", 60_000), about.get("threads", 1)
+        return _Again(able, program, *limits, laws(rules, meanings), Worker.start())
 
     def search(self, lowered: Lowered) -> Searched:
         found = saturate(lowered, self.program, Limits(self.nodes), self.worker)
-        return make_space(self.kernels, lowered, found.snapshot)
+        return make_space(self.kernels, lowered, found.snapshot, self.threads)
+
+
+def _took_part(name: str, kernel: Kernel, about: Mapping[str, Any]) -> bool:
+    """Whether a kernel was there when the plan was searched: others would rule out candidates that it was made of."""
+    here = name.partition(".")[0] in about["backends"] if "backends" in about else True
+    return here and kernel.error <= about.get("tolerance", math.inf)
 
 
 def _block_rules(
@@ -156,17 +166,34 @@ def _block_rules(
 ) -> dict[int, Rules]:
     """For each step of one block (or of its repeats) the rules that led to it."""
     space, roots = searched
-    candidates: dict[tuple[str, ...], list[Candidate]] = {}
-    for c in grow(space, roots):
-        candidates.setdefault(_looks(c.call), []).append(c)
+    wanted_calls = {i: _plain(s.call, space.kernels) for i, s in steps.items()}
+    candidates = _candidates(grow(space, roots))
+    if any(_looks(c) not in candidates for c in wanted_calls.values()):  # today's prices rule out others
+        candidates = _candidates(grow_all(space, roots))
     targets: dict[int, tuple[Member, ...] | None] = {}
-    for i, s in steps.items():
-        same = candidates.get(_looks(s.call), ())
-        chosen = next((c for c in same if c.call == s.call), same[0] if same else None)
+    for i, call in wanted_calls.items():
+        same = candidates.get(_looks(call), ())
+        chosen = next((c for c in same if c.call == call), same[0] if same else None)
         targets[i] = None if chosen is None else chosen.nodes
     wanted = list(dict.fromkeys(m for ms in targets.values() for m in ms or ()))
     found = derivations(space.snapshot, lowered, by_head, wanted)
     return {i: _joined(None if ms is None else [found[m] for m in ms]) for i, ms in targets.items()}
+
+
+def _candidates(rows: Sequence[Candidate]) -> dict[tuple[str, ...], list[Candidate]]:
+    """Candidates by the looks of their calls."""
+    found: dict[tuple[str, ...], list[Candidate]] = {}
+    for c in rows:
+        found.setdefault(_looks(c.call), []).append(c)
+    return found
+
+
+def _plain(c: Call, kernels: Mapping[str, Kernel]) -> Call:
+    """The call by the kernel that its own is a variant of: candidates are without variants."""
+    backend, _, name = c.kernel.partition(".")
+    known = kernels.get(c.kernel)
+    base = name if known is None else known.variant_of or name
+    return replace(c, kernel=f"{backend}.{base}")
 
 
 def _looks(c: Call) -> tuple[str, ...]:

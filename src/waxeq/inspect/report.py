@@ -8,16 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from waxeq.backend.kernel import Kernel
 from waxeq.cost.estimate import least_sure
 from waxeq.extract.choice import Priced
 from waxeq.extract.ways import Count
 from waxeq.inspect.formula import formula, shapes
 from waxeq.memory.estimate import Estimate, device_estimates, plan_estimate
+from waxeq.plan.compose import shared_walks
 from waxeq.plan.plan import Plan, RunnerUp, Step
 from waxeq.runtime.verify import Accuracy
 from waxeq.search.block import Optimized
 from waxeq.search.paths import Menu, Path
 from waxeq.search.result import Result
+
+UNPRICED = "unpriced"
+"""Basis of a step whose time is not known by itself: those of plans for ranges of sizes are timed as a whole."""
 
 
 def report(result: Result, path: str) -> dict[str, Any]:
@@ -36,7 +41,7 @@ def report(result: Result, path: str) -> dict[str, Any]:
             },
         },
         "e_graph": e_graph(result.blocks),
-        "kernels": kernels(plan),
+        "kernels": kernels(plan, result.kernels),
         "folded": {"tensors": len(plan.folds), "bytes": plan.bytes_of("folded")},
         "predicted": r.predicted,
         "trial": None if r.trial is None else asdict(r.trial),
@@ -90,14 +95,18 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def kernels(plan: Plan) -> list[dict[str, Any]]:
-    """The steps of a plan. `like` is the first step with the same call for the same lines, as in repeated layers."""
+def kernels(plan: Plan, installed: Mapping[str, Kernel]) -> list[dict[str, Any]]:
+    """The steps of a plan. `like` is the first step with the same call for the same lines, as in repeated layers;
+    `walk`: the steps that one shares a walk over large arrays with, and these arrays; None where it walks alone."""
     first: dict[Any, int] = {}
     rows = []
+    together = {i: w for w in shared_walks(plan, installed) for i in range(w.first, w.last + 1)}
     for (i, s), sources in zip(enumerate(plan.steps), places(plan), strict=True):
         c = s.call
         like = first.setdefault((c.kernel, c.text, c.dims, c.layout, sources), i)
-        rows.append({**kernel(i, s, sources), "like": like})
+        walk = together.get(i)
+        shared = None if walk is None else {"first": walk.first, "last": walk.last, "over": sorted(walk.over)}
+        rows.append({**kernel(i, s, sources), "like": like, "walk": shared})
     return rows
 
 
@@ -129,7 +138,7 @@ def kernel(index: int, s: Step, sources: Sequence[str]) -> dict[str, Any]:
         "seconds": s.predicted,
         "low": s.low,
         "high": s.high,
-        "basis": s.basis or "unpriced",
+        "basis": s.basis or UNPRICED,
         "runner_up": None if s.runner_up is None else runner_up(s.runner_up),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from waxeq.inspect.report import UNPRICED
 from waxeq.memory.estimate import amount
 
 if TYPE_CHECKING:
@@ -70,11 +71,29 @@ def kernels_view(rows: Sequence[Data]) -> RenderableType:
         for g in shown
     ]  # fmt: skip
     below = table(("#", "", "kernel", "what", "from", "predicted", "basis"), lines, right=("#", "predicted"))
+    together = [("one walk", text) for text in _walks(rows)]
+    if together:
+        below = group(below, facts(together))
     if len(shown) == len(groups):
         return below
     left = sum(k["seconds"] for k in rows) - sum(k["seconds"] for g in shown for k in g)
     note = f"{len(groups) - len(shown)} more kinds that take {time_(left)} together; --json lists all {len(rows)} steps"
     return group(below, facts([("not shown", note)]))
+
+
+def _walks(rows: Sequence[Data]) -> list[str]:
+    """A sentence for each group of steps that share a walk over an array; of repeated ones the first."""
+    found: dict[Any, str] = {}
+    for k in rows:
+        w = k["walk"]
+        if w is not None and k["step"] == w["first"]:
+            alike = tuple(r["like"] for r in rows[w["first"] : w["last"] + 1])
+            found.setdefault(alike, _walk(w))
+    return list(found.values())
+
+
+def _walk(w: Data) -> str:
+    return f"steps {w['first']} to {w['last']} take turns over pieces of {', '.join(w['over'])}, read once for all"
 
 
 def _repeats(rows: Sequence[Data]) -> list[list[Data]]:
@@ -227,10 +246,13 @@ def explain_view(d: Data) -> RenderableType:
             ("   step" + "s" * (len(g) > 1), steps),
             ("   from", places(k["sources"])),
             ("   rules", _rules(k["rules"])),
-            ("   cost", f"{time_(k['seconds'])} {k['basis']} [{time_(k['low'])}, {time_(k['high'])}]"),
         ]
-        other = k["runner_up"]
-        rows.append(("   runner-up", "none" if other is None else _runner_up(other, k["seconds"])))
+        if k["walk"] is not None:
+            rows.append(("   one walk", _walk(k["walk"])))
+        if k["basis"] != UNPRICED:
+            other = k["runner_up"]
+            rows.append(("   cost", f"{time_(k['seconds'])} {k['basis']} [{time_(k['low'])}, {time_(k['high'])}]"))
+            rows.append(("   runner-up", "none" if other is None else _runner_up(other, k["seconds"])))
         parts.append(facts(rows))
     parts += [facts([(r["name"], f"{r['law']}   {r['class']}, {r['place']}")]) for r in d["own_rules"]]
     if d["notes"]:

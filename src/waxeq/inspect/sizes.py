@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from waxeq.inspect.report import accuracy
-from waxeq.search.sizes import SizedResult
-from waxeq.symbolic.plan import Interval
+from waxeq.backend.kernel import Kernel
+from waxeq.inspect.explain import explain_plan
+from waxeq.inspect.report import accuracy, memory
+from waxeq.memory.estimate import amount
+from waxeq.search.sizes import SizedResult, uncompiled
+from waxeq.symbolic.dims import Box
+from waxeq.symbolic.peak import peaks
+from waxeq.symbolic.plan import Interval, SizedPlans
+from waxeq.symbolic.size import written
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +27,7 @@ def sizes_report(result: SizedResult, path: str) -> dict[str, Any]:
     r, plans = result.report, result.plans
     return {
         "model": plans.name,
-        "dims": [{"name": d.name, "low": d.low, "high": d.high} for d in plans.dims],
+        "dims": _dims(plans),
         "inputs": {n: [x if isinstance(x, (int, str)) else str(x.expr) for x in t] for n, t in plans.takes.items()},
         "searched_at": [dict(s) for s in r.places],
         "contenders": r.contenders,
@@ -51,6 +58,84 @@ def interval(i: Interval) -> dict[str, Any]:
     }
 
 
+def memory_sizes(plans: SizedPlans, kernels: Mapping[str, Kernel]) -> dict[str, Any]:
+    """For each interval the most bytes as functions of the dims, and memory by kind at its edges."""
+    rows = []
+    for i in plans.intervals:
+        formulas = peaks(i, plans.dims, kernels)
+        edges = [{"sizes": s, **memory(i.plan.at(s, kernels))} for s in i.box.corners()]
+        rows.append({"ranges": {n: list(r) for n, r in i.box.ranges.items()}, "as_written": i.plan.as_written,
+                     "peak": [str(getattr(f, "expr", f)) for f in formulas], "edges": edges})  # fmt: skip
+    most = max(e["peak"] for r in rows for e in r["edges"])
+    return {"model": plans.name, "dims": _dims(plans), "peak": most, "intervals": rows}
+
+
+def explain_sizes(plans: SizedPlans, kernels: Mapping[str, Kernel]) -> dict[str, Any]:
+    """Why the plan of each interval is as it is, kernel by kernel, at a size within it."""
+    able, rows = uncompiled(kernels), []
+    for i in plans.intervals:
+        at = _within(i.box)
+        said, point = explain_plan(i.plan.at(at, kernels), able).to_json(), i.predicted(at)
+        predicted = None if point is None else {"seconds": point.seconds, "basis": point.basis}
+        rows.append({"ranges": {n: list(r) for n, r in i.box.ranges.items()}, "explained_at": at,
+                     "predicted": predicted, **said})  # fmt: skip
+    return {"model": plans.name, "dims": _dims(plans), "intervals": rows}
+
+
+def _within(box: Box) -> dict[str, int]:
+    """Sizes in the middle of a box, primes if there are: they are no multiples that other numbers of a model could be
+    taken for."""
+    found = {}
+    for n, (a, b) in box.ranges.items():
+        middle = math.isqrt(a * b)
+        around = [s for d in range(64) for s in (middle + d, middle - d) if a <= s <= b]
+        found[n] = next((s for s in around if s > 2 and all(s % k for k in range(2, math.isqrt(s) + 1))), middle)
+    return found
+
+
+def _dims(plans: SizedPlans) -> list[dict[str, Any]]:
+    return [{"name": d.name, "low": d.low, "high": d.high} for d in plans.dims]
+
+
+def range_(ranges: Mapping[str, Sequence[int]]) -> str:
+    """An interval for people: T = 1 to 40."""
+    return str(Box({n: (a, b) for n, (a, b) in ranges.items()}))
+
+
+def memory_sizes_view(d: Data) -> RenderableType:
+    """Memory of each interval: a function of the sizes, and what it comes to at the edges."""
+    from waxeq.inspect.show import facts, group, memory_line
+
+    parts = []
+    for i in d["intervals"]:
+        peak = i["peak"][0] if len(i["peak"]) == 1 else f"max({', '.join(i['peak'])})"
+        what = "" if i["as_written"] else ", before each buffer of the arena is rounded up to 64"
+        rows = [(range_(i["ranges"]), f"at most {peak} bytes{what}")]
+        rows += [(f"   {written(e['sizes'])}", memory_line(e)) for e in i["edges"]]
+        parts.append(facts(rows))
+    return group(*parts, facts([("at most", amount(d["peak"]))]))
+
+
+def explain_sizes_view(d: Data) -> RenderableType:
+    """Why the plan of each interval is as it is."""
+    from waxeq.inspect.show import explain_view, facts, group, time_
+
+    parts = []
+    for i in d["intervals"]:
+        taken = "" if i["predicted"] is None else f", {time_(i['predicted']['seconds'])} {i['predicted']['basis']}"
+        parts += [facts([("sizes", f"{range_(i['ranges'])}; below, where {written(i['explained_at'])}{taken}")])]
+        parts += [explain_view(i)]
+    return group(*parts)
+
+
+def bench_sizes_view(d: Data) -> RenderableType:
+    """Times side by side, one size after the other."""
+    from waxeq.inspect.show import bench_view, facts, group
+
+    parts = [part for r in d["at"] for part in (facts([("sizes", written(r["sizes"]))]), bench_view({**d, **r}))]
+    return group(*parts)
+
+
 def sizes_view(d: Data) -> RenderableType:
     """The report of an optimization for ranges of sizes."""
     from waxeq.inspect.show import facts, group, table, time_
@@ -61,16 +146,15 @@ def sizes_view(d: Data) -> RenderableType:
     above = [
         ("model", f"{d['model']}({inputs})"),
         ("sizes", ranges),
-        ("choice", f"of {d['contenders']} plans, searched where {places}"),
+        ("choice", f"of {d['contenders']} plans, searched where {places}" if places else "as it is locked"),
     ]
     rows = []
     for i in d["intervals"]:
         a, b = i["predicted"]["least"], i["predicted"]["greatest"]
         what = "the model as written" if i["as_written"] else f"{len(i['kernels'])} kernels"
-        where = ", ".join(f"{n} = {p}" if p == q else f"{n} = {p} to {q}" for n, (p, q) in i["ranges"].items())
         span = ("-", "-") if a is None or b is None else (time_(a["seconds"]), time_(b["seconds"]))
         bases = "-" if a is None else " and ".join(dict.fromkeys(p["basis"] for p in i["curve"]))
-        rows.append((where, what, *span, bases))
+        rows.append((range_(i["ranges"]), what, *span, bases))
     columns = ("interval", "plan", "predicted at its least", "at its greatest", "basis")
     switches = "; ".join(f"{n} = {', '.join(map(str, s))}" for n, s in d["switch_points"].items() if s)
     below = [("switches at", switches or "no size: one plan is best at all")]

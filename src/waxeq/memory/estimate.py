@@ -61,8 +61,17 @@ def plan_estimate(plan: Plan) -> Estimate:
     A plan that runs the model as written has no arena: its values live from their making to their last use (views of
     one another are counted as if they were copies).
     """
+    if plan.written:
+        rows = _values(plan.graph)
+        most, _ = busiest((b.bytes, b.first, b.last) for b in rows)
+        return estimate(rows, Assignment({}, most, most), resident(plan))
+    return _arena(plan, CPU, plan.arena_bytes, resident(plan))
+
+
+def resident(plan: Plan) -> dict[str, int]:
+    """Bytes of the CPU's memory that are in use besides the arena, by kind."""
     inputs = [x.type.bytes for x in plan.graph.leaves if x.kind == "input"]
-    resident = {
+    held = {
         "weights": plan.bytes_of("weight"),
         "constants": plan.bytes_of("constant"),
         "states": plan.bytes_of("state"),
@@ -72,12 +81,7 @@ def plan_estimate(plan: Plan) -> Estimate:
         "copies of inputs": 0 if plan.written else sum(b for b in inputs if b <= COPIED),
         "results": sum(o.type.bytes for o in plan.outputs),
     }
-    resident = {kind: size for kind, size in resident.items() if size}
-    if plan.written:
-        rows = _values(plan.graph)
-        most, _ = busiest((b.bytes, b.first, b.last) for b in rows)
-        return estimate(rows, Assignment({}, most, most), resident)
-    return _arena(plan, CPU, plan.arena_bytes, resident)
+    return {kind: size for kind, size in held.items() if size}
 
 
 def device_estimates(plan: Plan) -> Mapping[str, Estimate]:

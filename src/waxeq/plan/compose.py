@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from waxeq.backend.kernel import BESIDE, Kernel
@@ -106,7 +106,8 @@ def lifetimes(plan: Plan, kernels: Mapping[str, Kernel]) -> dict[str, tuple[int,
     """First and last step of every buffer in the arena; what results or states read lives to the end, and what steps
     that may run side by side use, until the last of them is done."""
     life: dict[str, tuple[int, int]] = {}
-    for i, (s, last) in enumerate(zip(plan.steps, _done(plan), strict=True)):
+    done = [w.last for w in walks(plan) for _ in range(w.first, w.last + 1)]
+    for i, (s, last) in enumerate(zip(plan.steps, done, strict=True)):
         for n in (*s.reads, s.writes, *((s.workspace,) if s.workspace else ())):
             if plan.buffers[n].role in ("temporary", "workspace"):
                 first, known = life.get(n, (i, i))
@@ -118,19 +119,42 @@ def lifetimes(plan: Plan, kernels: Mapping[str, Kernel]) -> dict[str, tuple[int,
     return {n: v for n, v in life.items() if n not in direct(plan)}
 
 
-def _done(plan: Plan) -> list[int]:
-    """For each step the last of those that a backend may run side by side with it: neighbours that read one large
-    buffer, of which none reads what another writes."""
-    done: list[int] = []
-    first, shared, written = 0, frozenset[str](), set[str]()
+@dataclass(frozen=True)
+class Walk:
+    """Steps `first` to `last` may run side by side: all of them read these large buffers, and none reads what another
+    writes."""
+
+    first: int
+    last: int
+    over: frozenset[str]
+
+
+def walks(plan: Plan) -> tuple[Walk, ...]:
+    """The steps of a plan in groups of neighbours that a backend may run side by side."""
+    rows: list[Walk] = []
+    written = set[str]()
     for i, s in enumerate(plan.steps):
         large = frozenset(n for n in s.reads if plan.buffers[n].bytes >= BESIDE)
-        if not shared & large or written & {*s.reads, s.writes}:
-            first, shared, written = i, large, set()
-        shared &= large
+        together = rows[-1].over & large if rows else frozenset[str]()
+        if together and not written & {*s.reads, s.writes}:
+            rows[-1] = Walk(rows[-1].first, i, together)
+        else:
+            rows.append(Walk(i, i, large))
+            written = set()
         written.add(s.writes)
-        done[first:] = [i] * (i + 1 - first)
-    return done
+    return tuple(rows)
+
+
+def shared_walks(plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Walk, ...]:
+    """Steps that take turns over pieces of what they read: neighbours that may, of kernels that are joined to one
+    instruction."""
+
+    def joined(w: Walk) -> bool:
+        kinds = [kernels.get(plan.steps[i].call.kernel) for i in range(w.first, w.last + 1)]
+        ways = {None if k is None else k.join for k in kinds}
+        return len(ways) == 1 and not ways & {None, Kernel.join}
+
+    return tuple(w for w in walks(plan) if w.first < w.last and joined(w))
 
 
 def direct(plan: Plan) -> frozenset[str]:

@@ -10,8 +10,8 @@ import numpy as np
 from waxeq.backend.discover import backends, kernels
 from waxeq.plan.encode import decode
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import load_data
-from waxeq.runtime.sized import SizedProgram
+from waxeq.runtime.save import Saved, load_data
+from waxeq.runtime.sized import SizedProgram, SizedSaved
 from waxeq.symbolic.file import KEY, decode_sized
 
 
@@ -24,9 +24,16 @@ def load(path: str | Path) -> Program | SizedProgram:
 
 def opened(path: str | Path) -> tuple[Program | SizedProgram, Mapping[str, np.ndarray]]:
     """The program of a plan file, and the inputs that were saved with it. Raises PlanError."""
-    data, groups = load_data(path)
+    found = read_saved(path)
     installed = kernels(backends())
+    if isinstance(found, SizedSaved):
+        return SizedProgram(found.plans, installed, found.tensors), found.inputs
+    return Program(found.plan, installed, found.tensors), found.inputs
+
+
+def read_saved(path: str | Path) -> Saved | SizedSaved:
+    """What lies in the files of a plan. Raises PlanError on missing, damaged or foreign files."""
+    data, groups = load_data(path)
     if KEY in data:
-        plans = decode_sized(data, groups["constant"])
-        return SizedProgram(plans, installed, groups["weight"]), groups["input"]
-    return Program(decode(data, groups["constant"]), installed, groups["weight"]), groups["input"]
+        return SizedSaved(decode_sized(data, groups["constant"]), groups["weight"], groups["input"])
+    return Saved(decode(data, groups["constant"]), groups["weight"], groups["input"])

@@ -63,9 +63,7 @@ def load_plan(path: str | Path) -> Saved:
     """Read both files. Raises PlanError on missing, damaged or foreign files."""
     data, groups = load_data(path)
     if "sized" in data:
-        raise PlanError(
-            f"{path} is a plan for ranges of sizes, which `waxeq run` and waxeq.load take, and nothing else"
-        )
+        raise PlanError(f"{path} is a plan for ranges of sizes, where one for one size is needed")
     return Saved(decode(data, groups["constant"]), groups["weight"], groups["input"])
 
 

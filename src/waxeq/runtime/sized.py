@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,38 @@ from waxeq.ir.array import as_array
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.inputs import ordered
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import save_data
+from waxeq.runtime.save import Saved, save_data
 from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.file import encode_sized
 from waxeq.symbolic.plan import SizedPlan, SizedPlans
-from waxeq.symbolic.size import holes
+from waxeq.symbolic.size import Size, holes
 
 _KEPT = 16
 """Sizes whose programs are kept; another one is bound anew, which compiles nothing."""
+
+
+@dataclass(frozen=True)
+class SizedSaved:
+    """A plan for ranges of sizes with the tensors it is bound to and the inputs it was saved with."""
+
+    plans: SizedPlans
+    tensors: Mapping[str, np.ndarray]
+    inputs: Mapping[str, np.ndarray]
+
+    def at(self, sizes: Sizes, kernels: Mapping[str, Kernel]) -> Saved:
+        """The plan at some sizes, and inputs of these: those that were saved, cut or repeated along axes that have
+        others. Raises PlanError, also for sizes that are out of range."""
+        plan = self.plans.interval(sizes).plan.at(sizes, kernels)
+        inputs = {n: _resized(a, self.plans.takes[n], sizes) for n, a in self.inputs.items()}
+        return Saved(plan, self.tensors, inputs)
+
+
+def _resized(a: np.ndarray, wants: Sequence[int | str | Size], sizes: Sizes) -> np.ndarray:
+    for axis, want in enumerate(wants):
+        size = want if isinstance(want, int) else sizes[want] if isinstance(want, str) else want.at(sizes)
+        if size != a.shape[axis]:
+            a = np.take(a, range(size), axis, mode="wrap")
+    return a
 
 
 class SizedProgram:

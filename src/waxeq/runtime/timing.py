@@ -225,6 +225,14 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
     return (largest / scale, math.sqrt(rms / finite) / scale) if finite else (0.0, 0.0)
 
 
+def results_error(results: Sequence[np.ndarray], truth: Sequence[np.ndarray]) -> float:
+    """The largest relative RMS error of any result; infinite when shapes or the number of results differ."""
+    if [np.shape(r) for r in results] != [np.shape(t) for t in truth]:
+        return math.inf
+    pairs = zip(results, truth, strict=True)
+    return max((relative_error(np.asarray(got), np.asarray(want))[1] for got, want in pairs), default=0.0)
+
+
 def _unit(want: np.ndarray) -> float:
     """A power of two about as large as the largest finite value: squares of extreme numbers have no place in a
     float64."""

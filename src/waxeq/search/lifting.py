@@ -190,8 +190,9 @@ class _Lift:
         folds = tuple(map(self._fold, p.folds))
         made |= {f.writes: _dense(f.order, f.sizes, f.dtype).elements for f in folds}
         lifted = {n: replace(b, elements=made.get(n, b.elements)) for n, b in buffers.items()}
+        unpriced: Any = {"predicted": 0.0, "low": 0.0, "high": 0.0, "basis": ""}  # what it takes depends on the sizes
         calls = tuple(
-            replace(s, call=self._call(s.call, reads[i] if i < len(reads) else ()), predicted=0.0, low=0.0, high=0.0)
+            replace(s, call=self._call(s.call, reads[i] if i < len(reads) else ()), **unpriced)
             for i, s in enumerate(steps)
         )
         return plain, BlockPlan(lifted, folds, calls, p.outputs)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -69,9 +70,23 @@ class Lock(BaseModel):
     sha256: str
 
 
-def default_path(traced: Traced) -> Path:
-    """Beside the model, or here where it lies in no file."""
-    return Path(traced.origin[0]).parent / NAME if traced.origin else Path(NAME)
+@dataclass(frozen=True)
+class Subject:
+    """What is locked: the name it is locked under, a hash of what it computes, and the file and function it is from."""
+
+    name: str
+    digest: str
+    origin: tuple[str, str] | None
+
+    @property
+    def path(self) -> Path:
+        """Where its lock lies: beside the model, or here where that lies in no file."""
+        return Path(self.origin[0]).parent / NAME if self.origin else Path(NAME)
+
+
+def subject(traced: Traced) -> Subject:
+    """A model of one size."""
+    return Subject(traced.name, model_hash(traced), traced.origin)
 
 
 def read(path: Path) -> Lock:
@@ -98,11 +113,15 @@ def read(path: Path) -> Lock:
 
 def write(session: Session, traced: Traced, result: Result) -> None:
     """Lock a result into the file that the options name; what else is locked there stays. Raises LockError."""
-    path = session.options.lock
-    if path is None:
-        return
+    if session.options.lock is not None:
+        lock(session, subject(traced), encode(result.plan))
+
+
+def lock(session: Session, what: Subject, plan: Mapping[str, Any]) -> None:
+    """Lock a plan, as the data of its file. Raises LockError."""
+    path = session.options.lock or what.path
     models = read(path).model_dump()["models"] if path.exists() else {}
-    models[traced.name] = _entry(session, traced, result).model_dump()
+    models[what.name] = _entry(session, what, plan).model_dump()
     models = json.loads(json.dumps(models, sort_keys=True))
     data = {"waxeq_lock": FORMAT, "models": models, "sha256": _digest(models)}
     try:
@@ -123,28 +142,45 @@ def reproduce(options: Options, events: Events, traced: Traced, opened: Opened |
     Raises LockError that names everything that is not as it was locked, with both values and what to do; AccuracyError
     when the plan does not compute the model on its weights.
     """
-    path = options.lock or default_path(traced)
+    with unlocked(options, events, subject(traced), opened) as found:
+        result = _result(found.session, traced, found)
+        rows = Proofs(found.session, traced, None).accuracy(result)
+        require(rows, found.session.options.tolerance)
+        notes = (*traced.notes, *found.notes)
+        about = Report(1, result.plan.predicted, seconds=found.session.deadline.elapsed, accuracy=rows, notes=notes)
+        return replace(result, report=about)
+
+
+@dataclass(frozen=True)
+class Unlocked:
+    """A locked plan, as the data of its file, in a session in which all is as it was locked."""
+
+    session: Session
+    path: Path
+    plan: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def unlocked(options: Options, events: Events, what: Subject, opened: Opened | None) -> Iterator[Unlocked]:
+    """What is locked of a subject. Raises LockError that names everything that is not as it was locked."""
+    path = options.lock or what.path
     models = read(path).models
-    if traced.name not in models:
-        raise LockError(f"{path} locks {_few(models) or 'nothing'}, and not {traced.name}; lock it with --lock {path}")
-    entry = models[traced.name]
+    if what.name not in models:
+        raise LockError(f"{path} locks {_few(models) or 'nothing'}, and not {what.name}; lock it with --lock {path}")
+    entry = models[what.name]
     given = {n: getattr(options, n) for n in options.model_fields_set}
     chosen = Options(**{**entry.options, **given})  # pyright: ignore[reportArgumentType]
     with Session.open(chosen, events, opened) as session:
-        differences = _differences(session, traced, entry, set(given))
+        differences = _differences(session, what, entry, set(given))
         if differences:
             said = "; ".join(f"{d.what} is {d.here}, locked {d.locked} ({d.fix})" for d in differences)
             raise LockError(f"{path} does not fit: {said}")
-        result = _result(session, traced, entry, path)
-        rows = Proofs(session, traced, None).accuracy(result)
-        require(rows, chosen.tolerance)
-        notes = [*traced.notes, *session.notes, f"the plan is the one that {path} locks; nothing was searched"]
+        notes = [*session.notes, f"the plan is the one that {path} locks; nothing was searched"]
         if entry.table != snapshot(session.table, session.device.id):
             notes.append("the timing table has changed since the plan was locked: a new search might find another one")
-        for text in notes[-1:]:
-            events.emit(Note(text))
-        about = Report(1, result.plan.predicted, seconds=session.deadline.elapsed, accuracy=rows, notes=tuple(notes))
-        return replace(result, report=about)
+        events.emit(Note(notes[-1]))
+        yield Unlocked(session, path, entry.plan, tuple(notes))
 
 
 def snapshot(table: TimingTable, device: str) -> str:
@@ -158,9 +194,14 @@ def snapshot(table: TimingTable, device: str) -> str:
 def model_hash(traced: Traced) -> str:
     """A hash of what a model computes: its graph, without the places in its source, its constants, the structure of its
     results; not of its weights' values."""
-    lines = [line.partition("  # ")[0] for line in print_graph(traced.graph).splitlines()]
-    found = hashlib.sha256("\n".join([*lines, repr(traced.structure)]).encode())
-    for name, a in sorted(traced.graph.constants.items()):
+    return graph_hash(print_graph(traced.graph), traced.structure, traced.graph.constants)
+
+
+def graph_hash(text: str, structure: object, constants: Mapping[str, np.ndarray]) -> str:
+    """The same of a graph that is text already."""
+    lines = [line.partition("  # ")[0] for line in text.splitlines()]
+    found = hashlib.sha256("\n".join([*lines, repr(structure)]).encode())
+    for name, a in sorted(constants.items()):
         found.update(f"{name}:{a.dtype}:{a.shape}".encode())
         found.update(np.ascontiguousarray(a).tobytes())
     return found.hexdigest()
@@ -176,9 +217,9 @@ class Differs:
     fix: str
 
 
-def _entry(session: Session, traced: Traced, result: Result) -> Locked:
+def _entry(session: Session, what: Subject, plan: Mapping[str, Any]) -> Locked:
     return Locked(
-        model=model_hash(traced),
+        model=what.digest,
         seed=session.options.seed,
         options=json.loads(session.options.model_dump_json(exclude=_ASIDE)),
         versions=_versions(),
@@ -186,7 +227,7 @@ def _entry(session: Session, traced: Traced, result: Result) -> Locked:
         rules=_rules(session),
         kernels=_kernels(session),
         table=snapshot(session.table, session.device.id),
-        plan=json.loads(json.dumps(encode(result.plan))),
+        plan=json.loads(json.dumps(plan)),
     )
 
 
@@ -205,12 +246,12 @@ def _kernels(session: Session) -> dict[str, str]:
     return {n: _short(f"{k.form}:{k.pattern}:{k.code}") for n, k in session.kernels.items()}
 
 
-def _differences(session: Session, traced: Traced, entry: Locked, given: set[str]) -> list[Differs]:
+def _differences(session: Session, what: Subject, entry: Locked, given: set[str]) -> list[Differs]:
     """Everything that is not as it was locked, the model first."""
     found: list[Differs] = []
-    if model_hash(traced) != entry.model:
+    if what.digest != entry.model:
         fix = f"the model computes something else than the one that was locked; go back to that one, {_ANEW}"
-        found.append(Differs(f"model {traced.name}", model_hash(traced)[:12], entry.model[:12], fix))
+        found.append(Differs(f"model {what.name}", what.digest[:12], entry.model[:12], fix))
     here = json.loads(session.options.model_dump_json(exclude=_ASIDE))
     chosen = {n: (here.get(n), v) for n, v in entry.options.items() if n in given and here.get(n) != v}
     found += [
@@ -238,13 +279,18 @@ def _changed(what: str, here: Mapping[str, Any], locked: Mapping[str, Any], fix:
     return rows
 
 
-def _result(session: Session, traced: Traced, entry: Locked, path: Path) -> Result:
+def _result(session: Session, traced: Traced, found: Unlocked) -> Result:
     try:
-        plan = decode(entry.plan, traced.graph.constants)
+        plan = decode(found.plan, traced.graph.constants)
         plan = plan if plan.written else plan.check()
     except (PlanError, KeyError, ValueError, TypeError) as e:
-        raise LockError(f"the plan that {path} locks is damaged; make it anew with --lock") from e
+        raise damaged(found.path) from e
     return Result(plan, traced.tensors, session.kernels, ())
+
+
+def damaged(path: Path) -> LockError:
+    """The plan in a lock is none."""
+    return LockError(f"the plan that {path} locks is damaged; make it anew with --lock")
 
 
 def _few(names: Iterable[str]) -> str:

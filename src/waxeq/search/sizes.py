@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -64,7 +64,7 @@ class SizedReport:
 
 
 @dataclass
-class _Work:
+class Work:
     """What is known at some sizes: the traced model and what it should compute, worked out once. Plans by `id`:
     `refused` where they do not run, or are `wrong`, which is the end of them."""
 
@@ -165,10 +165,9 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     Raises UnsupportedError, with the place in the model, where it is not one program at all sizes; UsageError where no
     input tells a dim; BudgetError when a plan needs more memory than is allowed.
     """
-    work = _Work(session, family, uncompiled(session.kernels))
+    work = Work(session, family, uncompiled(session.kernels))
     _stage(session, "trace")
-    rows = [_sample(work, s) for s in samples(family)]
-    model = general([r for r in rows if r is not None])
+    model = model_of(family, work.at)
     first = work.at(model.first.sizes)
     takes = _takes(model.graph, family.dims)
     notes: list[str] = [*session.notes]
@@ -177,7 +176,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     plain = as_it_is(first, model.graph, session.about())
     _stage(session, "trial")
     found, count = _compared(work, [*plans, plain], plain, notes)
-    _require_right(found, work)
+    require_right(found, work)
     result = SizedPlans(first.name, family.dims, takes, found, session.about())
     _require_memory(session, work, result)
     if session.options.strict and all(i.plan.as_written for i in found):
@@ -191,7 +190,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     return SizedResult(result, first.tensors, first.inputs, work.kernels, report)
 
 
-def _require_right(found: Sequence[Interval], work: _Work) -> None:
+def require_right(found: Sequence[Interval], work: Work) -> None:
     """Raises AccuracyError when even the model as written, at all sizes, is not the model."""
     for i in found:
         for sizes in i.box.corners():
@@ -203,11 +202,17 @@ def _stage(session: Session, name: str) -> None:
     session.events.emit(StageStarted(name, ""))
 
 
-def _sample(work: _Work, sizes: Sizes) -> Sample | None:
+def model_of(family: Family, at: Callable[[Sizes], Traced]) -> Sized:
+    """The one graph that a model is at all sizes; `at` traces it at some. Raises UnsupportedError."""
+    rows = [_sample(family, at, s) for s in samples(family)]
+    return general([r for r in rows if r is not None])
+
+
+def _sample(family: Family, at: Callable[[Sizes], Traced], sizes: Sizes) -> Sample | None:
     """The model traced at some sizes. None where it cannot be at sizes that are out of range."""
-    required = all(sizes[d.name] in d for d in work.family.dims)
+    required = all(sizes[d.name] in d for d in family.dims)
     try:
-        t = work.at(sizes)
+        t = at(sizes)
     except WaxeqError:
         if required:
             raise
@@ -260,7 +265,7 @@ def _generic(model: Sized, sizes: Sizes) -> bool:
     return True
 
 
-def _searched(work: _Work, model: Sized, places: Sequence[Sizes], notes: list[str]) -> list[SizedPlan]:
+def _searched(work: Work, model: Sized, places: Sequence[Sizes], notes: list[str]) -> list[SizedPlan]:
     """The plan found at each place, lifted to all sizes."""
     found: list[SizedPlan] = []
     whole = [replace(s, graph=expand(s.graph)) for s in model.alike]
@@ -287,7 +292,7 @@ def _searched(work: _Work, model: Sized, places: Sequence[Sizes], notes: list[st
 
 
 def _compared(
-    work: _Work, plans: Sequence[SizedPlan], plain: SizedPlan, notes: list[str]
+    work: Work, plans: Sequence[SizedPlan], plain: SizedPlan, notes: list[str]
 ) -> tuple[tuple[Interval, ...], int]:
     """Intervals with the best plan of each, every plan found right at the edges of those it is used in."""
     dims = work.family.dims
@@ -330,7 +335,7 @@ def _points(grids: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return rows
 
 
-def _timed(work: _Work, plans: Sequence[SizedPlan], sizes: Sizes) -> dict[int, tuple[Point, tuple[float, ...]]]:
+def _timed(work: Work, plans: Sequence[SizedPlan], sizes: Sizes) -> dict[int, tuple[Point, tuple[float, ...]]]:
     """What each plan takes at some sizes, and the timings that it rests on: whole plans by turns, while the budget
     lasts; else what is known of their kernels."""
     programs = {i: p for i, plan in enumerate(plans) if (p := work.tried(plan, sizes)) is not None}
@@ -359,7 +364,7 @@ def _predicted(session: Session, plan: Plan, sizes: Sizes) -> Point:
     return Point(dict(sizes), sum(e.seconds for e in rows), basis)
 
 
-def _require_memory(session: Session, work: _Work, plans: SizedPlans) -> None:
+def _require_memory(session: Session, work: Work, plans: SizedPlans) -> None:
     """Raises BudgetError when some interval needs too much memory at its largest sizes."""
     for i in plans.intervals:
         corner = {n: b for n, (_, b) in i.box.ranges.items()}

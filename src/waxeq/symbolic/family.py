@@ -33,9 +33,8 @@ class Family:
     notes: list[str] = field(default_factory=list, compare=False)
     _weights: dict[str, Any] = field(default_factory=dict, compare=False)
 
-    def traced(self, sizes: Sizes) -> Traced:
-        """The model traced at these sizes; weights are those of the first time. Raises UnsupportedError,
-        TargetError."""
+    def arguments(self, sizes: Sizes) -> dict[str, Any]:
+        """Examples at these sizes; weights are those of the first time."""
         given = dict(self.examples(sizes))
         fixed = {*self.weights, *(k for k, a in annotated(self.fn).items() if a.role == "weight")}
         for k in fixed & given.keys():
@@ -43,6 +42,11 @@ class Family:
             if isinstance(first, np.ndarray) and _alike(first, given[k]) and not np.array_equal(first, given[k]):
                 self.notes.append(f"weight {k!r} is another at another size: the plan holds the first that was given")
             given[k] = first if _alike(first, given[k]) else given[k]
+        return given
+
+    def traced(self, sizes: Sizes) -> Traced:
+        """The model traced at these sizes. Raises UnsupportedError, TargetError."""
+        given = self.arguments(sizes)
         return trace(self.fn, given, weights=self.weights, name=self.name, origin=self.origin, sized=True)
 
 

@@ -62,6 +62,19 @@ def offsets_at(order: Sequence[Place], sizes: Mapping[str, int]) -> tuple[dict[s
     return found, max(ends, default=0)
 
 
+def tallest(order: Sequence[Place], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """The buffers, one of each place, that lie on each other up to the end of the arena."""
+    offsets, end = offsets_at(order, sizes)
+    tops = [max(p.buffers, key=lambda n: sizes[n]) for p in order]
+    found: list[str] = []
+    within = set(range(len(order)))
+    while end:
+        i = next(i for i in sorted(within) if offsets[tops[i]] + rounded(sizes[tops[i]], ALIGN) == end)
+        found.append(tops[i])
+        end, within = offsets[tops[i]], set(order[i].below)
+    return tuple(found)
+
+
 def formulas(order: Sequence[Place], sizes: Mapping[str, Size | int]) -> dict[str, Any]:
     """The same offsets as sympy expressions over the dims, for reading and for proofs."""
     import sympy

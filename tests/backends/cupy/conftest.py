@@ -152,14 +152,14 @@ class Stand:
         self.names: list[str] = []
         self.launches: dict[str, Launch] = {}
         self.failing: dict[str, int] = {}
-        self.queue: list[Callable[[], None]] = []
-        self.capturing: list[Callable[[], None]] | None = None
-        self.graphs: list[list[Callable[[], None]]] = []
+        self.queue: list[Callable[[], object]] = []
+        self.capturing: list[Callable[[], object]] | None = None
+        self.graphs: list[list[Callable[[], object]]] = []
         self.started: list[str] = []
         self.waits: list[tuple[int, int]] = []
         self.events = 0
 
-    def later(self, do: Callable[[], None], what: str) -> None:
+    def later(self, do: Callable[[], object], what: str) -> None:
         """Run something when it is waited for."""
         self.started.append(what)
         (self.queue if self.capturing is None else self.capturing).append(do)
@@ -241,16 +241,16 @@ class Stand:
     def _cuMemcpyHtoDAsync_v2(self, to: int, host: int, size: int, stream: int) -> None:
         self.memory.around(to, size)
         staged = ctypes.create_string_buffer(ctypes.string_at(host, size), size)
-        self.later(lambda: ctypes.memmove(to, staged, size) and None, "upload")
+        self.later(lambda: ctypes.memmove(to, staged, size), "upload")
 
     def _cuMemcpyDtoHAsync_v2(self, host: int, address: int, size: int, stream: int) -> None:
         self.memory.around(address, size)
-        self.later(lambda: ctypes.memmove(host, address, size) and None, "download")
+        self.later(lambda: ctypes.memmove(host, address, size), "download")
 
     def _cuMemcpyDtoDAsync_v2(self, to: int, address: int, size: int, stream: int) -> None:
         self.memory.around(address, size)
         self.memory.around(to, size)
-        self.later(lambda: ctypes.memmove(to, address, size) and None, "copy")
+        self.later(lambda: ctypes.memmove(to, address, size), "copy")
 
     def _cuMemFree_v2(self, address: int) -> None:
         self.run()

@@ -11,6 +11,7 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.testing.conformance import check_call, check_kernel
+from waxeq_cupy import attention as attentions
 from waxeq_cupy import device as devices
 from waxeq_cupy import nvrtc
 from waxeq_cupy.attention import FlashAttention
@@ -19,6 +20,7 @@ from waxeq_cupy.simulated import Simulated
 
 F16, BF16, F32, F64 = "float16", "bfloat16", "float32", "float64"
 KERNEL = FlashAttention()
+KERNELS = {f"cupy.{k.name}": k() for k in attentions.KERNELS}
 
 
 def attention(
@@ -45,9 +47,11 @@ def attention(
     return Term("Sum", "n", Term("Mul", Term("Zip", "div", e, total), v))
 
 
-def call(meaning: Term, sizes: dict[str, int], operands: list[str], out: str, dtype: str) -> Call:
+def call(
+    meaning: Term, sizes: dict[str, int], operands: list[str], out: str, dtype: str, kernel: str = "attention"
+) -> Call:
     views = tuple(View.dense(v, sizes, dtype) for v in operands)
-    return Call("cupy.attention", meaning, sizes, views, View.dense(out, sizes, types(meaning)[meaning].dtype))
+    return Call(f"cupy.{kernel}", meaning, sizes, views, View.dense(out, sizes, types(meaning)[meaning].dtype))
 
 
 def _cases() -> Iterator[tuple[str, Call]]:
@@ -66,20 +70,41 @@ def _cases() -> Iterator[tuple[str, Call]]:
     yield "doubles", call(attention(F64, heads), {**small, "e": 9}, [*heads], "hme", F64)
 
 
-CASES = dict(_cases())
+def _decoded() -> Iterator[tuple[str, Call]]:
+    """Few queries and long caches."""
+    grouped, sizes = ("hgmd", "hnd", "hne"), {"h": 2, "g": 3, "m": 1, "n": 600, "d": 64, "e": 64}
+    for kernel in ("few", "split"):
+        c = call(attention(F16, grouped), sizes, [*grouped], "mhge", F16, f"attention_{kernel}")
+        yield f"grouped heads, {kernel}", c
+    heads, masked = ("hmd", "hnd", "hne"), operand(3, "n", F32)
+    long = {"h": 1, "m": 2, "n": 1001, "d": 20, "e": 24}
+    after = Term("Add", Term("Map", "tanh", attention(F32, heads, masked, late=True)), operand(4, "hme", F32))
+    yield "masked, in place, few", call(after, long, [*heads, "n", "hme"], "hme", F32, "attention_few")
+    last = {"h": 2, "m": 3, "n": 700, "d": 16, "e": 33}
+    for kernel in ("few", "split"):
+        c = call(attention(F32, heads, causal=300.0), last, [*heads], "hme", F32, f"attention_{kernel}")
+        yield f"pieces without keys, {kernel}", c
+    turned, odd = ("dm", "dn", "en"), {"m": 8, "n": 520, "d": 5, "e": 7}
+    yield "turned doubles, few", call(attention(F64, turned), odd, [*turned], "me", F64, "attention_few")
+    yield "turned doubles, split", call(attention(F64, turned), odd, [*turned], "me", F64, "attention_split")
+    short = {"h": 3, "m": 1, "n": 40, "d": 8, "e": 200}
+    yield "few keys, many columns", call(attention(BF16, heads), short, [*heads], "hme", BF16)
 
 
-def launch(c: Call) -> Launch:
-    w = KERNEL.work(c)
-    assert w is not None and len(w.launches) == 1 and not w.workspace
-    return w.launches[0]
+CASES = {**dict(_cases()), **dict(_decoded())}
+
+
+def launches(c: Call) -> tuple[Launch, ...]:
+    w = KERNELS[c.kernel].work(c)
+    assert w is not None and (len(w.launches) > 1) == (w.workspace > 0)
+    return w.launches
 
 
 @pytest.fixture
 def device() -> Iterator[Simulated]:
     found = devices.current()
     assert isinstance(found, Simulated)
-    found.compiled([launch(c) for c in CASES.values()])
+    found.compiled([x for c in CASES.values() for x in launches(c)])
     yield found
     found.order = 0
 
@@ -87,7 +112,31 @@ def device() -> Iterator[Simulated]:
 @pytest.mark.parametrize("name", CASES)
 def test_attention_is_what_it_means(name: str, device: Simulated) -> None:
     for device.order in (0, 5):
-        assert check_call(KERNEL, CASES[name], np.random.default_rng(device.order)) is None
+        assert check_call(KERNELS[CASES[name].kernel], CASES[name], np.random.default_rng(device.order)) is None
+
+
+def test_keys_are_cut_in_pieces_where_blocks_are_few() -> None:
+    count = {n: len(launches(c)) for n, c in CASES.items()}
+    assert all((some == 2) == ("grouped" in n or n.endswith((", few", ", split"))) for n, some in count.items())
+    few = launches(CASES["grouped heads, few"])
+    assert "wx_attention_few<float, 3, 128, 8, 8, 8, 64>" in few[0].text and few[0].blocks == 2 * 2
+    assert len({x.writes for x in few}) == 2 and few[1].reads[-1] == few[0].writes and few[1].blocks == 2 * 3
+    many = call(attention(F16, ("hmd", "hnd", "hne")), {"h": 300, "m": 1, "n": 999, "d": 64, "e": 64},
+                ["hmd", "hnd", "hne"], "hme", F16)  # fmt: skip
+    assert len(launches(many)) == 1 and not KERNELS["cupy.attention_split"].accepts(many)
+    assert not KERNELS["cupy.attention_few"].differs(many) and KERNELS["cupy.attention_tiled"].differs(many)
+
+
+def test_the_order_of_threads_changes_no_bit(device: Simulated) -> None:
+    c, rng = CASES["masked, in place, few"], np.random.default_rng(0)
+    operands = [rng.standard_normal(v.shape).astype(np.float32) for v in c.operands]
+    results = []
+    for device.order in (0, 1, 2):
+        out = np.empty(c.out.shape, np.float32)
+        for step in KERNELS[c.kernel].bind(c, operands, out, np.empty(KERNELS[c.kernel].workspace(c), np.uint8)):
+            step()
+        results.append(out)
+    assert all(np.array_equal(results[0], r) for r in results)
 
 
 def test_later_keys_may_count_most_and_rows_without_keys_are_nan(device: Simulated) -> None:
@@ -107,14 +156,16 @@ def test_later_keys_may_count_most_and_rows_without_keys_are_nan(device: Simulat
 
 
 @pytest.mark.slow
-def test_drawn_attention_is_what_it_means(device: Simulated) -> None:
-    assert check_kernel("cupy.attention", KERNEL, calls=4, seed=3).require().calls == 4
+@pytest.mark.parametrize(("name", "calls"), [("attention", 3), ("attention_split", 4), ("attention_few", 2)])
+def test_drawn_attention_is_what_it_means(name: str, calls: int, device: Simulated) -> None:
+    found = check_kernel(f"cupy.{name}", KERNELS[f"cupy.{name}"], calls=calls, seed=3).require()
+    assert found.calls == calls or name == "attention_split", "few of those drawn have tiles and keys to cut"
 
 
 def test_what_is_counted_and_what_is_not_taken() -> None:
     c = CASES["keys for all heads, in place"]
     assert KERNEL.in_place(c) == (3,) and KERNEL.features(c)["flops"] == 2 * 3 * 7 * 70 * (12 + 20)
-    wide = {"h": 1, "m": 4, "n": 8, "d": 8, "e": 300}
+    wide = {"h": 1, "m": 9, "n": 8, "d": 8, "e": 300}
     heads = ("hmd", "hnd", "hne")
     assert not KERNEL.accepts(call(attention(F16, heads), wide, [*heads], "hme", F16))
     unlike = Term("Sum", "n", Term("Mul", Term("Map", "exp", operand(0, "mn", F32)), operand(1, "ne", F32)))
@@ -133,7 +184,11 @@ def test_attention_compiles_and_spills_nothing(architecture: str) -> None:
         pytest.skip(str(e))
     heads, sizes = ("hmd", "hnd", "hne"), {"h": 8, "m": 512, "n": 512, "d": 128, "e": 128}
     calls = [call(attention(d, heads, causal=0.0), sizes, [*heads], "hme", d) for d in (F16, F32)]
-    kernels = {x.name: x for x in map(launch, (*calls, CASES["turned, masked"], CASES["doubles"]))}
+    decoded = {"h": 8, "g": 8, "m": 1, "n": 4096, "d": 128, "e": 128}
+    grouped = ("hgmd", "hnd", "hne")
+    calls += [call(attention(F16, grouped), decoded, [*grouped], "hgme", F16, "attention_few")]
+    calls += [CASES["turned, masked"], CASES["doubles"], CASES["turned doubles, few"], CASES["grouped heads, split"]]
+    kernels = {x.name: x for c in calls for x in launches(c)}
     found = compiler.cubin(prelude() + "\n".join(x.source for x in kernels.values()), architecture).kernels
     assert found.keys() == kernels.keys()
     for name, r in found.items():

@@ -61,6 +61,8 @@ def _around() -> Iterator[tuple[str, Call]]:
     gelu = product("mk", "kn")
     gelu = Term("Add", Term("Mul", gelu, Term("Map", "sigmoid", gelu)), operand(2, "mn", F32))
     yield "a residual in place", call("gemm", gelu, sizes, ["mk", "kn", "mn"], "mn")
+    flat = Term("Add", product("mk", "kn"), operand(2, "mn", F32))
+    yield "a shallow product", call("gemm", flat, {"m": 64, "n": 64, "k": 16}, ["mk", "kn", "mn"], "mn")
     yield "a batch", call("gemm", product("bmk", "bkn", F16), sizes, ["bmk", "bkn"], "mbn", F16)
     scaled = Term("Mul", Term("Map", "exp", operand(0, "mk", F32)), operand(2, "k", F32))
     t = Term("Sum", "k", Term("Mul", scaled, operand(1, "kn", F32)))
@@ -84,7 +86,7 @@ def _few() -> Iterator[tuple[str, Call]]:
     for dtype, (m, n, k), (a, b) in (
         (F32, (1, 70, 300), ("mk", "kn")), (F32, (3, 70, 260), ("mk", "nk")), (F16, (5, 64, 1024), ("mk", "nk")),
         (F16, (4, 264, 520), ("mk", "kn")), (BF16, (8, 33, 640), ("km", "kn")), (F64, (2, 33, 9), ("mk", "nk")),
-        (F32, (1, 5, 2000), ("mk", "nk")), (F32, (70, 2, 40), ("mk", "kn")),
+        (F32, (1, 5, 2000), ("mk", "nk")), (F32, (70, 2, 40), ("mk", "kn")), (F32, (3, 72, 40), ("mk", "kn")),
     ):  # fmt: skip
         t = Term("Add", product(a, b, dtype), operand(2, "mn", dtype))
         sizes = {"m": m, "n": n, "k": k}
@@ -95,7 +97,20 @@ def _few() -> Iterator[tuple[str, Call]]:
     yield "two depths in pieces", deep
 
 
-CASES = {**dict(_tiles()), **dict(_rounded()), **dict(_around()), **dict(_few())}
+def _split() -> Iterator[tuple[str, Call]]:
+    """Few tiles and much depth."""
+    for dtype, (m, n, k), (a, b) in (
+        (F16, (40, 24, 1100), ("mk", "kn")), (F32, (17, 33, 517), ("km", "nk")), (F64, (16, 40, 256), ("mk", "kn")),
+    ):  # fmt: skip
+        t = Term("Map", "tanh", Term("Add", product(a, b, dtype), operand(2, "mn", dtype)))
+        yield f"split {dtype} {a} {b}", call("gemm_split", t, {"m": m, "n": n, "k": k}, [a, b, "mn"], "mn", dtype)
+    windows = Term("Unfold", "x", "p", "w", 1, 1, operand(0, "bcx", BF16))
+    conv = Term("Sum", "c", Term("Sum", "w", Term("Mul", windows, operand(1, "ncw", BF16))))
+    at = {"b": 2, "c": 200, "x": 12, "p": 10, "w": 3, "n": 16}
+    yield "split convolution", call("gemm_split", conv, at, ["bcx", "ncw"], "bnp", BF16)
+
+
+CASES = {**dict(_tiles()), **dict(_rounded()), **dict(_around()), **dict(_few()), **dict(_split())}
 
 
 def launches(calls: Mapping[str, Call]) -> dict[str, Launch]:
@@ -121,7 +136,7 @@ def test_a_product_is_what_it_means(name: str, device: Simulated) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "calls"), [("cupy.gemm", 9), ("cupy.gemv", 6)])
+@pytest.mark.parametrize(("name", "calls"), [("cupy.gemm", 7), ("cupy.gemv", 5), ("cupy.gemm_split", 4)])
 def test_drawn_products_are_what_they_mean(name: str, calls: int, device: Simulated) -> None:
     assert check_kernel(name, KERNELS[name], calls=calls, seed=2).require().calls == calls
 
@@ -153,6 +168,7 @@ def test_launches_and_features() -> None:
     count = {n: len(w.launches) for n, c in _few() if (w := KERNELS[c.kernel].work(c))}
     assert {n for n, some in count.items() if some == 2} >= {"4 rows of float16 mk kn 264", "two depths in pieces"}
     assert count["2 rows of float64 mk nk 33"] == 1
+    assert all(KERNELS[c.kernel].features(c)["launches"] == 2 for _, c in _split())
     c = CASES["a residual in place"]
     features = KERNELS[c.kernel].features(c)
     assert features["flops"] == 2 * 40 * 48 * 24 and features["launches"] == 1
@@ -170,6 +186,7 @@ def test_tiles_suit_their_product() -> None:
     assert "<float, 128, 128" in text(4096, 4096, F32) and "<float, 32, 32" in text(64, 64, F32)
     assert "<wx_bf16, 64, 64" in text(768, 768, BF16)
     square = call("gemm", product("mk", "kn"), {"m": 4096, "n": 4096, "k": 64}, ["mk", "kn"], "mn")
+    assert not KERNELS["cupy.gemm_split"].accepts(square)
     assert not KERNELS["cupy.gemm_large"].differs(square) and KERNELS["cupy.gemm_small"].differs(square)
 
 
@@ -193,13 +210,14 @@ def test_products_compile_and_spill_nothing(architecture: str, compiler: nvrtc.N
         "middle bfloat16 mk kn",
         "a convolution",
         "a residual in place",
+        "a shallow product",
         "tf32 mk kn",
     }
-    names |= {n for n in CASES if n.startswith(("8 rows", "3 rows"))}
+    names |= {n for n in CASES if n.startswith(("8 rows", "3 rows", "split convolution"))}
     works = {n: KERNELS[c.kernel].work(c) for n, c in CASES.items() if n in names}
     kernels = {w.launches[0].name: w.launches[0] for w in works.values() if w}
     found = compiler.cubin(prelude() + "\n".join(x.source for x in kernels.values()), architecture).kernels
-    assert found.keys() == kernels.keys() and len(found) == 8
+    assert found.keys() == kernels.keys() and len(found) == 11
     for name, r in found.items():
         assert r.spilled == r.stack == 0, kernels[name].text
         assert r.registers * kernels[name].threads <= 1 << 15, "two blocks of 256 fit on a processor"

@@ -10,6 +10,9 @@ import pytest
 import waxeq as wx
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
+from waxeq.backend.discover import kernels as kernels_of
+from waxeq.inspect.explain import explain
+from waxeq.inspect.report import kernels
 from waxeq.ir.term import Term
 from waxeq.runtime.bound import Bound
 from waxeq_native.steps import Run, Step
@@ -87,10 +90,16 @@ def test_plans_keep_apart_what_runs_side_by_side(tmp_path: Path) -> None:
     x = _matrix(SIZES)
     own = {"backends": ("native",), "trial": False, "measure": False, "threads": 2}
     options = wx.Options.of(table=tmp_path / "t.duckdb", **own)
-    program = wx.optimize(model, x, options=options).program
+    result = wx.optimize(model, x, options=options)
+    program = result.program
     for _ in range(2):
         for got, want in zip(program(x), model(x.astype(np.float64)), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-3)
     runner = program._runner
     assert isinstance(runner, Bound)
     assert any(isinstance(f, Run) and _as_one(f) for f in runner._code or ())
+    rows = kernels(result.plan, result.kernels)
+    assert {n for r in rows if r["walk"] for n in r["walk"]["over"]} == {"x"}
+    assert "take turns over pieces of x, read once for all" in str(explain(result))
+    others = dict.fromkeys(result.kernels, kernels_of(backends(["numpy"]))["numpy.gemm"])
+    assert not any(r["walk"] for r in kernels(result.plan, others)), "kernels that are not joined walk alone"
