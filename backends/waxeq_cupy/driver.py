@@ -83,6 +83,7 @@ class Driver:
         self._number = device.value
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._number)
         self._context = context
+        self._modules: dict[bytes, ctypes.c_void_p] = {}
         self.enter()
 
     @staticmethod
@@ -242,9 +243,12 @@ class Driver:
         return Graph(self, made.value or 0)
 
     def kernel(self, image: bytes, name: str) -> int:
-        """A kernel of a cubin, which stays loaded."""
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        """A kernel of a cubin, which is loaded once and stays."""
+        module, function = self._modules.get(image), ctypes.c_void_p()
+        if module is None:
+            module = ctypes.c_void_p()
+            self.call("cuModuleLoadData", ctypes.byref(module), image)
+            self._modules[image] = module
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         assert function.value is not None
         return function.value

@@ -18,8 +18,9 @@ from pathlib import Path
 from waxeq.errors import WaxeqError
 from waxeq_native.compiler import first_error
 
-FLAGS = ("--std=c++17", "--ptxas-options=-v", "--diag-suppress=177,550")
-"""What every kernel is built with; the warnings are of variables that are not used. Never --use_fast_math: NaN,
+FLAGS = ("--std=c++17", "-default-device", "--ptxas-options=-v", "--diag-suppress=177,550")
+"""What every kernel is built with; CUDA 12 takes lambdas with `auto` for functions of the CPU unless it is told
+otherwise; the warnings are of variables that are not used. Never --use_fast_math: NaN,
 infinities, subnormals and the rounding of divisions keep their meaning."""
 INSTALL = "`pip install 'waxeq[cuda-check]'` brings it"
 

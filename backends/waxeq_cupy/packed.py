@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
 
@@ -28,9 +29,9 @@ def launches(rows: Iterable[tuple[Kernel, Call]]) -> dict[str, Launch]:
     return {x.name: x for w in works if w is not None for x in w.launches}
 
 
-def images(rows: Iterable[tuple[Kernel, Call]]) -> Mapping[str, bytes]:
-    """Files with the code of these calls: cubins where NVRTC is here, and what the virtual device runs, where it is the
-    device."""
+def images(rows: Iterable[tuple[Kernel, Call]], *, simulated: bool = True) -> Mapping[str, bytes]:
+    """Files with the code of these calls: cubins where NVRTC is here, and, if `simulated`, what the virtual device
+    runs, where it is the device."""
     found = launches(rows)
     files: dict[str, bytes] = {}
     if not found:
@@ -38,10 +39,12 @@ def images(rows: Iterable[tuple[Kernel, Call]]) -> Mapping[str, bytes]:
     try:
         compiler = Nvrtc.found()
         source = prelude() + "\n".join(x.source for x in found.values())
-        files |= {f"{a}.cubin": compiler.cubin(source, a).code for a in ARCHITECTURES}
+        with ThreadPoolExecutor() as pool:
+            made = pool.map(lambda a: compiler.cubin(source, a).code, ARCHITECTURES)
+            files |= {f"{a}.cubin": code for a, code in zip(ARCHITECTURES, made, strict=True)}
     except MissingCompiler:
         pass
-    if device.place() != "cpu" and isinstance(on := device.current(), Virtual):
+    if simulated and device.place() != "cpu" and isinstance(on := device.current(), Virtual):
         files["virtual.so"] = on.simulated.library_of(list(found.values()))
     about: dict[str, Any] = {"prelude": _prelude(), "kernels": sorted(found)}
     return {**files, _ENTRIES: json.dumps(about).encode()}

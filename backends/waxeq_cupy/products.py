@@ -77,8 +77,10 @@ def only(values: Values) -> Product:
 def few(values: Values, most: int) -> Product:
     """The same with at most so many rows, which may be one vector. Raises Unsupported."""
     p = _only(values, vectors=True)
-    if p.size(p.rows) > p.size(p.columns):
+    if p.size(p.rows) > p.size(p.columns) or not p.columns:
         p = replace(p, left=p.right, right=p.left, rows=p.columns, columns=p.rows)
+    if not p.columns:
+        raise Unsupported("two vectors")
     if p.size(p.rows) > most:
         raise Unsupported("many rows")
     return p

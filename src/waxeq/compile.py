@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any, overload
@@ -18,6 +19,7 @@ from waxeq.memory.estimate import plan_estimate, require_room
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
+from waxeq.runtime.verify import Truth
 from waxeq.search.block import Optimized, recalled, searched
 from waxeq.search.lock import reproduce, require_lockable
 from waxeq.search.lock import write as write_lock
@@ -111,17 +113,23 @@ def optimize_family(options: Options, events: Events, family: Family, opened: Op
 
 def optimize_traced(session: Session, traced: Traced) -> Result:
     """From a traced model to a checked plan."""
+    found, truth = proposed(session, traced)
+    result = confirm(session, traced, found, truth)
+    write_lock(session, traced, result)
+    return result
+
+
+def proposed(session: Session, traced: Traced, *, prove: bool = True) -> tuple[list[Result], Future[Truth] | None]:
+    """Plans of a traced model that nobody has run yet, the best predicted first; and, to `prove` them, what the model
+    should compute, on its way."""
     session.model = traced.name
     graph = expand(traced.graph)
     ways = placings(session, graph, cut(graph))
     known = recalled(session, [b for blocks in ways for b in blocks])
     new = [b for key, b in {b.key: b for blocks in ways for b in blocks}.items() if key not in known]
-    truth = session.beside(partial(truth_of, traced, 1)) if new else None
+    truth = session.beside(partial(truth_of, traced, 1)) if new and prove else None
     blocks, plans = cheapest(ways, known | searched(session, new))
-    found = [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)]
-    result = confirm(session, traced, found, truth)
-    write_lock(session, traced, result)
-    return result
+    return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], truth
 
 
 def assemble(

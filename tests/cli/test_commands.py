@@ -129,6 +129,18 @@ def test_db_status(waxeq, small: Path) -> None:
     assert str(table.name) in waxeq("db", "status", "--table", table).out.replace("\n", "")
 
 
+def test_a_bundle_is_a_plan_in_one_file(waxeq, plan: Path, tmp_path: Path) -> None:
+    made = waxeq("bundle", plan, "--json").data
+    assert made["path"] == str(tmp_path / "small.waxeq") and "plan.json" in made["files"]
+    said = waxeq("bundle", plan, "-o", tmp_path / "b.waxeq", "--backend", "numpy").out
+    assert "plan.json" in said and f"waxeq run {tmp_path / 'b.waxeq'}" in " ".join(said.split())
+    plan.unlink()
+    rows = [waxeq("run", tmp_path / f"{n}.waxeq", "--json").data["outputs"] for n in ("small", "b")]
+    assert rows[0] == rows[1]
+    wrong = waxeq("bundle", tmp_path / "small.plan.json", "-o", tmp_path / "b.zip")
+    assert wrong.code == 2 and "NAME.waxeq" in wrong.sentence
+
+
 def test_doctor_finds_nothing_wrong(waxeq, small: Path) -> None:
     outcome = waxeq("doctor", "--table", small / "t.duckdb", "--json")
     assert outcome.code == 0 and all(r["ok"] for r in outcome.data), outcome.out

@@ -17,7 +17,20 @@ from waxeq.testing.rule import SAMPLES
 
 pytestmark = pytest.mark.quick
 COMMANDS = (
-    *("optimize", "run", "explain", "paths", "profile", "pareto", "mem", "bench", "calibrate", "backends", "doctor"),
+    *(
+        "optimize",
+        "run",
+        "bundle",
+        "explain",
+        "paths",
+        "profile",
+        "pareto",
+        "mem",
+        "bench",
+        "calibrate",
+        "backends",
+        "doctor",
+    ),
     *("rules list", "rules check", *(c.__name__.replace("_", " ") for c in COMMANDS_OF_DB)),
 )
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. Never raises for what a user may do."""
-    from waxeq.cli.app import run
-
-    return run(sys.argv[1:] if argv is None else list(argv))
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if find_spec("cyclopts") is None:
+        from waxeq.cli.bare import run
+    else:
+        from waxeq.cli.app import run
+    return run(argv)

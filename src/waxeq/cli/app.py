@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import db, looking, machine, pareto, profile, work
+from waxeq.cli import bundling, db, looking, machine, pareto, profile, work
 from waxeq.cli.console import say
 from waxeq.errors import BudgetError, RuleError, WaxeqError, WaxeqWarning
 
@@ -19,6 +19,7 @@ INTERRUPTED = 130
 _EXAMPLES = {
     "optimize": "waxeq optimize model.py --budget 2m",
     "run": "waxeq run model.plan.json --input x=x.npy -o results.npz",
+    "bundle": "waxeq bundle model.plan.json -o model.waxeq",
     "explain": "waxeq explain model.plan.json",
     "paths": "waxeq paths model.py --limit 5 --state model.paths.json",
     "profile": "waxeq profile --list models.txt --budget 10m",
@@ -77,6 +78,7 @@ def build() -> App:
     for command in (
         work.optimize,
         work.run,
+        bundling.bundle,
         looking.explain,
         profile.paths,
         profile.profile,

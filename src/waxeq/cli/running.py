@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,13 @@ from waxeq.runtime.files import write_atomically
 from waxeq.runtime.load import opened
 from waxeq.runtime.measure import Samples, time_calls
 from waxeq.runtime.program import Program
-from waxeq.runtime.sized import SizedProgram
 
 
 def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int | None) -> dict[str, Any]:
-    """Run a plan; its results in numbers. Raises PlanError, TypeMismatch, TargetError, UsageError."""
-    from threadpoolctl import threadpool_limits
-
-    from waxeq.cli.sizes import facts_of
-
+    """Run a plan or a bundle; its results in numbers. Raises PlanError, TypeMismatch, TargetError, UsageError."""
     program, saved = opened(path)
     inputs = {**saved, **read_inputs(given)}
-    with threadpool_limits(threads or cores()):
+    with _limited(threads):
         results = program.flat_results(inputs)
         times = Samples(time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50))
     if output is not None:
@@ -36,12 +32,29 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
         write_atomically(output, data.getvalue())
     return {
         "plan": str(path),
-        **(facts_of(program, inputs) if isinstance(program, SizedProgram) else facts(program)),
+        **(facts(program) if isinstance(program, Program) else _of_sizes(program, inputs)),
         "seconds": times.median,
         "calls_timed": len(times.seconds),
         "outputs": [{"name": n, **summary(a)} for n, a in results.items()],
         "saved": None if output is None else str(output),
     }
+
+
+def _limited(threads: int | None) -> AbstractContextManager[Any]:
+    """BLAS held to so many threads; not held where threadpoolctl is not installed. Raises UsageError."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        if threads is not None:
+            raise UsageError("--threads needs the package threadpoolctl: install it, or leave --threads out") from None
+        return nullcontext()
+    return threadpool_limits(threads or cores())
+
+
+def _of_sizes(program: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+    from waxeq.cli.sizes import facts_of
+
+    return facts_of(program, inputs)
 
 
 def facts(program: Program) -> dict[str, Any]:

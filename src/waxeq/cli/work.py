@@ -142,7 +142,7 @@ def run(
     Parameters
     ----------
     plan
-        A file that `waxeq optimize` wrote.
+        A file that `waxeq optimize` or `waxeq bundle` wrote.
     input
         NAME=FILE.npy; may be repeated. Inputs not named are those that `waxeq optimize` saved with the plan.
     output

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import hashlib
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +85,17 @@ class Peaks:
 
 @lru_cache(maxsize=8)
 def current_device(threads: int) -> Device:
-    """This machine, running on `threads` threads."""
+    """This machine, running on `threads` threads; the same where neither psutil nor threadpoolctl is installed."""
     import numpy as np
-    import psutil
 
     l1, l2, l3 = (_cache_bytes(level) for level in (1, 2, 3))
     return Device(
         model=_model(),
-        cores=psutil.cpu_count() or 1,
+        cores=os.cpu_count() or 1,
         l1_bytes=l1,
         l2_bytes=l2,
         l3_bytes=l3,
-        memory_bytes=round(psutil.virtual_memory().total / 2**30) << 30,
+        memory_bytes=round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30) << 30,
         system=f"{platform.system()} {platform.machine()}",
         python=".".join(platform.python_version_tuple()[:2]),
         numpy=np.__version__,
@@ -128,13 +131,40 @@ def _blas() -> str:
     """The BLAS that NumPy uses. SciPy loads one of its own, which must not change the fingerprint when it happens to
     be in.
     """
-    from threadpoolctl import threadpool_info
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return _openblas()
 
     found = [i for i in threadpool_info() if i["user_api"] == "blas"]
     found.sort(key=lambda i: ("numpy" not in i["filepath"], i["filepath"]))
     if not found:
-        return "no known BLAS"
+        return _UNKNOWN
     return " ".join(str(found[0].get(k) or "") for k in ("internal_api", "version", "architecture")).strip()
+
+
+_UNKNOWN = "no known BLAS"
+
+
+def _openblas() -> str:
+    """NumPy's BLAS where it is OpenBLAS, asked as threadpoolctl asks it: plans run where that is not installed."""
+    try:
+        loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()}
+        path = min((p for p in loaded if "openblas" in p), key=lambda p: ("numpy" not in p, p))
+        library = ctypes.CDLL(path)
+        for prefix, suffix in product(("scipy_", ""), ("64_", "")):
+            said = [getattr(library, f"{prefix}openblas_get_{n}{suffix}", None) for n in ("config", "corename")]
+            if all(said):
+                config, core = (_text(f) for f in said)
+                return f"openblas {config.split()[1]} {core}"
+    except (OSError, ValueError, IndexError):
+        pass
+    return _UNKNOWN
+
+
+def _text(function: Any) -> str:
+    function.restype = ctypes.c_char_p
+    return function().decode()
 
 
 def _size(b: int) -> str:

@@ -195,6 +195,13 @@ def run_view(d: Data) -> RenderableType:
     return group(table(("output", "type", "min", "mean", "max", "NaN", "inf"), rows), facts(below))
 
 
+def bundle_view(d: Data) -> RenderableType:
+    """What was put into one file."""
+    rows = ((name, f"{size:,}") for name, size in d["files"].items())
+    below = facts([("written to", f"{d['path']}, {d['bytes']:,} bytes; `waxeq run {d['path']}` runs it")])
+    return group(table(("file", "bytes"), rows, right=("bytes",)), below)
+
+
 def _numbers(o: Data) -> tuple[str, ...]:
     values = (f"{o[k]:.6g}" if k in o else "-" for k in ("min", "mean", "max"))
     return (*values, str(o.get("nan", "-")), str(o.get("infinite", "-")))

@@ -24,6 +24,7 @@ from waxeq.plan.plan import Plan
 from waxeq.runtime.files import read_bytes, write_atomically
 from waxeq.runtime.program import Program
 
+SUFFIX = ".waxeq"
 _PLAN = "plan.json"
 
 
@@ -48,6 +49,17 @@ def write_bundle(
             for file, data in b.packed(own).items():
                 z.writestr(f"code/{b.name}/{file}", data)
     write_atomically(path, made.getvalue())
+
+
+def is_bundle(path: str | Path) -> bool:
+    """Whether a file is called as bundles are."""
+    return str(path).endswith(SUFFIX)
+
+
+def contents(path: str | Path) -> dict[str, int]:
+    """What lies in a bundle: the bytes of each file by name."""
+    with zipfile.ZipFile(path) as z:
+        return {i.filename: i.file_size for i in z.infolist()}
 
 
 def read_bundle(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:

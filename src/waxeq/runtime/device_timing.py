@@ -21,36 +21,76 @@ _SAMPLE, _MOST, _FEWEST = 2e-4, 40, 3
 """Seconds that a sample takes at least, by repeating the call, and how many samples are taken."""
 
 
+def timed(bench: Bench, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
+    """Time a call where its kernel works: on the CPU or on its device. Raises BudgetError."""
+    on = kernel.storage()
+    return bench.time(kernel, call, key, seconds) if on is None else time_on(on, bench, kernel, call, key, seconds)
+
+
 def time_on(on: Storage, bench: Bench, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
     """Run `call` on random operands in the memory of a device for about `seconds`: raw samples, features, and the error
     against float64. Raises BudgetError where the device has too little memory."""
-    moved = call.bytes_read + call.out.bytes
-    sets = [_Set(on, bench, kernel, call, n) for n in range(min(_SETS, -(-_CACHE // max(1, moved))))]
-    sets[0].run()
-    arrays = [v.array(f) for v, f in zip(call.operands, sets[0].flats, strict=True)]
-    worst, rms = call_error(call, arrays, sets[0].result())
-    steps = [f for s in sets for f in s.steps]
-    joined = on.joined(steps) if kernel.form != "transfer" else steps
-
-    def run() -> None:
-        for f in joined:
-            f()
-
-    run()
-    once = on.seconds(run, 1)
-    repeats, samples, end = max(1, round(_SAMPLE / once)), list[float](), time.perf_counter() + seconds
+    turns = Turns(on, bench, kernel, call)
+    worst, rms = turns.error()
+    turns.run()
+    once = turns.seconds()
+    repeats, samples, end = max(1, round(_SAMPLE / (once * turns.count))), list[float](), time.perf_counter() + seconds
     while len(samples) < _FEWEST or (len(samples) < _MOST and time.perf_counter() < end):
-        samples.append(max(on.seconds(run, repeats) / len(sets), 1e-9))
-        if once > seconds:
+        samples.append(turns.seconds(repeats))
+        if once * turns.count > seconds:
             break
     return Timing(key, tuple(samples), worst, rms, dict(kernel.features(call)), time.time())
+
+
+class Turns:
+    """A call on memory of a device, several times over so that a run finds less of its own in the cache. Raises
+    BudgetError where the device has too little memory."""
+
+    def __init__(self, on: Storage, bench: Bench, kernel: Kernel, call: Call) -> None:
+        self._on, self._call = on, call
+        moved = call.bytes_read + call.out.bytes
+        self._sets = [_Set(on, bench, kernel, call, n) for n in range(min(_SETS, -(-_CACHE // max(1, moved))))]
+        steps = [f for s in self._sets for f in s.steps]
+        self._joined = on.joined(steps) if kernel.form != "transfer" else steps
+
+    @property
+    def count(self) -> int:
+        """How often a run makes the call."""
+        return len(self._sets)
+
+    @property
+    def flats(self) -> Sequence[Sequence[np.ndarray]]:
+        """For each time the flat arrays of the CPU that the operands are views of."""
+        return [s.flats for s in self._sets]
+
+    @property
+    def steps(self) -> Sequence[Instruction]:
+        """What makes the call once."""
+        return self._sets[0].steps
+
+    def run(self) -> None:
+        """Make the call on each set of memory."""
+        for f in self._joined:
+            f()
+
+    def seconds(self, repeats: int = 1) -> float:
+        """What a call takes, in so many runs."""
+        return max(self._on.seconds(self.run, repeats) / self.count, 1e-9)
+
+    def error(self) -> tuple[float, float]:
+        """Largest and root mean square error against float64, over the RMS of that."""
+        first = self._sets[0]
+        first.run()
+        arrays = [v.array(f) for v, f in zip(self._call.operands, first.flats, strict=True)]
+        return call_error(self._call, arrays, first.result())
 
 
 class _Set:
     """A call on memory of its own: operands where the kernel reads them, a result and scratch where it works."""
 
     def __init__(self, on: Storage, bench: Bench, kernel: Kernel, call: Call, number: int) -> None:
-        self.call, out = call, np.zeros(call.out.extent, numpy_dtype(call.out.dtype))
+        self.call, out = call, np.full(call.out.extent * numpy_dtype(call.out.dtype).itemsize, _POISON, np.uint8)
+        out = out.view(numpy_dtype(call.out.dtype))
         self._out: Any = out if kernel.device == CPU else on.uploaded(out)
         self.flats = bench.flats(call, number)
         there = {id(f): f if kernel.origin == CPU else on.uploaded(f) for f in self.flats}
@@ -67,3 +107,7 @@ class _Set:
     def result(self) -> np.ndarray:
         flat = self._out if isinstance(self._out, np.ndarray) else self._out.get()
         return self.call.out.array(flat)
+
+
+_POISON = 0xFF
+"""Every byte of a result before it is computed: NaN in floats."""

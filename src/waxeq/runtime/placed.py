@@ -169,13 +169,27 @@ class Placed:
         except RuntimeError as e:
             raise in_use(e) from None
 
-    def _run(self, args: Sequence[Any]) -> list[Any]:
+    def again(self, args: Sequence[Any]) -> Instruction:
+        """What a run on these inputs does where they lie, without taking them in or handing results out; it means
+        something until the next run."""
+        code = self._ready(args)
+
+        def run() -> None:
+            for f in code:
+                f()
+
+        return run
+
+    def _ready(self, args: Sequence[Any]) -> tuple[Instruction, ...]:
+        """Take inputs in and see to memory for results: the instructions of a run."""
         for x, a in zip(self._inputs, args, strict=True):
             self._flat[x.name] = self._given(x.name, a)
         for name, lent in self._lent.items():
             self._flat[name] = lent.fresh()
-        key = tuple(self._flat[n].address for n in self._moving)
-        for f in self._code(key):
+        return self._code(tuple(self._flat[n].address for n in self._moving))
+
+    def _run(self, args: Sequence[Any]) -> list[Any]:
+        for f in self._ready(args):
             f()
         results = self._collected(any(isinstance(a, DeviceArray) for a in args))
         if self.plan.states:

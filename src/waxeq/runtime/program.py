@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from waxeq.backend.discover import backends
 from waxeq.backend.discover import kernels as kernels_of
 from waxeq.backend.kernel import Kernel
-from waxeq.errors import PlanError, TypeMismatch
+from waxeq.errors import PlanError, TypeMismatch, UsageError
 from waxeq.ir.structure import builder, decode_structure, encode_structure
 from waxeq.plan.encode import decode, encode
 from waxeq.plan.plan import Plan
@@ -76,6 +76,13 @@ class Program:
     def flat_results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run once and return the results by output name, whatever structure the model gives them in."""
         return dict(zip(self._names, self._runner.run(self._take((), inputs)), strict=True))
+
+    def again(self, inputs: Mapping[str, Any]) -> Callable[[], object]:
+        """What a call on these inputs does on their devices, to be timed: nothing is taken in or handed out. It means
+        something until the next call, and as long as the inputs live. Raises UsageError for a plan of the CPU alone."""
+        if not isinstance(self._runner, Placed):
+            raise UsageError("the plan is of the CPU alone: time calls of it")
+        return self._runner.again(self._take((), inputs))
 
     @property
     def arena(self) -> Arena:

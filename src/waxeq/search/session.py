@@ -32,7 +32,7 @@ from waxeq.events import NOTICE, Deadline, Events, Note, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.plan.encode import encode_rules
-from waxeq.runtime.device_timing import time_on
+from waxeq.runtime.device_timing import timed
 from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
 from waxeq.search.tables import Opened, open_table
@@ -214,9 +214,7 @@ class Session:
         return len(rows)
 
     def _timed(self, call: Call, seconds: float) -> Timing:
-        k, key = self.kernels[call.kernel], self.prices.key(call)
-        on = k.storage()
-        return self.bench.time(k, call, key, seconds) if on is None else time_on(on, self.bench, k, call, key, seconds)
+        return timed(self.bench, self.kernels[call.kernel], call, self.prices.key(call), seconds)
 
     def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
         """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the

@@ -27,6 +27,7 @@ from waxeq.plan.encode import decode_block, encode_block
 from waxeq.plan.plan import Step
 from waxeq.plan.schedule import BlockPlan
 from waxeq.runtime.alone import alone
+from waxeq.runtime.device_timing import timed
 from waxeq.runtime.timing import Bench
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -90,7 +91,7 @@ def time_calls(calls: str, threads: int, each: float, patience: float) -> dict[s
         rows = []
         for c in ready:
             k = own[c.kernel]
-            rows.append(bench.time(k, c, timing_key(c, k, device.id, threads), each))
+            rows.append(timed(bench, k, c, timing_key(c, k, device.id, threads), each))
     return {"rows": timing_rows(rows), "failed": failed}
 
 

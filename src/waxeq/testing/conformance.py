@@ -7,7 +7,7 @@ them again and again, and every operand that a kernel says the result may replac
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from waxeq.backend.call import Call, View
 from waxeq.backend.kernel import Kernel, prepare
+from waxeq.backend.storage import CPU, Storage, placed
 from waxeq.basis.evaluate import NamedArray, Native
 from waxeq.basis.heads import HEADS
 from waxeq.basis.typing import types
@@ -29,6 +30,8 @@ from waxeq.testing.values import draw_leaves, evaluate, truncations, unheld
 _POISON = 0xA5
 _GUARD = 16
 """Elements before and after every view that nobody may touch."""
+_STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+"""From 1 to the next number."""
 _DRAWS = ("normal", "normal", "positive", "unit", "sparse", "special")
 
 
@@ -100,8 +103,15 @@ class _Memory:
         return bool(np.all(self.raw[~mark] == _POISON))
 
 
-def check_call(kernel: Kernel, call: Call, rng: np.random.Generator) -> str | None:
-    """What is wrong with the kernel on a call that it accepts; None when nothing is."""
+Seen = Callable[[Sequence[np.ndarray], np.ndarray], None]
+"""Is shown the operands of a call and its result."""
+
+
+def check_call(
+    kernel: Kernel, call: Call, rng: np.random.Generator, seen: Seen = lambda operands, result: None
+) -> str | None:
+    """What is wrong with the kernel on a call that it accepts; None when nothing is. A kernel of another device than
+    the CPU is run in the memory of that device."""
     try:
         Features(kernel.features(call))
     except ValueError as e:
@@ -121,7 +131,7 @@ def check_call(kernel: Kernel, call: Call, rng: np.random.Generator) -> str | No
     for replaced in (None, *_replaceable(kernel, call)):
         for m, raw in zip(memory, before, strict=True):
             m.raw[...] = raw
-        wrong = _run(kernel, call, memory, replaced, wanted)
+        wrong = _run(kernel, call, memory, replaced, wanted, seen)
         changed = [i for i, m in enumerate(memory) if i != replaced and not np.array_equal(m.raw, before[i])]
         if changed:
             wrong = f"operand {changed[0]} was written"
@@ -164,31 +174,70 @@ def _replaceable(kernel: Kernel, call: Call) -> tuple[int, ...]:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Buffers of the CPU and, where `on` is another memory, their copies there."""
+
+    on: Storage | None
+    there: dict[int, Any] = field(default_factory=dict)
+
+    def of(self, view: View, raw: np.ndarray) -> Any:
+        """A view on a buffer."""
+        if self.on is None:
+            return view.array(raw.view(numpy_dtype(view.dtype)))
+        item, flat = numpy_dtype(view.dtype), self.all(raw)
+        return placed(view, flat.strided(0, (raw.size // item.itemsize,), (item.itemsize,), item))
+
+    def all(self, raw: np.ndarray) -> Any:
+        """A whole buffer."""
+        if self.on is None:
+            return raw
+        if id(raw) not in self.there:
+            self.there[id(raw)] = self.on.uploaded(raw)
+        return self.there[id(raw)]
+
+    def fetch(self, *raws: np.ndarray) -> None:
+        """Make the buffers of the CPU what their copies are."""
+        for raw in raws:
+            if id(raw) in self.there:
+                raw[...] = self.there[id(raw)].get()
+
+
 def _run(
     kernel: Kernel,
     call: Call,
     memory: Sequence[_Memory],
     replaced: int | None,
     wanted: Mapping[Term, NamedArray],
+    seen: Seen,
 ) -> str | None:
-    result = _Memory(call.out)
-    out = result.array if replaced is None else call.out.array(memory[replaced].raw.view(result.array.dtype))
+    result = _Memory(call.out) if replaced is None else memory[replaced]
     size = kernel.workspace(call)
     scratch = np.full(size + 64, _POISON, np.uint8)
-    times = 2 if replaced is None else 1
+    of, to = (_Place(kernel.storage() if d != CPU else None) for d in (kernel.origin, kernel.device))
+    to = of if kernel.origin == kernel.device else to
     try:
         with np.errstate(all="ignore"):
-            steps = tuple(kernel.bind(call, [m.array for m in memory], out, scratch[:size]))
-            for _ in range(times):
-                for step in steps:
-                    step()
+            operands = [of.of(m.view, m.raw) for m in memory]
+            steps = kernel.bind(call, operands, to.of(call.out, result.raw), _front(to.all(scratch), size))
+            for step in steps if replaced is not None else (*steps, *steps):
+                step()
+            to.fetch(result.raw, scratch)
+            of.fetch(*(m.raw for m in memory))
     except Exception as e:
         return f"raises {type(e).__name__}: {e}"
     if np.any(scratch[size:] != _POISON):
         return "it writes behind its workspace"
     if replaced is None and not result.untouched():
         return "it writes outside its result"
+    out = call.out.array(result.raw.view(numpy_dtype(call.out.dtype)))
+    if replaced is None:
+        seen([m.array for m in memory], out)
     return difference(out, call, wanted, kernel.error)
+
+
+def _front(flat: Any, size: int) -> Any:
+    return flat[:size] if isinstance(flat, np.ndarray) else flat.strided(0, (size,), (1,), flat.dtype)
 
 
 def difference(got: np.ndarray, call: Call, wanted: Mapping[Term, NamedArray], error: float = 0.0) -> str | None:
@@ -218,10 +267,7 @@ def difference(got: np.ndarray, call: Call, wanted: Mapping[Term, NamedArray], e
 
 def _slack(call: Call, wanted: Mapping[Term, NamedArray], error: float) -> float:
     """Relative error that rounding may make: a few units in the last place for each step, more for long folds."""
-    import ml_dtypes
-
-    found = [k.dtype for k in types(call.meaning).values() if k.dtype in FLOATS]
-    eps = max(float(ml_dtypes.finfo(numpy_dtype(d)).eps) for d in found)
+    eps = max(_STEP[k.dtype] for k in types(call.meaning).values() if k.dtype in FLOATS)
     folded = [call.sizes[t.args[t.head != "Sum"]] for t in wanted if t.head in ("Sum", "Red", "Scan")]
     return eps * (8 * len(wanted) + math.prod(map(math.sqrt, folded)) + sum(folded) / 8) + 8 * error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,9 @@ for _ in range(3):
     y = program.flat_results(inputs)
 np.savez({out!r}, **y)
 print(sorted(program.plan.devices), len(program.plan.steps))
+from waxeq.cli import main
+assert main(["optimize", "model.py"]) == 2 and main(["run", "model.plan.json"]) == 2 and main(["run", "no.waxeq"]) == 3
+assert main(["run", {path!r}, "--json"]) == 0
 """
 
 
@@ -60,7 +64,10 @@ def test_a_bundle_runs_where_nothing_but_numpy_is(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.startswith("['cuda']"), done.stdout
+    first, _, ran = done.stdout.partition("\n")
+    assert first.startswith("['cuda']") and json.loads(ran)["model"] == r.plan.name, done.stdout
+    said = done.stderr.splitlines()
+    assert len(said) == 3 and all(line.startswith("waxeq: ") for line in said), said
     with np.load(out) as found:
         for got, want in zip(found.values(), r.program(x), strict=True):
             assert np.array_equal(got, want)

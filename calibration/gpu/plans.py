@@ -1,0 +1,130 @@
+"""Whole plans on a GPU: Mirage's six graphs and a step of decoding, in float16, at the shapes of the benchmark set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from benchmarks.workload import Workload, flat, mapped
+from benchmarks.workloads import mirage, transformer
+from calibration.gpu.clocked import quartile
+from calibration.gpu.targets import Goal
+
+from waxeq.backend.call import Call
+from waxeq.plan.encode import decode, encode
+from waxeq.runtime.program import Program
+from waxeq.runtime.verify import Truth
+
+if TYPE_CHECKING:
+    from calibration.gpu.check import Check
+
+TOLERANCE = 5e-3
+"""Relative RMS error against float64 that plans in float16 may have."""
+_REPEATS, _SAMPLES = 5, 12
+WORKLOADS: Mapping[str, Workload] = {w.name: w for family in (mirage, transformer) for w in family.WORKLOADS}
+PLANS: Mapping[str, Goal] = {
+    "llama_decode_512": Goal("compiled", 1.1),
+    **dict.fromkeys(
+        ("mirage_rmsnorm_b8", "mirage_gated_mlp", "mirage_lora", "mirage_gqa_b8", "mirage_qknorm_b8",
+         "mirage_ntrans_b8"), Goal("compiled", 1.0),
+    ),
+}  # fmt: skip
+"""Workloads, and what each is to reach."""
+
+
+def arguments(w: Workload, *, small: bool) -> Mapping[str, Any]:
+    """Arguments in float16, the same on every machine."""
+    made = w.small() if small and w.small is not None else w.make()
+    return {n: mapped(a, lambda x: x.astype(np.float16)) for n, a in made.items()}
+
+
+def encoded(
+    names: Sequence[str] = tuple(PLANS), *, small: bool
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, np.ndarray], list[Call]]:
+    """The plans of each workload that are predicted to be the fastest on a GPU, as data, by the workload's name and a
+    number; constants of their graphs, as "plan/constant"; the calls in them. None of them is run."""
+    plans, constants, calls = {}, {}, []
+    for name, plan in _searched(names, small=small):
+        plans[name] = encode(plan)
+        constants |= {f"{name}/{n}": a for n, a in plan.graph.constants.items()}
+        calls += [s.call for s in plan.steps]
+    return plans, constants, calls
+
+
+def workload(plan: str) -> str:
+    """What a plan is of, by the plan's name."""
+    return plan.partition(" ")[0]
+
+
+class Bound:
+    """A plan of the kit, bound to its weights on the GPU, with its inputs there."""
+
+    def __init__(self, c: Check, name: str) -> None:
+        self.name, self._on = name, c.storage
+        w = WORKLOADS[workload(name)]
+        constants = {n.partition("/")[2]: a for n, a in c.kit.constants.items() if n.partition("/")[0] == name}
+        plan = decode(c.kit.plans[name], constants)
+        arrays = {
+            p: a for n, v in arguments(w, small=bool(c.kit.about["small"])).items() for p, a in flat(v, n).items()
+        }
+        leaves = {x.name: x.kind for x in plan.graph.leaves}
+        self._inputs = {n: a for n, a in arrays.items() if leaves.get(n) == "input"}
+        self._weights = {n: a for n, a in arrays.items() if leaves.get(n) == "weight"}
+        self.program = Program(plan, c.kernels, self._weights)
+        self._there = {n: c.storage.uploaded(a) for n, a in self._inputs.items()}
+
+    @property
+    def steps(self) -> int:
+        """Calls of kernels."""
+        return len(self.program.plan.steps)
+
+    def error(self) -> tuple[float, float]:
+        """Relative RMS error against float64 of the result that is furthest off, on the third run, which is a graph's;
+        and what it may be: what the model as written has, three times over, and more."""
+        for _ in range(2):
+            self.program.flat_results(self._inputs)
+        rows = Truth.of(self.program.plan.graph, self._inputs, self._weights).accuracy(
+            self.program.flat_results(self._inputs)
+        )
+        worst = max(rows, key=lambda r: r.plan[1])
+        return worst.plan[1], max(TOLERANCE, 3 * worst.written[1])
+
+    def replayed(self, repeats: int) -> float:
+        """Seconds that the GPU takes for one of so many runs."""
+        return self._on.seconds(self.program.again(self._there), repeats)
+
+    def seconds(self) -> float:
+        """The lower quartile of what the GPU takes for a run."""
+        self.replayed(2)
+        return quartile([self.replayed(_REPEATS) for _ in range(_SAMPLES)])
+
+    def called(self) -> float:
+        """The same of calls from Python, with inputs and results on the GPU."""
+
+        def call() -> None:
+            self.program(**self._there)
+
+        call()
+        return quartile([self._on.seconds(call, _REPEATS) for _ in range(_SAMPLES)])
+
+
+def _searched(names: Sequence[str], *, small: bool) -> Iterator[tuple[str, Any]]:
+    from waxeq.compile import proposed
+    from waxeq.events import Events
+    from waxeq.frontend.trace import trace
+    from waxeq.options import Options
+    from waxeq.search.session import Session
+
+    with TemporaryDirectory() as folder:
+        options = Options.of(
+            backends=("cupy",), device="cuda", cost="roofline", tolerance=TOLERANCE, table=Path(folder, "none.duckdb")
+        )
+        for name in names:
+            w = WORKLOADS[name]
+            traced = trace(w.fn, arguments(w, small=small), weights=w.weights, name=name)
+            with Session.open(options, Events()) as session:
+                for n, found in enumerate(proposed(session, traced, prove=False)[0]):
+                    yield f"{name} {n}", found.plan

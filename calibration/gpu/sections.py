@@ -1,0 +1,121 @@
+"""The sections of a check, most valuable first; each is cases by name, and what to do for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from calibration.gpu import machine, sanitize
+from calibration.gpu.against import against_plan, against_target
+from calibration.gpu.check import Case, Check, Outcome
+from calibration.gpu.clocked import cold
+from calibration.gpu.journal import RIGHT, WRONG
+from calibration.gpu.kit import Item, digest, shown
+from calibration.gpu.plans import Bound, workload
+
+from waxeq.runtime.device_timing import Turns, time_on
+from waxeq.testing.conformance import check_call
+
+_EACH = {"target": 0.05, "grid": 0.004}
+"""Seconds for the timing of one call."""
+_ERRORS = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-4, "float64": 1e-10}
+"""RMS error against float64, over the RMS of that, beyond which a timed call is wrong: sums whose terms were rounded to
+the dtype of the result are that far off."""
+
+
+def _machine(c: Check) -> Iterator[Case]:
+    yield "environment", lambda: (RIGHT, machine.environment(c.gpu, c.host, real=c.real))
+    yield "copy", lambda: (RIGHT, machine.copy_rate(c.storage, real=c.real))
+
+
+def _correct(c: Check) -> Iterator[Case]:
+    for i in c.items("correct"):
+        yield i.case, partial(_one_correct, c, i)
+
+
+def _one_correct(c: Check, i: Item) -> Outcome:
+    """Against the meaning, poisoned beforehand; and beside what the simulated GPU made of the same operands."""
+    rows: list[tuple[str, tuple[float, ...]]] = []
+    wrong = check_call(
+        c.kernels[i.call.kernel],
+        i.call,
+        np.random.default_rng(i.seed),
+        lambda operands, out: rows.append((digest(operands), shown(out))),
+    )
+    if wrong is not None:
+        return WRONG, {"why": wrong, "call": f"{i.call.meaning} {i.call.dims}"}
+    if not i.drawn or not rows or rows[0][0] != i.drawn:
+        return RIGHT, {"simulated": "not compared: the operands that were drawn are others"}
+    mine, theirs = (np.array(x, float) for x in (rows[0][1], i.shown))
+    finite = np.isfinite(mine) & np.isfinite(theirs)
+    apart = np.abs(mine[finite] - theirs[finite]).max(initial=0.0)
+    same = np.array_equal(mine, theirs, equal_nan=True)
+    scale = np.abs(theirs[finite]).max(initial=0.0) or 1.0
+    return RIGHT, {"simulated": "same bits" if same else "other bits", "apart": float(apart / scale)}
+
+
+def _timed(c: Check, section: str) -> Iterator[Case]:
+    for i in c.items(section):
+        yield i.case, partial(_one_timed, c, i, section)
+
+
+def _one_timed(c: Check, i: Item, section: str) -> Outcome:
+    kernel, call = c.kernels[i.call.kernel], i.call
+    timing = time_on(c.storage, c.bench, kernel, call, c.key(i), _EACH[section])
+    found: dict[str, Any] = {
+        "kernel": call.kernel,
+        "seconds": timing.seconds,
+        "samples": len(timing.samples),
+        "rms_error": timing.rms_relative_error,
+        "bytes": call.bytes_read + call.out.bytes,
+    }
+    if timing.rms_relative_error > max(_ERRORS.get(call.out.dtype, 0.0), 8 * kernel.error):
+        return WRONG, {**found, "why": f"relative RMS error {timing.rms_relative_error:.2g} against float64"}
+    c.timings.record(timing)
+    if section == "target":
+        t = c.targets[i.target]
+        steps = Turns(c.storage, c.bench, kernel, call).steps
+        found |= {"target": t.name, "cold": cold(c.storage, steps, c.cache)}
+        found["operations"] = 2 * sum(prod(call.sizes[k] for k in axes) for axes in t.operations)
+    return RIGHT, found
+
+
+def _plans(c: Check) -> Iterator[Case]:
+    for name in c.kit.plans:
+        yield name, partial(_one_plan, c, name)
+
+
+def _one_plan(c: Check, name: str) -> Outcome:
+    plan = Bound(c, name)
+    error, allowed = plan.error()
+    found = {"workload": workload(name), "rms_error": error, "steps": plan.steps}
+    if not error <= allowed:
+        return WRONG, {**found, "why": f"relative RMS error {error:.2g} against float64, {allowed:.2g} allowed"}
+    return RIGHT, {**found, "seconds": plan.seconds(), "called": plan.called()}
+
+
+def _against(c: Check) -> Iterator[Case]:
+    for t in (c.targets[n] for n in dict.fromkeys(i.target for i in c.items("target"))):
+        if t.peer:
+            yield t.name, partial(against_target, c, t)
+    for name in dict.fromkeys(map(workload, c.kit.plans)):
+        yield name, partial(against_plan, c, name)
+
+
+def _sanitized(c: Check) -> Iterator[Case]:
+    for tool in sanitize.TOOLS:
+        yield tool, partial(sanitize.run, c, tool)
+
+
+SECTIONS: Mapping[str, Callable[[Check], Iterator[Case]]] = {
+    "machine": _machine,
+    "correct": _correct,
+    "target": partial(_timed, section="target"),
+    "plan": _plans,
+    "against": _against,
+    "grid": partial(_timed, section="grid"),
+    "sanitized": _sanitized,
+}

@@ -1,0 +1,53 @@
+"""The command that makes bundles: plans that run where of all packages only NumPy is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from waxeq.cli.console import aside, finish
+from waxeq.cli.options import SHOW, Show
+
+
+def bundle(
+    plan: Path,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
+    backend: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    show: Show = SHOW,
+) -> None:
+    """Write a plan, its weights, its inputs and its compiled kernels into one file, which `waxeq run` takes.
+
+    Where it is run, NumPy and waxeq itself (pip install --no-deps) are enough, and the driver of a GPU that it uses.
+
+    Parameters
+    ----------
+    plan
+        A file that `waxeq optimize` wrote, for one size.
+    output
+        Where to write it [default: NAME.waxeq, beside NAME.plan.json].
+    backend
+        Backends whose kernels are compiled; may be repeated [default: all that can be used here].
+    """
+    from waxeq.inspect.show import bundle_view
+
+    with aside():
+        data = _written(plan, output, backend)
+    finish(show, data, bundle_view)
+
+
+def _written(plan: Path, output: Path | None, names: tuple[str, ...]) -> dict[str, object]:
+    from waxeq.backend.discover import backends
+    from waxeq.errors import UsageError
+    from waxeq.runtime.bundle import SUFFIX, contents, is_bundle, write_bundle
+    from waxeq.runtime.save import load_plan
+
+    path = output or plan.with_name(plan.name.removesuffix(".json").removesuffix(".plan") + SUFFIX)
+    if not is_bundle(path):
+        raise UsageError(f"{path}: bundles are called NAME{SUFFIX}")
+    saved = load_plan(plan)
+    write_bundle(path, saved.plan, saved.tensors, saved.inputs, backends(names))
+    return {"plan": str(plan), "path": str(path), "bytes": path.stat().st_size, "files": contents(path)}
