@@ -189,10 +189,13 @@ class Loop:
     def _row_of(self, line: str, axis: str, i: int) -> str:
         """A line for the i-th of several rows; values of a row that are the same along it have names of their own."""
         line = re.sub(rf"\b{axis}\b", f"({axis}_at + {i})", line)
+        return re.sub(r"\br(\d+)\b", lambda m: f"{m[0]}_{i}" if int(m[1]) in self._along else m[0], line)
+
+    @cached_property
+    def _along(self) -> frozenset[int]:
+        """The values that are the same along the innermost loop, and not along the one before."""
         depth = len(self.order) - 1
-        for n in (n for n in self._cone() if self._depth(n) == depth):
-            line = re.sub(rf"\br{n}\b", f"r{n}_{i}", line)
-        return line
+        return frozenset(n for n in self._cone() if self._depth(n) == depth)
 
     @cached_property
     def streamed(self) -> bool:

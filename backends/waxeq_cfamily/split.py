@@ -44,10 +44,28 @@ def nests(values: Values, widths: Widths, threads: int, operands: int) -> Iterat
         if n is None:
             break
         axis, pieces, width = _cut(values, n, threads, many=shared is None)
+        before = waits_for(values, n, axis)
+        if before is not None:
+            nest, values = apart(values, before, widths, operands + count)
+            yield nest
+            count += 1
+            continue
         yield Nest(_partial(values, n, axis, width, widths), operands + count, pieces * _size(values, n))
         values = _over_pieces(values, n, pieces, operands + count)
         count += 1
     yield Nest(space(values, widths))
+
+
+def waits_for(values: Values, n: int, axis: str) -> int | None:
+    """The first fold along an axis that what row `n` folds depends on: it must be whole before the axis is cut."""
+    _, source = chain(values, n)
+    seen, stack = set[int](), [source]
+    while stack:
+        m = stack.pop()
+        if m not in seen:
+            seen.add(m)
+            stack += values.reads(values.rows[m])
+    return min((m for m in seen if values.rows[m].op == "fold" and axis in chain(values, m)[0]), default=None)
 
 
 def cut(values: Values, n: int, axis: str, width: int, widths: Widths, operand: int) -> tuple[Nest, Values]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from waxeq.backend.kernel import Instruction
 from waxeq_cupy.cubins import Cubins
@@ -103,7 +104,7 @@ class Copied(Driven):
     def _placed(self, arrays: Sequence[np.ndarray]) -> list[_Span]:
         """Memory for all that the arrays lie in; what overlaps on the host does so on the device."""
         spans: list[list[int]] = []
-        for low, high in sorted(_extent(a) for a in arrays if a.size):
+        for low, high in sorted(byte_bounds(a) for a in arrays if a.size):
             if spans and low < spans[-1][1]:
                 spans[-1][1] = max(spans[-1][1], high)
             else:
@@ -127,17 +128,10 @@ class Copied(Driven):
         driver.fill(flag, 0, 4)
         start(place, flag)
         driver.wait()
-        low, high = _extent(out)
+        low, high = byte_bounds(out)
         span = next(s for s in spans if s.low <= low < s.high)
         driver.download(low, span.of(low), high - low)
         raised = np.zeros(1, np.int32)
         driver.download(raised.ctypes.data, flag, 4)
         if raised[0]:
             raise IndexError("an index is out of bounds for the axis it points into")
-
-
-def _extent(a: np.ndarray) -> tuple[int, int]:
-    """The bytes of the host from the first to the last element."""
-    ends = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)]
-    start = a.ctypes.data
-    return start + sum(e for e in ends if e < 0), start + sum(e for e in ends if e > 0) + a.itemsize

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from waxeq_cfamily.spaces import Widths, joined, space
-from waxeq_cfamily.split import Nest, apart, cut
+from waxeq_cfamily.split import Nest, apart, cut, waits_for
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Values
 from waxeq_cupy.stages import Schedule
@@ -34,6 +34,9 @@ def walks(values: Values, operands: int) -> Iterator[Nest]:
     values, count = joined(values), operands
     while True:
         long, again = _long(values, operands), _made_again(values)
+        before = None if long is None else waits_for(values, *long[:2])
+        if before is not None:
+            long, again = None, before
         if long is not None and (again is None or long[0] <= again):
             nest, values = cut(values, *long, WIDTHS, count)
             again = _of_pieces(values, count)

@@ -103,6 +103,7 @@ WX_FN void wx_in_turn(LEFT &x, RIGHT &y, const L &left, const R &right, A &a, B 
   x.put(a, 0), y.put(b, 0);
   wx_copies_here();
   __syncthreads();
+#pragma unroll 1 /* one after another, as copies would need the registers of both */
   for (int turn = 0; deep < end; deep += depth, turn ^= 1) {
     const bool more = deep + depth < end;
     if (more) x.ask(left, a, (turn ^ 1) * as, row, deep + depth), y.ask(right, b, (turn ^ 1) * bs, column, deep + depth);

@@ -547,23 +547,31 @@ static inline void wx_fragments(uint32_t (&r)[4], wx::Shared<uint16_t, N> &share
   }
 }
 
-template <class H, class C>
-static inline void wx_mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2], int site = __builtin_LINE()) {
-  wx::Fiber *f = wx::machine.current;
+namespace wx {
+/* 16 rows by 8 columns of a product over 8 * E of the depth, whose registers have E elements each: `one` is element
+   number n of a register. */
+template <int E, class C, class F>
+static void multiplied(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2], int site, const F &one) {
+  Fiber *f = machine.current;
   memcpy(f->given, a, sizeof a), memcpy(f->given + 2, b, sizeof b);
-  const uint64_t(*lanes)[wx::GIVEN] = wx::gathered(site);
+  const uint64_t(*lanes)[GIVEN] = gathered(site);
   const int lane = f->place.x % 32;
   for (int i = 0; i < 4; i++) {
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
     float sum = c[n + i];
-    for (int k = 0; k < 16; k++) {
-      const uint64_t *x = lanes[row % 8 * 4 + k % 8 / 2], *y = lanes[column * 4 + k % 8 / 2];
-      const int of = row / 8 + k / 8 * 2; /* which register of a */
-      sum += H::widened((uint16_t)(x[of / 2] >> (of % 2 * 32 + k % 2 * 16))) *
-             H::widened((uint16_t)(y[2] >> (k / 8 * 32 + k % 2 * 16)));
+    for (int k = 0; k < 8 * E; k++) {
+      const int half = k / (4 * E), of = row / 8 + half * 2, beside = k % (4 * E) / E; /* of: which register of a */
+      const uint64_t *x = lanes[row % 8 * 4 + beside], *y = lanes[column * 4 + beside];
+      sum += one((uint32_t)(x[of / 2] >> of % 2 * 32), k % E) * one((uint32_t)(y[2] >> half * 32), k % E);
     }
     c[n + i] = sum;
   }
+}
+}  // namespace wx
+
+template <class H, class C>
+static inline void wx_mma(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2], int site = __builtin_LINE()) {
+  wx::multiplied<2>(c, n, a, b, site, [](uint32_t r, int n) { return H::widened((uint16_t)(r >> n * 16)); });
 }
 
 static inline uint32_t wx_tf32(float x) {
@@ -574,18 +582,5 @@ static inline uint32_t wx_tf32(float x) {
 }
 template <class C>
 static inline void wx_mma_tf32(C &c, int n, const uint32_t (&a)[4], const uint32_t (&b)[2], int site = __builtin_LINE()) {
-  wx::Fiber *f = wx::machine.current;
-  memcpy(f->given, a, sizeof a), memcpy(f->given + 2, b, sizeof b);
-  const uint64_t(*lanes)[wx::GIVEN] = wx::gathered(site);
-  const int lane = f->place.x % 32;
-  for (int i = 0; i < 4; i++) {
-    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    float sum = c[n + i];
-    for (int k = 0; k < 8; k++) {
-      const int of = row / 8 + k / 4 * 2;
-      const uint64_t *x = lanes[row % 8 * 4 + k % 4], *y = lanes[column * 4 + k % 4];
-      sum += __int_as_float((int)(x[of / 2] >> of % 2 * 32)) * __int_as_float((int)(y[2] >> k / 4 * 32));
-    }
-    c[n + i] = sum;
-  }
+  wx::multiplied<1>(c, n, a, b, site, [](uint32_t r, int) { return __int_as_float((int)r); });
 }

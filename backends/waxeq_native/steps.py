@@ -8,7 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
+from waxeq.backend.kernel import BESIDE
 from waxeq_cfamily.functions import source
 from waxeq_cfamily.loops import beginning
 from waxeq_native import library
@@ -22,11 +24,8 @@ OUT_PLACE, OPERANDS = 2, 3
 """Positions of the result and of the first operand among a kernel's arguments: before them are the context and the
 workspace."""
 
-_LARGE = 8 << 20
-"""Bytes of what two calls read from which they run side by side: less stays in cache from the one to the other. Plans
-keep apart what such calls write (`waxeq.plan.compose.BESIDE`)."""
 _PIECE = 1 << 20
-"""Bytes of it that one task of both takes at least."""
+"""Bytes of what calls that run side by side read that one task of all takes at least."""
 
 
 class Context(ctypes.Structure):
@@ -72,7 +71,7 @@ class Step:
         self._held: list[np.ndarray | None] = [None, workspace, out, *operands, *panels]
         for i, a in enumerate((workspace, out, *operands, *panels), start=1):
             self.args[i] = a.ctypes.data
-        walks = work.walks and rows[0].tasks >= 2 * threads and any(a.nbytes >= _LARGE for a in operands)
+        walks = work.walks and rows[0].tasks >= 2 * threads and any(a.nbytes >= BESIDE for a in operands)
         self._spans = tuple(map(_span, (workspace, out, *operands))) if walks else ()
 
     def point(self, place: int, address: int) -> None:
@@ -95,7 +94,7 @@ class Step:
         if not self._spans or not other._spans or self.threads != other.threads:
             return False
         (*writes, a), (*others, b) = self._lies(), other._lies()
-        together = {x for x in a if x[1] - x[0] >= _LARGE} & set(b)
+        together = {x for x in a if x[1] - x[0] >= BESIDE} & set(b)
         return bool(together) and not _meet(writes, [*others, *b]) and not _meet(others, a)
 
     @property
@@ -155,9 +154,9 @@ def _groups(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 def _span(a: np.ndarray) -> tuple[int, int]:
-    """The first and the last byte of an array, counted from where it begins."""
-    ends = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)] if a.size else []
-    return sum(e for e in ends if e < 0), sum(e for e in ends if e > 0) + (a.itemsize if a.size else 0)
+    """Where the bytes of an array begin and end, counted from its first element."""
+    low, high = byte_bounds(a) if a.size else (a.ctypes.data,) * 2
+    return low - a.ctypes.data, high - a.ctypes.data
 
 
 def _meet(some: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:

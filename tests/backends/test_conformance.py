@@ -42,3 +42,25 @@ def test_what_is_the_same_for_every_tile_outlives_the_tile() -> None:
             assert check_call(k, call, np.random.default_rng(0)) is None
             ran += 1
     assert ran > 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_fold_that_another_waits_for_is_whole_before_their_axis_is_cut(threads: int) -> None:
+    """sum_j w x / sqrt(sum_j x x): the long sums are made in pieces of j, the square root needs all of it."""
+    x, w = operand(0, "j", "float32"), operand(1, "ij", "float32")
+    norm = Term("Map", "rsqrt", Term("Sum", "j", Term("Map", "square", x)))
+    meaning = Term("Sum", "j", Term("Mul", w, Term("Mul", norm, x)))
+    sizes = {"i": 70, "j": 2100}
+    rng, ran = np.random.default_rng(0), 0
+    a, b = rng.standard_normal(2100).astype(np.float32), rng.standard_normal((2100, 70)).astype(np.float32)
+    wanted = (a / np.sqrt((a.astype(np.float64) ** 2).sum())) @ b
+    views = View.dense("j", sizes, "float32"), View.dense("ji", sizes, "float32")
+    for name, k in KERNELS.items():
+        call = Call(name, meaning, sizes, views, View.dense("i", sizes, "float32"), threads=threads)
+        if k.form == "loops" and k.matches(meaning) and k.accepts(call):
+            out = np.full(70, -7, np.float32)
+            for step in k.bind(call, [a, b], out, np.empty(k.workspace(call), np.uint8)):
+                step()
+            np.testing.assert_allclose(out, wanted, atol=1e-5, err_msg=name)
+            ran += 1
+    assert ran > 1

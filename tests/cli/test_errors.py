@@ -181,7 +181,7 @@ def test_memory_over_the_limit(fails, model) -> None:
 
 
 def test_mem_refuses_too(waxeq, plan: Path) -> None:
-    outcome = waxeq("mem", plan, "--max-memory", "1kB")
+    outcome = waxeq("mem", plan, "--max-memory", "64kB")
     assert outcome.code == 0
     outcome = waxeq("mem", plan, "--max-memory", "99")
     assert outcome.code == CODE["budget"] and "99 bytes" in outcome.sentence

@@ -17,6 +17,9 @@ from waxeq.ir.term import Term
 Instruction = Callable[[], object]
 """One bound step: no arguments, no allocation, no look-up."""
 
+BESIDE = 8 << 20
+"""Bytes of what two calls read from which a backend may run them side by side, so that it comes from memory once. Plans
+keep apart what such calls write; less stays in cache from the one to the other."""
 OUT = -1
 """Where the address of a result stands among those of operands."""
 Form = Literal["pattern", "loops", "copy", "transfer"]

@@ -82,6 +82,7 @@ class Cuts:
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
         other = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
         other += sorted(best, key=lambda c: (self._read(c), -len(c.inside), c.flow, c.leaves))[:1]
+        other += sorted(best, key=lambda c: (c.work + self.rough.made(c.leaves), len(c.inside), c.leaves))[:1]
         return tuple(
             c for n, c in enumerate(best)
             # others may all need what is made from the maker
@@ -109,8 +110,13 @@ class Cuts:
         return options + [k for k in self.best.get(a, ()) if self._stays_hot(k, parent)]
 
     def _stays_hot(self, cut: Cut, parent: ENode) -> bool:
-        """A reduction inside a larger nest keeps one row of its operand in cache: the row must be small."""
-        folded = {n.args[0 if n.head == "Sum" else 1] for n in cut.inside.values() if n.head in ("Sum", "Red")}
+        """A reduction inside a larger nest keeps one row of its operand in cache: the row must be small. Products of
+        matrices take their depth in blocks."""
+        folded = {
+            n.args[0 if n.head == "Sum" else 1]
+            for i, n in cut.inside.items()
+            if n.head in ("Sum", "Red") and self._product(i, n, cut.inside) is None
+        }
         return not folded or self.rough.elements(frozenset(folded)) <= _HOT
 
     def _merge(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> Cut | None:

@@ -138,6 +138,11 @@ class Rough:
         """A user's part of the price of a class; the count of users is capped, as most are alternatives."""
         return self.price(a) / min(3, max(1, self._uses.get(a, 1)))
 
+    def made(self, reads: Iterable[int]) -> float:
+        """The price of making all of `reads` for one user, what they share once, by e-nodes one after another. Shares
+        make what many need look cheap, however deep it lies."""
+        return self._works(self._cone(reads))
+
     def price(self, a: int) -> float:
         """The price of a class; infinite for one that cannot be had."""
         return 0.0 if self.snapshot.classes[a].weights_only else self.flow.get(a, math.inf)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from waxeq.backend.kernel import Kernel
+from waxeq.backend.kernel import BESIDE, Kernel
 from waxeq.backend.storage import CPU
 from waxeq.ir.blocks import Block
 from waxeq.ir.graph import Graph
@@ -18,9 +18,6 @@ DIRECT = 1 << 18
 """Bytes from which a result is written straight into the array the caller gets; a smaller one is copied out of the
 arena.
 """
-
-BESIDE = 8 << 20
-"""Bytes of what two steps read from which they may run side by side, so that it comes from memory once."""
 
 
 def compose(

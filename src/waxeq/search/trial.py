@@ -33,7 +33,8 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result], truth: 
     errors = [proofs.accuracy(r) for r in results]
     right, notes = _proved(session, results, errors)
     if not right:
-        return _reported(session, replace(results[0], plan=as_written(results[0].plan)), notes, errors[0], None)
+        rows = tuple(replace(r, plan=r.written) for r in errors[0])
+        return _reported(session, replace(results[0], plan=as_written(results[0].plan)), notes, rows, None)
     contest = session.options.trial and not session.events.stop_requested
     winner, trial = hold(session, traced, [r for r, _ in right]) if contest else (0, None)
     if trial is not None and trial.brief:

@@ -215,9 +215,10 @@ def test_products_compile_and_spill_nothing(architecture: str, compiler: nvrtc.N
     }
     names |= {n for n in CASES if n.startswith(("8 rows", "3 rows", "split convolution"))}
     works = {n: KERNELS[c.kernel].work(c) for n, c in CASES.items() if n in names}
+    works["apart"] = KERNELS["cupy.gemm"].work(CASES["a shallow product"], aligned=False)
     kernels = {w.launches[0].name: w.launches[0] for w in works.values() if w}
     found = compiler.cubin(prelude() + "\n".join(x.source for x in kernels.values()), architecture).kernels
-    assert found.keys() == kernels.keys() and len(found) == 11
+    assert found.keys() == kernels.keys() and len(found) == 12
     for name, r in found.items():
         assert r.spilled == r.stack == 0, kernels[name].text
         assert r.registers * kernels[name].threads <= 1 << 15, "two blocks of 256 fit on a processor"
