@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,25 @@ def test_option_values_that_make_no_sense(fails, model, option: str, value: str,
 
 def test_no_such_file(fails, tmp_path: Path) -> None:
     assert "nowhere.py: no such file" in fails(CODE["target"], tmp_path / "nowhere.py")
+
+
+PROMPT = """
+import sys
+from waxeq.cli import main
+codes = [main([c, a]) for c, a in zip(sys.argv[1::2], sys.argv[2::2])]
+heavy = {"egglog", "duckdb", "pydantic", "highspy", "scipy", "sympy", "waxeq.search", "waxeq.ops", "waxeq.plan"}
+print(codes, sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_a_file_that_is_not_there_is_told_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    models = [
+        a for c in ("optimize", "bench", "explain", "mem", "paths", "pareto") for a in (c, str(tmp_path / "no.py"))
+    ]
+    plans = [a for c in ("run", "bench", "explain", "mem") for a in (c, str(tmp_path / "no.json"))]
+    run = subprocess.run([sys.executable, "-c", PROMPT, *models, *plans], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == f"{[3] * 10} []"
+    assert run.stderr.count("no such file") == 10, run.stderr
 
 
 def test_syntax_error(fails, model) -> None:

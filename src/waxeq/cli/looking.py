@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
-from waxeq.cli.work import Dims, load, search_plan
+from waxeq.cli.work import Dims, load, require_there, search_plan
 
 if TYPE_CHECKING:
     from waxeq.events import Events
@@ -26,6 +26,7 @@ def explain(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Sh
     dim
         T=1:512 searches one plan for all sizes T from 1 to 512, as for `waxeq optimize`; may be repeated.
     """
+    require_there(target)
     with working(show) as events:
         from waxeq.cli.sizes import planned
         from waxeq.inspect.explain import explain_plan
@@ -57,6 +58,7 @@ def mem(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show =
     dim
         T=1:512 searches one plan for all sizes T from 1 to 512, as for `waxeq optimize`; may be repeated.
     """
+    require_there(target)
     with working(show) as events:
         from waxeq.cli.sizes import planned
         from waxeq.inspect.report import memory

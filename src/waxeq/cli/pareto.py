@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
 from waxeq.cli.profile import require_some
-from waxeq.cli.work import admit_rules, is_plan, load
+from waxeq.cli.work import admit_rules, is_plan, load, require_there
 from waxeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def pareto(
     require_some(plans, "--plans")
     if is_plan(target):
         raise UsageError(f"{target} is a plan, which is one point; give the model, as FILE.py")
+    require_there(target)
     with working(show) as events:
         from waxeq.cli.plot import require_plot
         from waxeq.compile import assemble

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
-from waxeq.cli.work import admit_rules, is_plan, load
+from waxeq.cli.work import admit_rules, is_plan, load, require_there
 from waxeq.errors import PlanError, TargetError, UsageError, WaxeqError
 from waxeq.events import Note
 
@@ -70,6 +70,7 @@ def paths(
         require_some(start, "--from")
     if is_plan(target):
         raise UsageError(f"{target} is a plan, which is one path; give the model, as FILE.py")
+    require_there(target)
     if profile:
         if start is not None or state is not None:
             kept = "keeps its state in the timing table"

@@ -61,6 +61,7 @@ def optimize(
         Search nothing: take the plan from the lock [default: waxeq.lock beside the model], byte for byte, or say what
         is not as it was (exit code 9).
     """
+    require_there(target)
     if dim:
         from waxeq.cli.sizes import optimize_dims
 
@@ -93,6 +94,18 @@ def load(target: str) -> Traced:
 
     found = load_target(target)
     return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
+
+
+def require_there(target: str) -> None:
+    """Raise TargetError or PlanError for a model or a plan that is no file, before what works on them is imported."""
+    if is_plan(target):
+        from waxeq.runtime.files import read_plan_bytes
+
+        read_plan_bytes(Path(target))
+    else:
+        from waxeq.frontend.load import require_file
+
+        require_file(target)
 
 
 def is_plan(target: str) -> bool:
@@ -150,6 +163,9 @@ def run(
     threads
         Threads to use [default: all cores this process may use].
     """
+    from waxeq.runtime.files import read_plan_bytes
+
+    read_plan_bytes(plan)  # before what runs it is imported
     from waxeq.cli.running import run_plan
     from waxeq.inspect.show import run_view
 
@@ -192,6 +208,7 @@ def bench(
     """
     if not seconds > 0:
         raise UsageError(f"--seconds {seconds:g}: give a time above zero")
+    require_there(target)
     with working(show) as events:
         from waxeq.cli.bench import measured
         from waxeq.cli.plot import plot as draw

@@ -44,6 +44,7 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
     `weights()` gives the argument called `weights`, and `WEIGHTS` names more parameters that are weights. `sizes` of
     dims are for annotations, and for an `example_inputs` that has parameters. Raises TargetError with one sentence.
     """
+    require_file(reference)
     path, _, name = reference.partition(":")
     module = _load(Path(path))
     fn = _find(module, path, name)
@@ -69,13 +70,18 @@ def _takes(give: Any) -> tuple[str, ...]:
     return tuple(inspect.signature(give).parameters) if callable(give) else ()
 
 
-def _load(path: Path) -> ModuleType:
+def require_file(reference: str) -> None:
+    """Raise TargetError where FILE.py of FILE.py[:NAME] is no Python file."""
+    path = Path(reference.partition(":")[0])
     if path.is_dir():
         raise TargetError(f"{path} is a folder; give FILE.py or FILE.py:NAME")
     if not path.is_file():
         raise TargetError(f"{path}: no such file")
     if path.suffix != ".py":
         raise TargetError(f"{path}: not a Python file; give FILE.py or FILE.py:NAME")
+
+
+def _load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"waxeq_target_{path.stem}", path.resolve())
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

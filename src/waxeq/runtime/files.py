@@ -52,6 +52,13 @@ def _put(waiting: list[tuple[str, Path]]) -> None:
         del waiting[0]
 
 
+def read_plan_bytes(path: Path) -> bytes:
+    """The content of a plan file, whatever it is. Raises PlanError."""
+    if os.path.isdir(path):
+        raise PlanError(f"{path} is a folder; give a plan file in it, as {path / 'model.plan.json'}")
+    return read_bytes(path, "`waxeq optimize` and Result.save write plans")
+
+
 def read_bytes(path: str | Path, missing: str = "") -> bytes:
     """The content of a file. Raises PlanError when it cannot be read, `missing` says more when it is not there."""
     try:

@@ -19,7 +19,7 @@ from waxeq.errors import PlanError, UsageError
 from waxeq.ir.types import DTYPES, numpy_dtype
 from waxeq.plan.encode import VERSION, decode, encode
 from waxeq.plan.plan import Plan
-from waxeq.runtime.files import read_bytes, write_together
+from waxeq.runtime.files import read_bytes, read_plan_bytes, write_together
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,7 @@ def _place(path: str | Path) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     """The content of a plan file that is whole and of this version. Raises PlanError."""
-    if os.path.isdir(path):
-        raise PlanError(f"{path} is a folder; give a plan file in it, as {path / 'model.plan.json'}")
-    text = read_bytes(path, "`waxeq optimize` and Result.save write plans")
+    text = read_plan_bytes(path)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as e:
