@@ -21,7 +21,7 @@ from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call
 from waxeq_cupy.packed import images
 
-_BATCH = 60
+_BATCH = 16
 """Kernels that are compiled for the simulated GPU at once."""
 
 
