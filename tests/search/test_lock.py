@@ -220,7 +220,7 @@ def test_the_same_bytes_in_other_processes(tmp_path: Path) -> None:
 
     run(seed=0, table="a")  # measures what there is to measure
     plans, locks = set(), set()
-    for seed in (1, 2, 12345):
+    for seed in (1, 12345):
         shutil.copyfile(tmp_path / "a.duckdb", tmp_path / f"s{seed}.duckdb")
         path = tmp_path / f"{seed}.lock"
         plans.add(run("--fresh", "--no-measure", "--lock", path, seed=seed, table=f"s{seed}"))

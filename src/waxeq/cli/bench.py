@@ -56,8 +56,10 @@ def measured(
     """What `waxeq bench` finds out: as `bench_plan`, for a plan file or a model. Raises UsageError, TargetError,
     PlanError."""  # fmt: skip
     peers.require(versus, target if is_plan(target) else None)
+    if is_plan(target):
+        search.require_only("threads", target)
     options = search.options(trial=False)
-    known = planned(target, dims, search, "threads", events)
+    known = planned(target, dims, search, events)
     found = None if known is None else known[0]
     if isinstance(found, SizedSaved):
         origin = None if is_plan(target) else family_of(target, dims).origin

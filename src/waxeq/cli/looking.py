@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SEARCH, SHOW, Search, Show
-from waxeq.cli.work import Dims, load, require_there, search_plan
+from waxeq.cli.work import Dims, is_plan, load, require_there, search_plan
 
 if TYPE_CHECKING:
     from waxeq.events import Events
@@ -26,6 +26,8 @@ def explain(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Sh
     dim
         T=1:512 searches one plan for all sizes T from 1 to 512, as for `waxeq optimize`; may be repeated.
     """
+    if is_plan(target):
+        search.require_only("backend", target)
     require_there(target)
     with working(show) as events:
         from waxeq.cli.sizes import planned
@@ -34,7 +36,7 @@ def explain(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Sh
         from waxeq.inspect.sizes import explain_sizes, explain_sizes_view
         from waxeq.runtime.sized import SizedSaved
 
-        known, view = planned(target, dim, search, "backend", events), explain_view
+        known, view = planned(target, dim, search, events), explain_view
         if known is None:
             data = searched(target, search, events).explain().to_json()
         elif isinstance(found := known[0], SizedSaved):
@@ -58,6 +60,8 @@ def mem(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show =
     dim
         T=1:512 searches one plan for all sizes T from 1 to 512, as for `waxeq optimize`; may be repeated.
     """
+    if is_plan(target):
+        search.require_only("max_memory", target)
     require_there(target)
     with working(show) as events:
         from waxeq.cli.sizes import planned
@@ -69,7 +73,7 @@ def mem(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show =
         from waxeq.runtime.sized import SizedSaved
 
         options = search.options()
-        known, view = planned(target, dim, search, "max_memory", events), mem_view
+        known, view = planned(target, dim, search, events), mem_view
         found = None if known is None else known[0]
         if known is not None and isinstance(found, SizedSaved):
             plans = [i.plan.at(s, known[1]) for i in found.plans.intervals for s in i.box.corners()]

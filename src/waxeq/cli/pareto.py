@@ -51,6 +51,7 @@ def pareto(
     with working(show) as events:
         from waxeq.cli.plot import require_plot
         from waxeq.compile import assemble
+        from waxeq.inspect.paths import pareto_view
         from waxeq.search.pareto import offers
         from waxeq.search.tables import open_table
 
@@ -72,8 +73,6 @@ def pareto(
             from waxeq.cli.pictures import draw_front
 
             draw_front(data, plot)
-    from waxeq.inspect.paths import pareto_view
-
     finish(show, data, pareto_view)
     return 130 if events.stop_requested else 0
 

@@ -49,17 +49,15 @@ def optimize_dims(
 
 
 def planned(
-    target: str, texts: Sequence[str], search: Search, used: str, events: Events
+    target: str, texts: Sequence[str], search: Search, events: Events
 ) -> tuple[Saved | SizedSaved, Mapping[str, Kernel]] | None:
     """What a plan file holds, or the plan that is found for a model at the sizes of these dims, with the kernels it may
-    use; None for a model of one size. `used`: the only option of a search that means something for a plan. Raises
-    UsageError, PlanError, TargetError, UnsupportedError."""
+    use; None for a model of one size. Raises UsageError, PlanError, TargetError, UnsupportedError."""
     from waxeq.backend.discover import backends, kernels
     from waxeq.cli.work import is_plan
     from waxeq.runtime.load import read_saved
 
     if is_plan(target):
-        search.require_only(used, target)
         if texts:
             raise UsageError(f"--dim is for models, but {target} is a plan already; leave it out")
         return read_saved(target), kernels(backends(search.backend))
