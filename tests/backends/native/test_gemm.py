@@ -230,5 +230,5 @@ def test_tiles_of_each_machine(tmp_path: Path, machine: str) -> None:
     if made.returncode != 0 and "san" in made.stderr:
         pytest.skip(f"no such sanitizer here: {made.stderr.splitlines()[-1]}")
     assert made.returncode == 0, made.stderr
-    done = subprocess.run([output, "1000"], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run([output, "500"], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
