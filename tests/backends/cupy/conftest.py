@@ -321,13 +321,22 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def device(_simulated: None, loops: Loops) -> Iterator[Simulated]:
-    """All cases are compiled at once: the text before them takes longer than they do."""
+def simulated_with(_simulated: None) -> Iterator[Callable[[Iterable[Launch]], Simulated]]:
+    """The device with kernels that are compiled at once: the text before them takes longer than they do."""
     found = devices.current()
     assert isinstance(found, Simulated)
-    found.compiled(list(launches(loops, CASES.values()).values()))
-    yield found
+
+    def compiled(kernels: Iterable[Launch]) -> Simulated:
+        found.compiled(list(kernels))
+        return found
+
+    yield compiled
     found.order = 0
+
+
+@pytest.fixture
+def device(simulated_with: Callable[[Iterable[Launch]], Simulated], loops: Loops) -> Simulated:
+    return simulated_with(launches(loops, CASES.values()).values())
 
 
 @pytest.fixture(scope="session")

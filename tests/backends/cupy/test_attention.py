@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.testing.conformance import check_call, check_kernel
 from waxeq_cupy import attention as attentions
-from waxeq_cupy import device as devices
 from waxeq_cupy import nvrtc
 from waxeq_cupy.attention import FlashAttention
 from waxeq_cupy.kernels import Launch, prelude
@@ -101,12 +100,8 @@ def launches(c: Call) -> tuple[Launch, ...]:
 
 
 @pytest.fixture
-def device() -> Iterator[Simulated]:
-    found = devices.current()
-    assert isinstance(found, Simulated)
-    found.compiled([x for c in CASES.values() for x in launches(c)])
-    yield found
-    found.order = 0
+def device(simulated_with: Callable[[Iterable[Launch]], Simulated]) -> Simulated:
+    return simulated_with(x for c in CASES.values() for x in launches(c))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from waxeq.ir.term import Term
 from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call, check_kernel
 from waxeq_cupy import backend, nvrtc
-from waxeq_cupy import device as devices
 from waxeq_cupy.kernels import Launch, Loops, prelude
 from waxeq_cupy.simulated import Simulated
 
@@ -119,12 +118,8 @@ def launches(calls: Mapping[str, Call]) -> dict[str, Launch]:
 
 
 @pytest.fixture
-def device() -> Iterator[Simulated]:
-    found = devices.current()
-    assert isinstance(found, Simulated)
-    found.compiled(list(launches(CASES).values()))
-    yield found
-    found.order = 0
+def device(simulated_with: Callable[[Iterable[Launch]], Simulated]) -> Simulated:
+    return simulated_with(launches(CASES).values())
 
 
 @pytest.mark.parametrize("name", CASES)
