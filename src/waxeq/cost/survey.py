@@ -29,10 +29,10 @@ class Present:
     @staticmethod
     def here() -> Present:
         """As it is on this machine."""
-        usable = [f for f in found() if f.backend is not None]
-        kernels = {n: partial(getattr, k, "code") for f in usable for n, k in f.backend.kernels.items()}
+        installed = {f.name: f.backend.kernels for f in found() if f.backend is not None}
+        kernels = {n: partial(getattr, k, "code") for of in installed.values() for n, k in of.items()}
         devices = tuple(current_device(n + 1) for n in range(os.cpu_count() or 1))
-        return Present(kernels, frozenset(f.name for f in usable if f.backend.kernels), devices)
+        return Present(kernels, frozenset(installed), devices)
 
     @cached_property
     def _codes(self) -> dict[str, str | None]:
