@@ -137,6 +137,8 @@ class Loop:
         k = self.order[depth]
         v, last = var(k), depth == len(self.order) - 1
         low, high = self._bounds(k)
+        if depth == len(self.order) - 3 and self._held:
+            return self._in_registers(depth, low, high)
         if depth == len(self.order) - 2 and self._added:
             return self._together(depth, low, high)
         inside = ["  " + x for x in self._nest(depth + 1)]
@@ -165,10 +167,10 @@ class Loop:
         """A loop over rows that takes several at a time, and those that are left one by one."""
         k, v, alone = var(self.order[depth]), self.order[depth + 1], self.at.get(depth + 1, ())
         begin, end = self._bounds(v)
-        several = [self._row_of(x, k, i) for i in range(_TOGETHER) for x in alone]
+        several = [self._row_of(x, k, i, self._along) for i in range(_TOGETHER) for x in alone]
         body = [f"{variable(self.values.rows[f].dtype)} a{f} = {self.e.buffer(f)};" for f in self.stage.folds]
         for i in range(_TOGETHER):
-            body += ["{", *("  " + self._row_of(x, k, i) for x in (*self.at.get(depth + 2, ()), *self._sums("a"))), "}"]
+            body += ["{", *("  " + self._row_of(x, k, i, self._along) for x in (*self.at.get(depth + 2, ()), *self._sums("a"))), "}"]
         body += [f"{self.e.buffer(f)} = a{f};" for f in self.stage.folds]
         rest = ["  " + x for x in self._nest(depth + 1)]
         lines = [
@@ -186,10 +188,53 @@ class Loop:
         ]
         return ["{", *("  " + x for x in lines), "}"]
 
-    def _row_of(self, line: str, axis: str, i: int) -> str:
-        """A line for the i-th of several rows; values of a row that are the same along it have names of their own."""
+    @cached_property
+    def _held(self) -> bool:
+        """Whether folds stay in registers: those of several rows, which read the same columns, along the whole depth."""
+        if not self.space.held or len(self.order) < 3 or not self._added:
+            return False
+        return all(axes == (self.order[-2],) for axes, _ in self.sources.values())
+
+    def _in_registers(self, depth: int, low: str, high: str) -> list[str]:
+        """A loop over rows that takes as many at a time as are held, and those that are left one by one. The vectors
+        are around the depth: a column of them has an accumulator for each row."""
+        rows, deep, columns = self.order[depth:]
+        k, held = var(rows), self.space.held
+        apart = frozenset(n for n in self._cone() if rows in self.space.under(n))
+        body = [x for n in self._cone() if n not in apart and self._depth(n) > depth for x in self._row(n)]
+        for i in range(held):
+            each = (x for n in self._cone() if n in apart for x in self._row(n))
+            body += ["{", *("  " + self._row_of(x, k, i, frozenset()) for x in (*each, *self._sums(f"a{i}_"))), "}"]
+        names = [(f, i, f"a{i}_{f}") for f in self.stage.folds for i in range(held)]
+        buffers = {(f, i): self._row_of(self.e.buffer(f), k, i, frozenset()) for f, i, _ in names}
+        begin, end = self._bounds(deep)
+        lines = [
+            *(f"{variable(self.values.rows[f].dtype)} {x} = {buffers[f, i]};" for f, i, x in names),
+            f"for (int64_t {var(deep)} = {begin}; {var(deep)} < {end}; {var(deep)}++) {{",
+            *("  " + x for x in body),
+            "}",
+            *(f"{buffers[f, i]} = {x};" for f, i, x in names),
+        ]
+        begin, end = self._bounds(columns)
+        rest = ["  " + x for x in self._nest(depth + 1)]
+        lines = [
+            f"int64_t {k}_at = {low};",
+            f"for (; {k}_at + {held} <= {high}; {k}_at += {held}) {{",
+            "  " + self._pragma(),
+            f"  for (int64_t {var(columns)} = {begin}; {var(columns)} < {end}; {var(columns)}++) {{",
+            *("    " + x for x in lines),
+            "  }",
+            "}",
+            f"for (int64_t {k} = {k}_at; {k} < {high}; {k}++) {{",
+            *rest,
+            "}",
+        ]
+        return ["{", *("  " + x for x in lines), "}"]
+
+    def _row_of(self, line: str, axis: str, i: int, along: frozenset[int]) -> str:
+        """A line for the i-th of several rows; values `along` have names of their own for each."""
         line = re.sub(rf"\b{axis}\b", f"({axis}_at + {i})", line)
-        return re.sub(r"\br(\d+)\b", lambda m: f"{m[0]}_{i}" if int(m[1]) in self._along else m[0], line)
+        return re.sub(r"\br(\d+)\b", lambda m: f"{m[0]}_{i}" if int(m[1]) in along else m[0], line)
 
     @cached_property
     def _along(self) -> frozenset[int]:

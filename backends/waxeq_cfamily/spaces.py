@@ -22,12 +22,13 @@ _FAR = 6.0
 class Widths:
     """How many elements of the vector axis one point takes: `flat` where nothing is folded, `columns` where rows are
     added to rows, `square` of both axes where one is read across; `pairs`: whether folds over pairs have tiles of
-    their own."""
+    their own, in which those of `held` rows stay in registers."""
 
     flat: int = 8192
     columns: int = 512
     square: int = 32
     pairs: bool = False
+    held: int = 0
 
 
 def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
@@ -40,7 +41,7 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
     pairs = crossed(values) if widths.pairs else None
     if pairs is not None:
         tiles = {pairs.rows: pairs.tile_rows, pairs.columns: pairs.tile_columns}
-        return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across)
+        return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across, held=widths.held)
     v = _vector(values, order)
     tiles: dict[str, int] = {}
     across = None

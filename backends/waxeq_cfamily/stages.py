@@ -40,7 +40,7 @@ class Space:
     """How a nest is walked: `outer` axes in order, the slowest first, one point of them at a time; `tiles` cut an axis
     in pieces of a width, of which one is inner at a time; the first of `vectors` that a loop nest has is its innermost
     loop. What lies side by side along `across` and not along the vector is read into a buffer first. `products` are
-    made as a whole."""
+    made as a whole. Of so many rows as are `held`, folds over pairs stay in registers."""
 
     values: Values
     outer: tuple[str, ...]
@@ -48,6 +48,7 @@ class Space:
     vectors: tuple[str, ...] = ()
     across: str | None = None
     products: tuple[Product, ...] = ()
+    held: int = 0
 
     @property
     def vector(self) -> str | None:
