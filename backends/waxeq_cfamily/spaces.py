@@ -215,14 +215,15 @@ def tiled(values: Values, products: tuple[Product, ...], most: Tile) -> Space:
     rows = products[0].rows
     columns = tuple(dict.fromkeys(p.columns for p in reversed(products)))
     order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
-    last = next(p for p in reversed(products) if values.out.stride(p.columns) == 1)
+    last = next((p for p in reversed(products) if values.out.stride(p.columns) == 1), products[-1])
     whole = len(products) > 1 or last.columns in values.folded
     outer = [k for k in order if k not in values.folded and not (whole and k == last.columns)]
     tiles = {rows: _piece(values.sizes[rows], most.rows)}
     if not whole:
         tiles[last.columns] = min(values.sizes[last.columns], most.columns)
     depths = (p.depth for p in products)  # what a side is made from is folded along it
-    vectors = tuple(dict.fromkeys((last.columns, *columns, *depths)))
+    turned = (rows,) if values.out.stride(rows) == 1 else ()
+    vectors = tuple(dict.fromkeys((*turned, last.columns, *columns, *depths)))
     return Space(values, tuple(outer), tiles, vectors, products=products)
 
 

@@ -97,10 +97,12 @@ class Space:
 
     @cached_property
     def buffered(self) -> Mapping[int, tuple[str, ...]]:
-        """The rows that lie in buffers, with the axes of those in order."""
+        """The rows that lie in buffers, with the axes of those in order: products have their columns side by side."""
         rows = [n for s in self.stages for n in (*s.kept, *(f for f in s.folds if self.under(f)))]
         rows += [p.fold for p in self.products if not self.direct(p)]
-        return {n: tuple(k for k in self.inner if k in self.under(n)) for n in rows}
+        last = {p.fold: p.columns for p in self.products}
+        axes = {n: [k for k in self.inner if k in self.under(n)] for n in rows}
+        return {n: tuple(sorted(own, key=lambda k, n=n: k == last.get(n))) for n, own in axes.items()}
 
     def direct(self, p: Product) -> bool:
         """Whether a product is the result itself, and is made where that lies."""
