@@ -111,7 +111,7 @@ def test_depthwise_convolution_is_loops(c: Convolution, dtype: str) -> None:
 
 
 def test_windows_are_read_on_the_left_and_weights_lie_in_panels() -> None:
-    """No panels can be made of windows; with the weights on the left, these were packed anew for every row of pixels."""
+    """No panels can be made of windows, and weights on the left are packed anew for every row of pixels."""
     for c in (s for s in SHAPES if s.side > 1 and s.o >= 16):
         meaning = _folded(operand(0, "nchwij", "float32"), operand(1, "ocij", "float32"), "cij")
         out = View.dense("nohw", c.sizes, "float32")
