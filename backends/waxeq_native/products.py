@@ -15,10 +15,9 @@ from dataclasses import replace
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq_cfamily.functions import DTYPES, libm, own
-from waxeq_cfamily.nest import var
 from waxeq_cfamily.online import Blocks, Online, online, walked
 from waxeq_cfamily.products import Product, arranged
-from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.scalars import CTYPES, var
 from waxeq_cfamily.spaces import Tile, collapsed, tiled
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
