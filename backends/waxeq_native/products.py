@@ -20,7 +20,7 @@ from waxeq_cfamily.functions import DTYPES, libm, own
 from waxeq_cfamily.online import Blocks, Online, online, walked
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES, var
-from waxeq_cfamily.spaces import Tile, collapsed, tiled
+from waxeq_cfamily.spaces import Tile, chained, collapsed, tiled
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
@@ -49,7 +49,7 @@ class Products(NativeKernel):
     form = "loops"
     error = 5e-7
     most = Tile(64, 1024)
-    chained: ClassVar[int] = 128
+    through: ClassVar[int] = 128
     """Most rows of a tile that goes through several products: one that has all rows need not pack what it reads."""
 
     def matches(self, meaning: Term) -> bool:
@@ -98,16 +98,16 @@ class Products(NativeKernel):
 
     def room(self, values: Values, products: tuple[Product, ...]) -> int:
         """Rows of a tile such that what lies between products stays in cache."""
-        if not _whole(values, products):
+        if not chained(values, products):
             return self.most.rows
         width = sum(values.sizes[q.columns] for q in products)
-        return max(8, min(self.chained, (_SCRATCH // 8) // (4 * width)))
+        return max(8, min(self.through, (_SCRATCH // 8) // (4 * width)))
 
     def tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
         """Tiles as large as they may be while every thread has some."""
         p, sizes = products[-1], values.sizes
         m, n, rows = sizes[p.rows], sizes[p.columns], self.room(values, products)
-        whole = _whole(values, products)
+        whole = chained(values, products)
         columns = n if whole else self.most.columns
         written = math.prod(sizes[k] for k in sizes if values.out.stride(k) and k not in (p.rows, p.columns))
         wanted = 1 if threads == 1 else _SHARES * threads
@@ -185,11 +185,6 @@ class Products(NativeKernel):
         return {**rows, "flops": flops}
 
 
-def _whole(values: Values, products: tuple[Product, ...]) -> bool:
-    """Whether a tile of rows has all columns: another product is made of it, or it is folded along them."""
-    return len(products) > 1 or products[-1].columns in values.folded
-
-
 def _right_bytes(values: Values, products: tuple[Product, ...]) -> int:
     """Bytes of the right sides that one point reads, however few rows it has."""
     sides = ((values.rows[p.right].dtype, (p.columns, p.depth, *p.around)) for p in products)
@@ -247,7 +242,7 @@ class SmallProducts(Products):
     usual = Products
     variant_of = usual.name
     most = Tile(96, 256)
-    chained = 48
+    through = 48
 
 
 class OnlineProducts(Products):
