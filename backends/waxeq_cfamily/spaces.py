@@ -210,13 +210,18 @@ def _join(values: Values, a: str, b: str) -> Values:
 # -- products
 
 
+def chained(values: Values, products: tuple[Product, ...]) -> bool:
+    """Whether a tile of rows must have all columns: another product is made of them, or they are folded."""
+    return len({p.columns for p in products}) > 1 or products[-1].columns in values.folded
+
+
 def tiled(values: Values, products: tuple[Product, ...], most: Tile) -> Space:
     """The walk of a nest around products: a tile of rows goes through all of them."""
     rows = products[0].rows
     columns = tuple(dict.fromkeys(p.columns for p in reversed(products)))
     order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
     last = next((p for p in reversed(products) if values.out.stride(p.columns) == 1), products[-1])
-    whole = len(products) > 1 or last.columns in values.folded
+    whole = chained(values, products)
     outer = [k for k in order if k not in values.folded and not (whole and k == last.columns)]
     tiles = {rows: _piece(values.sizes[rows], most.rows)}
     if not whole:
