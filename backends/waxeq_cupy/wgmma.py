@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from waxeq.backend.call import Call
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.nest import var
+from waxeq_cfamily.scalars import var
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
 from waxeq_cupy.gemm import PROCESSORS, Gemm, RoundedGemm, Tile, beside
