@@ -17,7 +17,7 @@ from waxeq.backend.storage import DeviceArray
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
-from waxeq.testing.conformance import check_call
+from waxeq.testing.conformance import check_call, check_kernel
 from waxeq_cupy import backend, nvrtc
 from waxeq_cupy import device as devices
 from waxeq_cupy.cubins import Cubins
@@ -97,6 +97,11 @@ def test_a_product_is_what_it_means(name: str, device: Simulated) -> None:
     c = CASES[name]
     for device.order in (0, 1, 7):
         assert check_call(NAMED[c.kernel], c, np.random.default_rng(device.order)) is None
+
+
+@pytest.mark.slow
+def test_drawn_products_are_what_they_mean(device: Simulated) -> None:
+    assert check_kernel("cupy.gemm_wgmma_small", NAMED["cupy.gemm_wgmma_small"], calls=2).require().calls == 2
 
 
 def ran(c: Call, device: Simulated, operands: Sequence[np.ndarray], x: Launch) -> np.ndarray:
