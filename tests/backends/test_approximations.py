@@ -65,3 +65,12 @@ def test_a_tolerance_below_the_error_keeps_the_slow_function(tmp_path: Path) -> 
 
 def _model(x: np.ndarray) -> np.ndarray:
     return special.erf(x)
+
+
+def test_kernels_for_a_few_rows_do_not_put_out_those_for_many(tmp_path: Path) -> None:
+    """Products of a few rows with weights of sixteen bits look cheap; a call that they do not take is not theirs."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s, dtype=np.float32) for s in ((512, 256), (256, 512)))
+    options = Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False, tolerance=1e-3)
+    found = optimize(lambda x, w: np.maximum(x @ w, 0), x, w, weights=("w",), options=options)
+    assert not found.report.notes, "the product is planned as it was rewritten"

@@ -11,7 +11,7 @@ import pytest
 
 from waxeq.basis.typing import read
 from waxeq.egraph.lower import lower
-from waxeq.egraph.rules import load_rules
+from waxeq.egraph.rules import CLASSES, Class, load_rules
 from waxeq.egraph.saturate import Limits, Saturation, Worker, saturate
 from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.egraph.verify import verify
@@ -87,15 +87,18 @@ def worker() -> Iterator[Worker]:
 def forms(worker: Worker) -> Callable[..., Forms]:
     """`forms(fn, "w b", x=(4, 5), w=(5, 3))`: the function traced on float32 arrays of these shapes (or on the arrays
     given), w and b being weights, and saturated under every exact and reassociating rule. A third string is a phase to
-    leave out. Every class has been checked to be one value."""
-    program = load_rules("reassociating", {})
+    leave out, a fourth the loosest class of rules. Every class has been checked to be one value."""
+    programs = {c: load_rules(c, {}) for c in CLASSES}
 
-    def run(fn: Callable[..., Any], weights: str = "", without: str = "", /, **given: Any) -> Forms:
+    def run(
+        fn: Callable[..., Any], weights: str = "", without: str = "", loosest: Class = "reassociating", /, **given: Any
+    ) -> Forms:
         rng = np.random.default_rng(0)
         example = {
             n: s if isinstance(s, np.ndarray) else rng.standard_normal(s).astype(np.float32) for n, s in given.items()
         }
         lowered = lower(expand(trace(fn, example, weights=weights.split()).graph))
+        program = programs[loosest]
         phases = tuple(p for p in program.phases if p.name != without)
         found = saturate(lowered, replace(program, phases=phases), Limits(60_000, 60.0), worker)
         verify(found.snapshot).check()

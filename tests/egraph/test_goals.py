@@ -235,3 +235,13 @@ def test_two_values_of_an_odd_function_share_the_work(forms):
     found = forms(lambda x: (1 + np.tanh(x / 2), 1 + np.tanh(-x / 2)), x=(4, 5))
     (first, *_) = found.of('(Add o (Map "tanh" y))', "out0")
     assert any(e["y"] == first["y"] for e in found.of('(Zip "sub" o (Map "tanh" y))', "out1"))
+
+
+def test_distances_of_pairs_are_a_product_where_they_may_be_approximate(forms):
+    def squares(x, y):
+        d = x[:, None, :] - y[None, :, :]
+        return np.sum(d * d, axis=-1)
+
+    form = '(Zip "max" (Add s (Mul (Num -2.0 d) (Sum k (Mul @x @y)))) (Num 0.0 d))'
+    assert forms(squares, "", "", "approximate", x=(4, 6), y=(3, 6)).of(form)
+    assert not forms(squares, x=(4, 6), y=(3, 6)).of(form)

@@ -101,7 +101,7 @@ def candidates(space: Space, cuts: Cuts) -> list[Candidate]:
         if c.weights_only:
             continue
         if number not in space.leaves:
-            rows += _patterns(space, number)
+            rows += (c for n in space.snapshot.classes[number].nodes for c in by_pattern(space, number, n))
             rows += _loops(space, number, cuts)
         rows += _copies(space, number)
         rows += _transfers(space, number)
@@ -157,16 +157,16 @@ def _fits_dtype(kernel: Kernel, *dtypes: str) -> bool:
     return kernel.dtypes is None or all(d in kernel.dtypes for d in dtypes)
 
 
-def _patterns(space: Space, number: int) -> Iterator[Candidate]:
-    for n in space.snapshot.classes[number].nodes:
-        p = space.patterns.get(n.head)
-        if p is None:
-            continue
-        reads = tuple(n.args[i] for i in p.tensors)
-        at = {pos: _leaf(space, i, r) for i, (pos, r) in enumerate(zip(p.tensors, reads, strict=True))}
-        meaning = p.meaning(tuple(at.get(i, a) for i, a in enumerate(n.args)))
-        if _fits_dtype(space.kernels[p.kernel], *(space.snapshot.classes[r].dtype for r in reads)):
-            yield from _build(space, number, p.kernel, meaning, reads, ((number, n),))
+def by_pattern(space: Space, number: int, n: ENode) -> Iterator[Candidate]:
+    """The calls of the kernel whose pattern an e-node of a class is; none where it is no pattern."""
+    p = space.patterns.get(n.head)
+    if p is None:
+        return
+    reads = tuple(n.args[i] for i in p.tensors)
+    at = {pos: _leaf(space, i, r) for i, (pos, r) in enumerate(zip(p.tensors, reads, strict=True))}
+    meaning = p.meaning(tuple(at.get(i, a) for i, a in enumerate(n.args)))
+    if _fits_dtype(space.kernels[p.kernel], *(space.snapshot.classes[r].dtype for r in reads)):
+        yield from _build(space, number, p.kernel, meaning, reads, ((number, n),))
 
 
 def _leaf(space: Space, i: int, number: int) -> Term:

@@ -14,7 +14,7 @@ from waxeq.basis.heads import VIEWS
 from waxeq.cost.estimate import CostModel, Estimate
 from waxeq.cost.key import METHOD, Family, Timing, TimingKey
 from waxeq.cost.table import TimingTable
-from waxeq.extract.candidates import Candidate, Space, State
+from waxeq.extract.candidates import Candidate, Space, State, by_pattern
 from waxeq.extract.choice import Mood, Priced, Problem
 from waxeq.extract.rough import FLOP, READ, START, Means
 
@@ -157,7 +157,9 @@ def _undominated(rows: Sequence[Priced]) -> tuple[tuple[Priced, ...], tuple[Pric
 
 
 def other_means(space: Space) -> list[Means]:
-    """How classes can be had without loops, for the growing of cuts: by pattern kernels and as views."""
+    """How classes can be had without loops, for the growing of cuts: by pattern kernels and as views. Kernels that are
+    quicker than the common ones are asked first whether they take a call: what they do not take would put out of the
+    e-graph all that does."""
     rows = []
     sizes = space.snapshot.sizes
     for i, c in enumerate(space.snapshot.classes):
@@ -170,10 +172,13 @@ def other_means(space: Space) -> list[Means]:
                 own = frozenset().union(*(space.snapshot.classes[r].axes for r in reads))
                 if any(isinstance(a, frozenset) and not a <= own for a in n.args):
                     continue  # a sum over an axis that no operand has is a multiple, which no contraction computes
+                pace = space.kernels[p.kernel].pace
+                if pace < 1 and next(by_pattern(space, i, n), None) is None:
+                    continue
                 axes = c.axes | own
                 volume = math.prod(sizes[k] for k in axes)
                 moved = sum(math.prod(sizes[k] for k in space.snapshot.classes[a].axes) for a in {i, *reads})
-                work = space.kernels[p.kernel].pace * (FLOP * 2 * volume + READ * moved)
+                work = pace * (FLOP * 2 * volume + READ * moved)
                 rows.append(Means(i, START + work, tuple(dict.fromkeys(reads)), n))
         rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
     return rows
