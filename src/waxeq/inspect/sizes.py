@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from waxeq.backend.kernel import Kernel
@@ -35,6 +36,7 @@ def sizes_report(result: SizedResult, path: str) -> dict[str, Any]:
         "switch_points": {n: list(s) for n, s in plans.switches.items()},
         "accuracy": [accuracy(a, False) for a in r.accuracy],
         "checked_at": r.checked,
+        "trials": [asdict(t) for t in r.trials],
         "seconds": r.seconds,
         "notes": list(r.notes),
         "interrupted": r.interrupted,
@@ -163,5 +165,8 @@ def sizes_view(d: Data) -> RenderableType:
                      f"{d['checked_at']} sizes")
         for x in d["accuracy"]
     ]  # fmt: skip
+    if d["trials"]:
+        held = ", ".join(f"{written(t['sizes'])}: {t['ratio']:.2f}x" for t in d["trials"])
+        below += [("held against", f"the model as written in a process of its own: {held}")]
     below += [("took", f"{d['seconds']:.2f} s"), *(("note", n) for n in d["notes"]), ("written to", d["plan"])]
     return group(facts(above), table(columns, rows), facts(below))

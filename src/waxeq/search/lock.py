@@ -243,7 +243,10 @@ def _rules(session: Session) -> dict[str, str]:
 
 
 def _kernels(session: Session) -> dict[str, str]:
-    return {n: _short(f"{k.form}:{k.pattern}:{k.code}") for n, k in session.kernels.items()}
+    """A hash of each kernel, and of what takes its calls in plans for ranges of sizes where that is another one."""
+    rows = {n: f"{k.form}:{k.pattern}:{k.code}" for n, k in session.kernels.items()}
+    rows |= {f"{n} at all sizes": k.sized.code for n, k in session.kernels.items() if k.sized is not None}
+    return {n: _short(text) for n, text in rows.items()}
 
 
 def _differences(session: Session, what: Subject, entry: Locked, given: set[str]) -> list[Differs]:

@@ -8,7 +8,8 @@ from waxeq.options import Options
 from waxeq.search.lifting import as_it_is
 from waxeq.search.lock import Subject, damaged, graph_hash, lock, unlocked
 from waxeq.search.session import Session
-from waxeq.search.sizes import SizedReport, SizedResult, Work, model_of, require_right
+from waxeq.search.sized_work import Work, require_right
+from waxeq.search.sizes import SizedReport, SizedResult, model_of
 from waxeq.search.tables import Opened
 from waxeq.symbolic.family import Family
 from waxeq.symbolic.file import decode_sized, encode_sized

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from waxeq.backend.kernel import Kernel
-from waxeq.errors import AccuracyError, BudgetError, FallbackError, PlanError, UnsupportedError, UsageError, WaxeqError
+from waxeq.errors import BudgetError, FallbackError, PlanError, UnsupportedError, UsageError, WaxeqError
 from waxeq.events import Deadline, StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import Graph, expand
 from waxeq.memory.estimate import plan_estimate
 from waxeq.plan.plan import Plan
-from waxeq.runtime.program import Program
 from waxeq.runtime.sized import SizedProgram
-from waxeq.runtime.verify import Accuracy, Truth, require
+from waxeq.runtime.verify import Accuracy
 from waxeq.search.block import searched
 from waxeq.search.curves import Contender, grid_of, intervals, key
 from waxeq.search.lifting import OtherKernel, as_it_is, lifted
 from waxeq.search.placing import on_cpu
 from waxeq.search.session import Session
+from waxeq.search.sized_trial import SizedTrial, tried
+from waxeq.search.sized_work import Work, require_right
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
 from waxeq.symbolic.graph import Sample, Sized, general, seen_from
@@ -45,6 +46,8 @@ _GRID, _FEW = 9, 5
 """Points of a cost curve, along the only dim and along one of several."""
 _TURN, _TURNS = 0.03, 15
 """Seconds and most calls of one timing of a whole plan."""
+_TRIALS = 2
+"""Times that intervals are held against the model as written: once more when they were drawn anew for that."""
 _SETTLED = 6
 """Times that intervals are drawn anew because a plan turned out not to run at an edge."""
 
@@ -52,7 +55,8 @@ _SETTLED = 6
 @dataclass(frozen=True)
 class SizedReport:
     """What happened on the way. `places`: sizes that were searched at; `contenders`: plans that were compared;
-    `accuracy`: the largest errors met, by output; `checked`: at how many sizes."""
+    `accuracy`: the largest errors met, by output; `checked`: at how many sizes; `trials`: what was held against the
+    model as written."""
 
     places: tuple[Sizes, ...] = ()
     contenders: int = 0
@@ -61,68 +65,7 @@ class SizedReport:
     interrupted: bool = False
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-
-
-@dataclass
-class Work:
-    """What is known at some sizes: the traced model and what it should compute, worked out once. Plans by `id`:
-    `refused` where they do not run, or are `wrong`, which is the end of them."""
-
-    session: Session
-    family: Family
-    kernels: Mapping[str, Kernel]
-    traced: dict[tuple[int, ...], Traced] = field(default_factory=dict)
-    truths: dict[tuple[int, ...], Truth] = field(default_factory=dict)
-    worst: dict[str, Accuracy] = field(default_factory=dict)
-    checked: set[tuple[int, ...]] = field(default_factory=set)
-    wrong: set[int] = field(default_factory=set)
-    refused: dict[int, list[tuple[Sizes, str]]] = field(default_factory=dict)
-
-    def at(self, sizes: Sizes) -> Traced:
-        k = key(self.family.dims, sizes)
-        if k not in self.traced:
-            self.traced[k] = self.family.traced(sizes)
-        return self.traced[k]
-
-    def truth(self, sizes: Sizes) -> Truth:
-        k = key(self.family.dims, sizes)
-        if k not in self.truths:
-            t = self.at(sizes)
-            self.truths[k] = Truth.of(t.graph, t.inputs, t.tensors)
-        return self.truths[k]
-
-    def tried(self, plan: SizedPlan, sizes: Sizes) -> Program | None:
-        """A plan at some sizes, found right. None where a kernel does not take its call, and where it is wrong: a plan
-        that is so anywhere is trusted nowhere."""
-        if id(plan) in self.wrong:
-            return None
-        try:
-            return self._right(plan, sizes)
-        except (PlanError, AccuracyError) as e:
-            self.refused.setdefault(id(plan), []).append((sizes, str(e)))
-            self.wrong |= {id(plan)} if isinstance(e, AccuracyError) and not plan.as_written else set()
-        return None
-
-    def _right(self, plan: SizedPlan, sizes: Sizes) -> Program:
-        traced = self.at(sizes)
-        p = Program(plan.at(sizes, self.kernels), self.kernels, traced.tensors)
-        rows = self.truth(sizes).accuracy(p.flat_results(traced.inputs))
-        require(rows, self.session.options.tolerance)
-        self.checked.add(key(self.family.dims, sizes))
-        for r in rows:
-            if r.output not in self.worst or r.plan[1] > self.worst[r.output].plan[1]:
-                self.worst[r.output] = r
-        return p
-
-    def refusals(self, plans: Sequence[SizedPlan]) -> list[str]:
-        """A sentence for each plan that is not used somewhere."""
-        rows = []
-        for p in plans:
-            for sizes, why in self.refused.get(id(p), ())[:1]:
-                others = len({key(self.family.dims, s) for s, _ in self.refused[id(p)]}) - 1
-                where = "at no size" if id(p) in self.wrong else f"at all but {others + 1} of the sizes tried"
-                rows.append(f"one of {len(plans)} plans is used {where}: where {written(sizes)}, {why}")
-        return rows
+    trials: tuple[SizedTrial, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,27 +113,25 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     plans = _searched(work, model, places, notes)
     plain = as_it_is(first, model.graph, session.about())
     _stage(session, "trial")
-    found, count = _compared(work, [*plans, plain], plain, notes)
+    rows, grids = _compared(work, plans, plain)
+
+    def made(found: tuple[Interval, ...], report: SizedReport = SizedReport()) -> SizedResult:
+        plans = SizedPlans(first.name, family.dims, takes, found, session.about())
+        return SizedResult(plans, first.tensors, first.inputs, work.kernels, report)
+
+    found, trials = _proved(work, rows, grids, made, notes)
+    notes += work.refusals([r.plan for r in rows])
     require_right(found, work)
-    result = SizedPlans(first.name, family.dims, takes, found, session.about())
-    _require_memory(session, work, result)
+    _require_memory(session, work, made(found).plans)
     if session.options.strict and all(i.plan.as_written for i in found):
         raise FallbackError("no plan is faster than the model as written at any size")
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
     notes += family.notes
     report = SizedReport(
-        tuple(places), count, tuple(work.worst.values()), len(work.checked), session.events.stop_requested,
-        session.deadline.elapsed, tuple(dict.fromkeys(notes)),
+        tuple(places), len(rows), tuple(work.worst.values()), len(work.checked), session.events.stop_requested,
+        session.deadline.elapsed, tuple(dict.fromkeys(notes)), trials,
     )  # fmt: skip
-    return SizedResult(result, first.tensors, first.inputs, work.kernels, report)
-
-
-def require_right(found: Sequence[Interval], work: Work) -> None:
-    """Raises AccuracyError when even the model as written, at all sizes, is not the model."""
-    for i in found:
-        for sizes in i.box.corners():
-            if work.tried(i.plan, sizes) is None:
-                raise AccuracyError(f"no plan is right where {written(sizes)}: {work.refused[id(i.plan)][-1][1]}")
+    return made(found, report)
 
 
 def _stage(session: Session, name: str) -> None:
@@ -298,12 +239,10 @@ def _lifted(work: Work, model: Sized, whole: Sequence[Sample], session: Session,
     return lifted(traced, model.graph, graph, amounts, blocks, plans, work.kernels, about, sizes, dims)
 
 
-def _compared(
-    work: Work, plans: Sequence[SizedPlan], plain: SizedPlan, notes: list[str]
-) -> tuple[tuple[Interval, ...], int]:
-    """Intervals with the best plan of each, every plan found right at the edges of those it is used in."""
+def _compared(work: Work, plans: Sequence[SizedPlan], plain: SizedPlan) -> tuple[list[Contender], list[list[int]]]:
+    """What each distinct plan takes at the points of a grid, and the grid."""
     dims = work.family.dims
-    distinct = list({repr(p.data["steps"]): p for p in plans}.values())
+    distinct = list({repr(p.data["steps"]): p for p in (*plans, plain)}.values())
     grids = [grid_of(d, _GRID if len(dims) == 1 else _FEW) for d in dims]
     curves: list[dict[tuple[int, ...], Point]] = [{} for _ in distinct]
     turns: list[dict[tuple[int, ...], tuple[float, ...]]] = [{} for _ in distinct]
@@ -311,20 +250,47 @@ def _compared(
         sizes = {d.name: n for d, n in zip(dims, p, strict=True)}
         for i, (point, taken) in _timed(work, distinct, sizes).items():
             curves[i][p], turns[i][p] = point, taken
-    rows = [Contender(*r) for r in zip(distinct, curves, turns, strict=True)]
+    return [Contender(*r) for r in zip(distinct, curves, turns, strict=True)], grids
+
+
+def _drawn(
+    work: Work, rows: Sequence[Contender], grids: Sequence[Sequence[int]], notes: list[str]
+) -> tuple[Interval, ...]:
+    """Intervals with the best plan of each, every plan found right at the edges of those it is used in."""
+    dims = work.family.dims
     for _ in range(_SETTLED):
         rows = [r for r in rows if id(r.plan) not in work.wrong]
         found = intervals(dims, grids, rows)
         unfit = [(i, s) for i in found for s in i.box.corners() if work.tried(i.plan, s) is None]
         if not unfit:
-            break
+            return found
         for interval, sizes in unfit:
             rows = [_without(r, interval, key(dims, sizes)) for r in rows]
-    else:
-        notes.append("no plan holds at all edges of its interval: the model as written is used at all sizes")
-        found = intervals(dims, grids, [r for r in rows if r.plan is plain])
-    notes += work.refusals(distinct)
-    return found, len(distinct)
+    notes.append("no plan holds at all edges of its interval: the model as written is used at all sizes")
+    return intervals(dims, grids, [r for r in rows if r.plan.as_written])
+
+
+def _proved(
+    work: Work, rows: Sequence[Contender], grids: Sequence[Sequence[int]], made: Callable[..., SizedResult],
+    notes: list[str],
+) -> tuple[tuple[Interval, ...], tuple[SizedTrial, ...]]:  # fmt: skip
+    """Intervals whose plans are faster than the model as written where they were held against it, in a process of its
+    own; where one is not, the model as written is used at that size and those next to it."""
+    session, dims = work.session, work.family.dims
+    found, trials = _drawn(work, rows, grids, notes), dict[tuple[int, ...], SizedTrial]()
+    for _ in range(_TRIALS if session.options.trial and session.options.measure else 0):
+        result = made(found)
+        known = tried(session, result.plans, result.program, result.inputs)
+        if known is None:
+            notes.append("there was no time to hold the plans against the model as written in a process of their own")
+            break
+        trials |= {key(dims, t.sizes): t for t in known}
+        lost = {key(dims, t.sizes) for t in known if t.verdict != "faster"}
+        if not lost:
+            break
+        rows = [r if r.plan.as_written else _beaten(r, lost) for r in rows]
+        found = _drawn(work, rows, grids, notes)
+    return found, tuple(trials.values())
 
 
 def _without(row: Contender, interval: Interval, point: tuple[int, ...]) -> Contender:
@@ -333,6 +299,11 @@ def _without(row: Contender, interval: Interval, point: tuple[int, ...]) -> Cont
         return row
     near = min(row.curve, key=lambda p: sum(abs(np.log(a / b)) for a, b in zip(p, point, strict=True)))
     return replace(row, curve={p: v for p, v in row.curve.items() if p != near})
+
+
+def _beaten(row: Contender, points: Collection[tuple[int, ...]]) -> Contender:
+    """A contender that gives up points at which no plan was found faster than the model as written."""
+    return replace(row, curve={p: v for p, v in row.curve.items() if p not in points})
 
 
 def _points(grids: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:

@@ -1,0 +1,89 @@
+"""The last word on plans for ranges of sizes: in a process of its own, are they faster than the model as written?"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.errors import PlanError
+from waxeq.runtime.load import read_saved
+from waxeq.runtime.measure import compare, in_fresh_process
+from waxeq.runtime.sized import SizedProgram, SizedSaved
+from waxeq.runtime.turns import take_turns
+from waxeq.runtime.written import Written
+from waxeq.search.contest import decided
+from waxeq.search.session import Session
+from waxeq.symbolic.dims import Sizes
+from waxeq.symbolic.plan import Interval, SizedPlans
+
+_PLACES = 3
+"""Sizes of an interval that its plan is held against the model at: the ends of its curve and between."""
+_PROCESS, _LEAST, _MOST = 2.0, 0.15, 0.5
+"""Seconds that a process takes to start, import and load; and that one size may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizedTrial:
+    """How the plan at some sizes does against the model as written: seconds of both, the median of paired ratios with
+    an interval of 95 %, and what follows of that."""
+
+    sizes: Sizes
+    plan: float
+    written: float
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+
+
+def tried(session: Session, plans: SizedPlans, program: SizedProgram, inputs: Mapping[str, np.ndarray]) -> (
+    tuple[SizedTrial, ...] | None
+):  # fmt: skip
+    """Every interval whose plan is not the model as written, at some of its sizes. None where the budget has no room
+    for that, or the user does not wait."""
+    places = [s for i in plans.intervals if not i.plan.as_written for s in _places(i)]
+    room = session.deadline.left - _PROCESS
+    if not places:
+        return ()
+    if room < _LEAST * len(places) or session.events.stop_requested:
+        return None
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d) / "trial.plan.json"
+        program.save(path, inputs)
+        job = (str(path), places, min(_MOST, room / len(places)))
+        stopped = partial(getattr, session.events, "stop_requested")
+        rows = in_fresh_process(contest, job, threads=session.options.threads, stopped=stopped)
+    return None if rows is None else tuple(SizedTrial(s, *row) for s, row in zip(places, rows, strict=True))
+
+
+def _places(i: Interval) -> list[Sizes]:
+    inside = [p.sizes for p in i.curve if p.sizes in i.box] or [i.box.corners()[-1]]
+    last = len(inside) - 1
+    return [inside[n] for n in dict.fromkeys(round(k * last / (_PLACES - 1)) for k in range(_PLACES))]
+
+
+def contest(path: str, places: Sequence[Sizes], budget: float) -> list[tuple[float, float, float, float, float, str]]:
+    """Time a saved plan at some sizes against the model as written, as a call meets them; runs in a process of its own.
+    Raises PlanError."""
+    saved, installed = read_saved(path), kernels(backends())
+    if not isinstance(saved, SizedSaved):
+        raise PlanError(f"{path} is no plan for ranges of sizes")
+    program, rows = SizedProgram(saved.plans, installed, saved.tensors), []
+    for sizes in places:
+        here = saved.at(sizes, installed)
+        inputs = {n: np.asarray(a) for n, a in here.inputs.items()}
+        rivals = {
+            "plan 0": partial(program.flat_results, inputs),
+            "written": partial(Written(here.plan.graph, saved.tensors), inputs),
+        }
+        times = take_turns(rivals, rounds=200, fewest=3, budget=budget, settled=partial(decided, 1))
+        c = compare(times["plan 0"], times["written"])
+        medians = times["plan 0"].median, times["written"].median
+        rows.append((*medians, c.ratio, c.low, c.high, c.verdict))
+    return rows
