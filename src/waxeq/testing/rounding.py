@@ -54,8 +54,8 @@ def deviations(
     order = tuple(k for k in x.axes if k != _DRAW)
     data = x.aligned((*order, _DRAW))
     with np.errstate(all="ignore"):
-        spread = np.max(data, axis=-1) - np.min(data, axis=-1)
-    return NamedArray(order, np.where(np.isfinite(spread), _FAR * spread, np.inf))
+        spread = _FAR * (np.max(data, axis=-1) - np.min(data, axis=-1))
+    return NamedArray(order, np.where(np.isfinite(spread), spread, np.inf))
 
 
 def _widened(x: NamedArray) -> NamedArray:
