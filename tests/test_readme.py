@@ -57,7 +57,7 @@ def test_the_function_of_the_readme_optimizes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "waxeq", "optimize", "abv.py", "--table", "t.duckdb", "--budget", "20s"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "faster" in done.stdout and (tmp_path / "abv.plan.json").exists()
+    assert "e-graph" in done.stdout and (tmp_path / "abv.plan.json").exists()
     assert labels(done.stdout) == labels(sample()), "the sample is of another program"
     assert line_of(done.stdout, "e-graph") == line_of(sample(), "e-graph")
 

@@ -6,8 +6,7 @@ them again and again, and every operand that a kernel says the result may replac
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,19 +18,17 @@ from waxeq.backend.kernel import Kernel, prepare
 from waxeq.backend.storage import CPU, Storage, placed
 from waxeq.basis.evaluate import NamedArray, Native
 from waxeq.basis.heads import HEADS
-from waxeq.basis.typing import types
 from waxeq.cost.features import Features
 from waxeq.errors import AccuracyError, WaxeqError
-from waxeq.ir.term import Term, postorder
-from waxeq.ir.types import FLOATS, is_float, numpy_dtype
+from waxeq.ir.term import postorder
+from waxeq.ir.types import is_float, numpy_dtype
 from waxeq.testing.calls import generated
+from waxeq.testing.rounding import deviations
 from waxeq.testing.values import draw_leaves, evaluate, truncations, unheld
 
 _POISON = 0xA5
 _GUARD = 16
 """Elements before and after every view that nobody may touch."""
-_STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-"""From 1 to the next number."""
 _DRAWS = ("normal", "normal", "positive", "unit", "sparse", "special")
 
 
@@ -73,6 +70,14 @@ def check_kernel(name: str, kernel: Kernel, *, calls: int = 60, seed: int = 0) -
             return Conformance(name, count, frozenset(dtypes), frozenset(sizes), in_place, shown)
         in_place += len(_replaceable(kernel, call))
     return Conformance(name, count, frozenset(dtypes), frozenset(sizes), in_place)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The value that a call has, and what each element may be off by."""
+
+    value: NamedArray
+    within: NamedArray
 
 
 @dataclass
@@ -122,11 +127,12 @@ def check_call(
     leaves = {f"%{i}": NamedArray(m.view.axes, m.array.copy()) for i, m in enumerate(memory)}
     try:
         with np.errstate(all="ignore"):
-            wanted = evaluate(call.meaning, leaves, call.sizes, Native())
+            values = evaluate(call.meaning, leaves, call.sizes, Native())
     except (ValueError, IndexError):
         return None
-    if any(unheld(t, wanted[t.terms[0]].data) for t in truncations(call.meaning)):
+    if any(unheld(t, values[t.terms[0]].data) for t in truncations(call.meaning)):
         return None
+    wanted = Wanted(values[call.meaning], deviations(call.meaning, leaves, call.sizes, kernel.error, rng))
     before = [m.raw.copy() for m in memory]
     for replaced in (None, *_replaceable(kernel, call)):
         for m, raw in zip(memory, before, strict=True):
@@ -208,7 +214,7 @@ def _run(
     call: Call,
     memory: Sequence[_Memory],
     replaced: int | None,
-    wanted: Mapping[Term, NamedArray],
+    wanted: Wanted,
     seen: Seen,
 ) -> str | None:
     result = _Memory(call.out) if replaced is None else memory[replaced]
@@ -233,50 +239,27 @@ def _run(
     out = call.out.array(result.raw.view(numpy_dtype(call.out.dtype)))
     if replaced is None:
         seen([m.array for m in memory], out)
-    return difference(out, call, wanted, kernel.error)
+    return difference(out, call, wanted)
 
 
 def _front(flat: Any, size: int) -> Any:
     return flat[:size] if isinstance(flat, np.ndarray) else flat.strided(0, (size,), (1,), flat.dtype)
 
 
-def difference(got: np.ndarray, call: Call, wanted: Mapping[Term, NamedArray], error: float = 0.0) -> str | None:
-    """How the result of a call differs from its meaning, more than rounding in another order explains; `error` is
-    what the kernel admits to. `wanted`: the value of every subterm."""
-    x = wanted[call.meaning]
-    missing = tuple(k for k in call.out.axes if k not in x.axes)
-    want = np.broadcast_to(x.aligned(call.out.axes), got.shape) if missing else x.aligned(call.out.axes)
+def difference(got: np.ndarray, call: Call, wanted: Wanted) -> str | None:
+    """How the result of a call differs from its meaning, by more than what is allowed where that is finite."""
+    want, near = (np.broadcast_to(x.aligned(call.out.axes), got.shape) for x in (wanted.value, wanted.within))
     if not is_float(call.out.dtype):
         same = got == want
     else:
         g, w = got.astype(np.float64), want.astype(np.float64)
-        finite = np.isfinite(w)
-        slack = _slack(call, wanted, error)
         with np.errstate(all="ignore"):
-            # a sum so long that it stops growing in its dtype says nothing of one that goes on
-            near = (np.abs(g - w) <= slack * (np.abs(w) + _largest(wanted.values()))) | (slack >= 1.0)
+            close = (np.abs(g - w) <= near) | ~np.isfinite(near)
         # what is infinite in one order of adding and multiplying is NaN in another
-        summed = any(t.head == "Sum" for t in wanted)
-        same = np.where(finite, near, ~np.isfinite(g) if summed else (np.isnan(g) & np.isnan(w)) | (g == w))
+        summed = any(t.head == "Sum" for t in postorder(call.meaning))
+        same = np.where(np.isfinite(w), close, ~np.isfinite(g) if summed else (np.isnan(g) & np.isnan(w)) | (g == w))
     wrong = int(np.size(same) - np.count_nonzero(same))
     if not wrong:
         return None
     at = tuple(int(i) for i in np.argwhere(~same)[0])
     return f"{wrong} of {np.size(same)} elements differ, {got[at]!s} where {want[at]!s} is meant, at {at}"
-
-
-def _slack(call: Call, wanted: Mapping[Term, NamedArray], error: float) -> float:
-    """Relative error that rounding may make: a few units in the last place for each step, more for long folds."""
-    eps = max(_STEP[k.dtype] for k in types(call.meaning).values() if k.dtype in FLOATS)
-    folded = [call.sizes[t.args[t.head != "Sum"]] for t in wanted if t.head in ("Sum", "Red", "Scan")]
-    return eps * (8 * len(wanted) + math.prod(map(math.sqrt, folded)) + sum(folded) / 8) + 8 * error
-
-
-def _largest(values: Any) -> float:
-    """The largest finite number met on the way."""
-    tops = [0.0]
-    for v in values:
-        if v.data.dtype.kind not in "biu" and v.data.size:
-            x = np.abs(v.data.astype(np.float64))
-            tops.append(float(np.max(x, where=np.isfinite(x), initial=0.0)))
-    return max(tops)
