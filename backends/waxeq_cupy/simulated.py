@@ -30,7 +30,7 @@ from waxeq_cupy.kernels import Launch, Slot, Work, prelude
 from waxeq_native.compiler import CompileFailed, Compiler, first_error
 from waxeq_native.library import Library
 
-FLAGS = ("-x", "c++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-ffp-contract=off", "-fno-exceptions")
+FLAGS = ("-x", "c++", "-Og", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-ffp-contract=off", "-fno-exceptions")
 ALIGNMENT = 16
 
 
