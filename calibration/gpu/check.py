@@ -73,7 +73,8 @@ class Check:
         if gpu.storage is None:
             raise UsageError("the check needs a GPU with memory of its own; WAXEQ_CUDA can be 'virtual', or not set")
         backend, host = waxeq_cupy.backend(), current_device(cores())
-        backend.unpack(kit.code)
+        for files in kit.groups.values():
+            backend.unpack(files)
         timings = Timings(out / "timings.jsonl", host)
         kit = replace(kit, items=[*kit.items, *_found_here(kit, backend.kernels)])
         return Check(gpu, gpu.storage, backend.kernels, host, kit, Journal(out / "results.jsonl"), timings, out)

@@ -16,11 +16,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from calibration.gpu import prepare
 from calibration.gpu import run as running
 from calibration.gpu.check import Check
 from calibration.gpu.clocked import cold, copy_bandwidth
 from calibration.gpu.journal import DIED, LEFT_OUT, RIGHT, WRONG, Journal, append
 from calibration.gpu.kit import Kit
+from calibration.gpu.plans import PLANS
+from calibration.gpu.prepare import Scope, write_kit
 from calibration.gpu.report import write_summary
 from calibration.gpu.run import Task, watch
 from calibration.gpu.sections import SECTIONS
@@ -30,7 +33,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.cli import main
 from waxeq.cost.table import TimingTable
 from waxeq.errors import PlanError, UsageError
-from waxeq_cupy.device import VARIABLE, MissingDevice
+from waxeq_cupy.device import VARIABLE, VIRTUAL, MissingDevice
 from waxeq_cupy.driver import Driver
 
 PROGRAM = Path(__file__).resolve().parents[2] / "calibration" / "gpu_check.py"
@@ -211,6 +214,57 @@ def test_kernels_that_were_not_where_the_kit_was_made_are_checked_too(kit: Path,
     found = {(i.section, i.case) for i in Check.of(made, tmp_path).kit.items}
     assert {(s, "1 rows float16, cupy.gemv") for s in ("correct", "target")} <= found
     assert all(case.endswith("cupy.gemv") for _, case in found)
+
+
+def test_making_a_kit_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the simulated GPU did, and what was compiled, is not done again; nothing of it is left in the end."""
+    monkeypatch.setenv(VARIABLE, VIRTUAL)
+    path, said = tmp_path / "a.kit", list[str]()
+    scope = Scope(drawn=0, grid=1, small=True, kernels=("cupy.loops",), targets=("softmax float16",), plans=())
+    simulated, compiled = prepare._simulated, prepare.images
+
+    def cut_off(self: Kit, where: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Kit, "write", cut_off)
+        write_kit(path, scope, said.append)
+    assert not path.exists() and [p for p in tmp_path.iterdir() if p.is_dir()]
+
+    def again(*_: Any, **__: Any) -> Any:
+        raise AssertionError("this was done before")
+
+    monkeypatch.setattr(prepare, "_simulated", again)
+    monkeypatch.setattr(prepare, "images", again)
+    write_kit(path, scope, said.append)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.kit"] and said[-1].endswith("MiB")
+    monkeypatch.setattr(prepare, "_simulated", simulated)
+    monkeypatch.setattr(prepare, "images", compiled)
+    write_kit(tmp_path / "b.kit", scope, said.append)
+    first, other = Kit.read(path), Kit.read(tmp_path / "b.kit")
+    assert first.items == other.items and first.code.keys() == other.code.keys() and first.groups["0"]
+
+
+def test_every_goal_is_answered_yes_no_or_not_measured(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "results.jsonl")
+    rows = {t.name: t.goal for t in targets()} | dict(PLANS)
+    journal.add("machine", "copy", RIGHT, bytes_per_second=4e12)
+    moved = {"outcome": RIGHT, "kernel": "k", "operations": 7e14, "cold": 2.0, "samples": 3}
+    for name, speed in (("softmax float16", 3.6e12), ("softmax float32", 3.2e12), ("attention 4096 float16", 3.6e12)):
+        journal.add("target", f"{name}, k", target=name, seconds=1.0, bytes=speed, **moved)
+    names = [n for n, g in rows.items() if g.of in ("cublas", "compiled", "torch")]
+    for name, ratios in zip(names, ({"eager": 0.99}, {"eager": 0.97}, {"eager": 2.0, "compiled": 1.2}), strict=False):
+        journal.add("against", name, RIGHT, seconds={"ours": 1.0, **ratios}, ratios=ratios)
+    mirage = next(n for n, g in PLANS.items() if g.of == "torch")
+    journal.add("against", mirage, RIGHT, seconds={"ours": 1.0}, ratios={"eager": 0.9, "compiled": 1.3})
+    write_summary(journal, tmp_path)
+    text = (tmp_path / "summary.md").read_text()
+    lines = text[text.index("## Goals") :].split("\n\n")[0].splitlines()[3:]
+    found = {r[1].strip(): (r[3].strip(), r[4].strip()) for r in (line.split("|") for line in lines)}
+    assert found.keys() == rows.keys()
+    assert found["softmax float16"] == ("90% of a copy", "yes") and found["softmax float32"][1] == "no"
+    assert found["attention 4096 float16"] == ("700 TFLOP/s", "yes") and found["RMS norm float16"][0] == "not measured"
+    assert [found[n][1] for n in names[:3]] == ["yes", "no", "yes"] and found[mirage] == ("0.90 of torch", "no")
 
 
 def test_clocks(check: Check) -> None:
