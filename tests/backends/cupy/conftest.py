@@ -159,6 +159,7 @@ class Stand:
         self.started: list[str] = []
         self.waits: list[tuple[int, int]] = []
         self.events = 0
+        self.pinned: list[Any] = []
 
     def later(self, do: Callable[[], object], what: str) -> None:
         """Run something when it is waited for."""
@@ -239,10 +240,19 @@ class Stand:
         self.started.append("graph")
         self.queue += self.graphs[made - 1]
 
+    def _cuMemHostAlloc(self, to: Any, size: int, flags: int) -> None:
+        self.pinned.append(ctypes.create_string_buffer(size))
+        to._obj.value = ctypes.addressof(self.pinned[-1])
+
     def _cuMemcpyHtoDAsync_v2(self, to: int, host: int, size: int, stream: int) -> None:
+        """From pinned memory it reads what is there when it comes to it."""
         self.memory.around(to, size)
-        staged = ctypes.create_string_buffer(ctypes.string_at(host, size), size)
-        self.later(lambda: ctypes.memmove(to, staged, size), "upload")
+        begins = map(ctypes.addressof, self.pinned)
+        if any(b <= host < b + len(p) for b, p in zip(begins, self.pinned, strict=True)):
+            self.later(lambda: ctypes.memmove(to, host, size), "upload")
+        else:
+            staged = ctypes.create_string_buffer(ctypes.string_at(host, size), size)
+            self.later(lambda: ctypes.memmove(to, staged, size), "upload")
 
     def _cuMemcpyDtoHAsync_v2(self, host: int, address: int, size: int, stream: int) -> None:
         self.memory.around(address, size)
