@@ -16,7 +16,7 @@ from waxeq_cfamily.values import Row, Values, chain
 
 _LEAST_BYTES = 128
 """A row of a tile has so many at least: a few vectors, that one need not wait for another."""
-_ROWS = 32
+_ROWS = 128
 _LEAST_ROWS = 4
 _COLUMNS_BYTES = 16 << 10
 """A tile of columns that stays in the first-level cache."""

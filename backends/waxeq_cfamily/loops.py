@@ -16,9 +16,9 @@ from typing import ClassVar
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.functions import DTYPES
-from waxeq_cfamily.nest import Loop, var
+from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.scalars import CTYPES, carried, expression, number, rounded, rounds, variable, widened
+from waxeq_cfamily.scalars import CTYPES, carried, expression, number, rounded, rounds, var, variable, widened
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from waxeq.ir.types import is_float, numpy_dtype
-from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, variable
+from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, var, variable
+from waxeq_cfamily.several import Several
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.values import Index, Row, chain
 
@@ -25,9 +26,6 @@ _PIECE = 512
 _CHAINS, _LANES = 4, 16
 """Accumulators of a fold, and of how many elements each takes a multiple."""
 
-_TOGETHER = 8
-"""Rows that are added to a row in one go: it is read and written once for so many."""
-
 _LINE = 64
 """Bytes that memory gives at a time."""
 
@@ -36,11 +34,6 @@ _CACHED = 12 << 20
 
 _STEPS = {"sum": "Add", "prod": "Mul"}
 """The functions of two numbers that scans are made of, where they have another name."""
-
-
-def var(axis: str) -> str:
-    """The C name of an axis."""
-    return axis.replace("'", "_b").replace(":", "_")
 
 
 class Loop:
@@ -60,16 +53,16 @@ class Loop:
 
     def text(self) -> list[str]:
         self.at: dict[int, list[str]] = {}
-        for n in self._cone():
-            self.at.setdefault(self._depth(n), []).extend(self._row(n))
+        for n in self.cone():
+            self.at.setdefault(self.depth(n), []).extend(self.row(n))
         starts = [x for f in self.stage.folds if f not in self.scalar for x in self._cleared(f)]
-        return [*starts, *self._nest(0)]
+        return [*starts, *self.nest(0)]
 
-    def _depth(self, n: int) -> int:
+    def depth(self, n: int) -> int:
         under = self.space.under(n)
         return max((i + 1 for i, k in enumerate(self.order) if k in under), default=0)
 
-    def _cone(self) -> list[int]:
+    def cone(self) -> list[int]:
         """Rows to compute in the loops, in order."""
         starts = [s for _, s in self.sources.values()] + list(self.stage.kept)
         starts += [self.values.root] if self.stage.result else []
@@ -81,16 +74,16 @@ class Loop:
             if n in seen or r.op == "number" or not self.space.under(n):
                 continue
             seen.add(n)
-            if not self._loaded(n):
+            if not self.loaded(n):
                 stack += self.values.reads(r)
         return sorted(seen)
 
-    def _loaded(self, n: int) -> bool:
+    def loaded(self, n: int) -> bool:
         """Whether a row was made by an earlier stage and lies in a buffer."""
         return n in self.space.buffered and n not in self.stage.kept
 
-    def _row(self, n: int) -> Iterator[str]:
-        if self._loaded(n):
+    def row(self, n: int) -> Iterator[str]:
+        if self.loaded(n):
             yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, self.e.buffer(n))};"
         elif self.values.rows[n].op == "scan":
             yield from self._ran(n)
@@ -121,7 +114,7 @@ class Loop:
         """How many of the outermost loops are not folded."""
         return len([k for k in self.order if k not in self.sources[f][0]])
 
-    def _nest(self, depth: int) -> list[str]:
+    def nest(self, depth: int) -> list[str]:
         begun = [f for f in self.scalar if self._free(f) == depth]
         lines = [*self.at.get(depth, []), *(x for f in begun for x in self._begin(f))]
         if depth == len(self.order) - 1:
@@ -136,10 +129,13 @@ class Loop:
     def _opened(self, depth: int) -> list[str]:
         k = self.order[depth]
         v, last = var(k), depth == len(self.order) - 1
-        low, high = self._bounds(k)
-        if depth == len(self.order) - 2 and self._added:
-            return self._together(depth, low, high)
-        inside = ["  " + x for x in self._nest(depth + 1)]
+        low, high = self.bounds(k)
+        several = Several(self)
+        if depth == len(self.order) - 3 and several.held:
+            return several.in_registers(low, high)
+        if depth == len(self.order) - 2 and several.added:
+            return several.together(low, high)
+        inside = ["  " + x for x in self.nest(depth + 1)]
         loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
         if not (last and self.stage.straight):
             return loop
@@ -147,55 +143,8 @@ class Loop:
             return self._streamed(loop, v, low, high)
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 
-    def _bounds(self, k: str) -> tuple[str, str]:
+    def bounds(self, k: str) -> tuple[str, str]:
         return (f"{var(k)}_lo", f"{var(k)}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
-
-    @cached_property
-    def _added(self) -> bool:
-        """Whether all that this stage does is to add rows to rows, along the loop before the innermost. Their elements
-        lie side by side: gcc 12 looks for hours at several columns."""
-        s = self.stage
-        if not s.folds or self.scalar or s.kept or not s.straight or len(self.order) < 2:
-            return False
-        loads = (self.values.rows[n] for n in self._cone() if not self._loaded(n) and self.values.rows[n].op == "load")
-        beside = all(r.name[1].stride(self.order[-1]) in (-1, 0, 1) for r in loads)
-        return beside and all(self.order[-2] in self.sources[f][0] for f in s.folds)
-
-    def _together(self, depth: int, low: str, high: str) -> list[str]:
-        """A loop over rows that takes several at a time, and those that are left one by one."""
-        k, v, alone = var(self.order[depth]), self.order[depth + 1], self.at.get(depth + 1, ())
-        begin, end = self._bounds(v)
-        several = [self._row_of(x, k, i) for i in range(_TOGETHER) for x in alone]
-        body = [f"{variable(self.values.rows[f].dtype)} a{f} = {self.e.buffer(f)};" for f in self.stage.folds]
-        for i in range(_TOGETHER):
-            body += ["{", *("  " + self._row_of(x, k, i) for x in (*self.at.get(depth + 2, ()), *self._sums("a"))), "}"]
-        body += [f"{self.e.buffer(f)} = a{f};" for f in self.stage.folds]
-        rest = ["  " + x for x in self._nest(depth + 1)]
-        lines = [
-            f"int64_t {k}_at = {low};",
-            f"for (; {k}_at + {_TOGETHER} <= {high}; {k}_at += {_TOGETHER}) {{",
-            *("  " + x for x in several),
-            "  " + self._pragma(),
-            f"  for (int64_t {var(v)} = {begin}; {var(v)} < {end}; {var(v)}++) {{",
-            *("    " + x for x in body),
-            "  }",
-            "}",
-            f"for (int64_t {k} = {k}_at; {k} < {high}; {k}++) {{",
-            *rest,
-            "}",
-        ]
-        return ["{", *("  " + x for x in lines), "}"]
-
-    def _row_of(self, line: str, axis: str, i: int) -> str:
-        """A line for the i-th of several rows; values of a row that are the same along it have names of their own."""
-        line = re.sub(rf"\b{axis}\b", f"({axis}_at + {i})", line)
-        return re.sub(r"\br(\d+)\b", lambda m: f"{m[0]}_{i}" if int(m[1]) in self._along else m[0], line)
-
-    @cached_property
-    def _along(self) -> frozenset[int]:
-        """The values that are the same along the innermost loop, and not along the one before."""
-        depth = len(self.order) - 1
-        return frozenset(n for n in self._cone() if self._depth(n) == depth)
 
     @cached_property
     def streamed(self) -> bool:
@@ -218,7 +167,7 @@ class Loop:
             f"  const int64_t {v}_to = {v}_at + {_PIECE} < {high} ? {v}_at + {_PIECE} : {high};",
             *("  " + x for x in self._fetched(_PIECE)),
             f"  WX_ALIGNED {t} piece[{_PIECE}];",
-            *("  " + x for x in (self._pragma(), *loop)),
+            *("  " + x for x in (self.pragma(), *loop)),
             f"  const int64_t {v} = {v}_at;",
             f"  wx_stream(out + {self.e.index(self.values.out)}, piece, ({v}_to - {v}_at) * (int64_t)sizeof({t}));",
             "}",
@@ -233,7 +182,7 @@ class Loop:
             return
         v, point = self.order[-1], self.space.outer[-1] if self.space.outer else None
         for n, r in enumerate(self.values.rows):
-            if r.op != "load" or r.guards or self._bytes(r) <= _CACHED or r.name[1].stride(v) != 1 or self._loaded(n):
+            if r.op != "load" or r.guards or self._bytes(r) <= _CACHED or r.name[1].stride(v) != 1 or self.loaded(n):
                 continue
             step = ahead if later is None else r.name[1].stride(point) if point and point not in self.space.tiles else 0
             if step and self.space.width(v) >= ahead:
@@ -272,7 +221,7 @@ class Loop:
         alone = len(self.scalar) == len(self.stage.folds) and not self.stage.result
         if not self.scalar or not alone or self.space.width(self.order[-1]) < _CHAINS * _LANES:
             return 1
-        made = [self.values.rows[n] for n in self._cone() if self._depth(n) == len(self.order) and not self._loaded(n)]
+        made = [self.values.rows[n] for n in self.cone() if self.depth(n) == len(self.order) and not self.loaded(n)]
         if any(r.costly for r in made):
             return 1
         return _CHAINS if sum(self._bytes(r) for r in made if r.op == "load") <= _CACHED else 1
@@ -284,7 +233,7 @@ class Loop:
         """The innermost loop as vectors; in as many pieces side by side as a fold has accumulators."""
         n = self.chains
         if n == 1:
-            return [self._pragma(), *loop]
+            return [self.pragma(), *loop]
         body, pieces = loop[1:-1], []
         for i in range(n):
             pieces += [
@@ -295,11 +244,11 @@ class Loop:
         lines = [
             *(self._zero(f, f"{x}_{i}") for f, x in self._accumulators() for i in range(1, n)),
             f"const int64_t {v}_part = ({high} - {low}) / {n * _LANES} * {_LANES};",
-            self._pragma(n),
+            self.pragma(n),
             f"for (int64_t {v}_lane = {low}; {v}_lane < {low} + {v}_part; {v}_lane++) {{",
             *pieces,
             "}",
-            self._pragma(),
+            self.pragma(),
             f"for (int64_t {v} = {low} + {n} * {v}_part; {v} < {high}; {v}++) {{",
             *body,
             "}",
@@ -328,7 +277,7 @@ class Loop:
         r = self.values.rows[f]
         return f"{x} |= {x}_{i};" if x[0] == "n" else f"{x} = {combine(r.name, r.dtype, x, f'{x}_{i}')};"
 
-    def _pragma(self, chains: int = 1) -> str:
+    def pragma(self, chains: int = 1) -> str:
         clauses = []
         for f, x in self._accumulators():
             r = self.values.rows[f]
@@ -365,7 +314,7 @@ class Loop:
         size = max(1, math.prod(self.space.width(k) for k in self.space.buffered[f]))
         return [f"for (int64_t z = 0; z < {size}; z++) b{f}[z] = {start(r.name, r.dtype)};"]
 
-    def _sums(self, name: str = "") -> Iterator[str]:
+    def sums(self, name: str = "") -> Iterator[str]:
         """What folds take in at the loops' places. Those of rows are in a buffer, or in variables called by a name."""
         for f, (_, source) in self.sources.items():
             r, x = self.values.rows[f], self.e.name(source)
@@ -379,7 +328,7 @@ class Loop:
                 yield f"{b} = {f'{x} != {x} ? {x} : ({step})' if self._watches(f) else step};"
 
     def _body(self) -> list[str]:
-        lines = [*(f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept), *self._sums()]
+        lines = [*(f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept), *self.sums()]
         if self.stage.result:
             root = self.values.root
             result = narrowed(self.e.name(root), self.values.rows[root].dtype)

@@ -86,7 +86,7 @@ def _phases(values: Values, axis: str) -> list[int]:
 def walked(o: Online, whole: Space, width: int) -> Blocks:
     """The walk of a nest with its axis in blocks of `width`."""
     tiles = {**whole.tiles, o.axis: width}
-    return Blocks(o.values, whole.outer, tiles, whole.vectors, whole.across, o.products, o.axis, o.carried)
+    return Blocks(o.values, whole.outer, tiles, whole.vectors, whole.across, o.products, axis=o.axis, carried=o.carried)
 
 
 def online(values: Values) -> Online | None:

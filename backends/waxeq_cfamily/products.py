@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from waxeq_cfamily.values import Values, chain
 
 DTYPES = ("float32", "float64")
 _DEEP = 32
 """Depth from which a product is worth its start, whatever else speaks for another axis."""
+_FILLED = 16
+"""Columns of which a tile of registers is not left half empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,28 @@ def arranged(values: Values) -> tuple[Product, ...] | None:
     if not candidates:
         return None
     rows = max(candidates, key=lambda k: (values.sizes[k], k))
-    made = tuple(_arranged(values, f, rows, vector) for f in sums)
-    return None if any(p is None for p in made) else tuple(p for p in made if p is not None)
+    made = tuple(p for f in sums if (p := _arranged(values, f, rows, vector)) is not None)
+    return tuple(_turned(values, p) if len(made) == 1 else p for p in made) if len(made) == len(sums) else None
+
+
+def overlaps(steps: Iterable[tuple[int, int]]) -> bool:
+    """Whether what is read along axes of (size, step) has elements that are met many times, as windows have."""
+    steps = tuple(steps)
+    return math.prod(n for n, _ in steps) > 2 * (1 + sum((n - 1) * abs(step) for n, step in steps))
+
+
+def _turned(values: Values, p: Product) -> Product:
+    """The product with its sides exchanged, where windows are on the right of it: no panels can be made of them, and
+    on the left they are read where they lie, while the other side lies in panels. Its tile is turned when it is
+    written."""
+    if p.columns in values.folded or values.sizes[p.rows] < _FILLED or not _windows(values, p.right):
+        return p
+    return p if _windows(values, p.left) else replace(p, left=p.right, right=p.left, rows=p.columns, columns=p.rows)
+
+
+def _windows(values: Values, n: int) -> bool:
+    r = values.rows[n]
+    return r.op == "load" and overlaps((values.sizes[k], r.name[1].stride(k) or 0) for k in r.axes)
 
 
 def _arranged(values: Values, f: Found, rows: str, vector: str) -> Product | None:

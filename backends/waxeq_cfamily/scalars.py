@@ -86,6 +86,11 @@ _BOOL: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 
 
+def var(axis: str) -> str:
+    """The C name of an axis."""
+    return axis.replace("'", "_b").replace(":", "_")
+
+
 def carried(dtype: str) -> str:
     """The dtype of the C variables that hold a dtype's values."""
     return "float32" if dtype in NARROW else dtype

@@ -22,12 +22,13 @@ _FAR = 6.0
 class Widths:
     """How many elements of the vector axis one point takes: `flat` where nothing is folded, `columns` where rows are
     added to rows, `square` of both axes where one is read across; `pairs`: whether folds over pairs have tiles of
-    their own."""
+    their own, in which those of `held` rows stay in registers."""
 
     flat: int = 8192
     columns: int = 512
     square: int = 32
     pairs: bool = False
+    held: int = 0
 
 
 def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
@@ -40,7 +41,7 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
     pairs = crossed(values) if widths.pairs else None
     if pairs is not None:
         tiles = {pairs.rows: pairs.tile_rows, pairs.columns: pairs.tile_columns}
-        return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across)
+        return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across, held=widths.held)
     v = _vector(values, order)
     tiles: dict[str, int] = {}
     across = None
@@ -209,19 +210,25 @@ def _join(values: Values, a: str, b: str) -> Values:
 # -- products
 
 
+def chained(values: Values, products: tuple[Product, ...]) -> bool:
+    """Whether a tile of rows must have all columns: another product is made of them, or they are folded."""
+    return len({p.columns for p in products}) > 1 or products[-1].columns in values.folded
+
+
 def tiled(values: Values, products: tuple[Product, ...], most: Tile) -> Space:
     """The walk of a nest around products: a tile of rows goes through all of them."""
     rows = products[0].rows
     columns = tuple(dict.fromkeys(p.columns for p in reversed(products)))
     order = [k for k, _ in sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))]
-    last = next(p for p in reversed(products) if values.out.stride(p.columns) == 1)
-    whole = len(products) > 1 or last.columns in values.folded
+    last = next((p for p in reversed(products) if values.out.stride(p.columns) == 1), products[-1])
+    whole = chained(values, products)
     outer = [k for k in order if k not in values.folded and not (whole and k == last.columns)]
     tiles = {rows: _piece(values.sizes[rows], most.rows)}
     if not whole:
         tiles[last.columns] = min(values.sizes[last.columns], most.columns)
     depths = (p.depth for p in products)  # what a side is made from is folded along it
-    vectors = tuple(dict.fromkeys((last.columns, *columns, *depths)))
+    turned = (rows,) if values.out.stride(rows) == 1 else ()
+    vectors = tuple(dict.fromkeys((*turned, last.columns, *columns, *depths)))
     return Space(values, tuple(outer), tiles, vectors, products=products)
 
 

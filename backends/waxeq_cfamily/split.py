@@ -142,7 +142,7 @@ def _cut(values: Values, n: int, threads: int, *, many: bool = False) -> tuple[s
         width = math.isqrt(values.sizes[axis])
         return axis, -(-values.sizes[axis] // width), width
     volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
-    pieces = min(values.sizes[axis], 8 * threads, max(2, volume // _PIECE))
+    pieces = min(values.sizes[axis], 8 * threads, max(2, int(volume) // _PIECE))
     width = -(-values.sizes[axis] // pieces)
     return axis, -(-values.sizes[axis] // width), width
 

@@ -40,7 +40,7 @@ class Space:
     """How a nest is walked: `outer` axes in order, the slowest first, one point of them at a time; `tiles` cut an axis
     in pieces of a width, of which one is inner at a time; the first of `vectors` that a loop nest has is its innermost
     loop. What lies side by side along `across` and not along the vector is read into a buffer first. `products` are
-    made as a whole."""
+    made as a whole. Of so many rows as are `held`, folds over pairs stay in registers."""
 
     values: Values
     outer: tuple[str, ...]
@@ -48,6 +48,7 @@ class Space:
     vectors: tuple[str, ...] = ()
     across: str | None = None
     products: tuple[Product, ...] = ()
+    held: int = 0
 
     @property
     def vector(self) -> str | None:
@@ -96,10 +97,12 @@ class Space:
 
     @cached_property
     def buffered(self) -> Mapping[int, tuple[str, ...]]:
-        """The rows that lie in buffers, with the axes of those in order."""
+        """The rows that lie in buffers, with the axes of those in order: products have their columns side by side."""
         rows = [n for s in self.stages for n in (*s.kept, *(f for f in s.folds if self.under(f)))]
         rows += [p.fold for p in self.products if not self.direct(p)]
-        return {n: tuple(k for k in self.inner if k in self.under(n)) for n in rows}
+        last = {p.fold: p.columns for p in self.products}
+        axes = {n: [k for k in self.inner if k in self.under(n)] for n in rows}
+        return {n: tuple(sorted(own, key=lambda k, n=n: k == last.get(n))) for n, own in axes.items()}
 
     def direct(self, p: Product) -> bool:
         """Whether a product is the result itself, and is made where that lies."""

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.nest import var
-from waxeq_cfamily.scalars import CTYPES, carried, variable
+from waxeq_cfamily.scalars import CTYPES, carried, var, variable
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
 from waxeq_cupy.text import Text

@@ -15,8 +15,7 @@ from typing import ClassVar
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.nest import var
-from waxeq_cfamily.scalars import NARROW, carried
+from waxeq_cfamily.scalars import NARROW, carried, var
 from waxeq_cfamily.spaces import space as walk
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import replaceable

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from waxeq_cfamily.nest import var
-from waxeq_cfamily.scalars import CTYPES, start, variable
+from waxeq_cfamily.scalars import CTYPES, start, var, variable
 from waxeq_cfamily.values import Unsupported
 from waxeq_cupy.stages import Stage
 from waxeq_cupy.text import Text

@@ -16,8 +16,7 @@ from functools import cached_property
 from waxeq.backend.call import Call
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
-from waxeq_cfamily.nest import var
-from waxeq_cfamily.scalars import CTYPES, NARROW, carried, number, rounded, start
+from waxeq_cfamily.scalars import CTYPES, NARROW, carried, number, rounded, start, var
 from waxeq_cfamily.spaces import collapsed
 from waxeq_cfamily.split import cut, piece
 from waxeq_cfamily.stages import Space

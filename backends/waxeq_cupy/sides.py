@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.nest import var
-from waxeq_cfamily.scalars import CTYPES, carried, narrowed
+from waxeq_cfamily.scalars import CTYPES, carried, narrowed, var
 from waxeq_cfamily.values import Row, pointed
 from waxeq_cupy.products import Product
 from waxeq_cupy.text import Text

@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from waxeq_cfamily.loops import Emitter
-from waxeq_cfamily.nest import var
-from waxeq_cfamily.scalars import CTYPES, narrowed, rounded, variable, widened
+from waxeq_cfamily.scalars import CTYPES, narrowed, rounded, var, variable, widened
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Index, indices
 from waxeq_cupy.threads import divides, movable

@@ -17,9 +17,12 @@ class NativeBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_native import halves, loops, products, products_blas
+        from waxeq_native import halves, loops, products, products_blas, sized
 
-        found = (k() for m in (halves, loops, products, products_blas) for k in m.KERNELS)
+        found = [k() for m in (halves, loops, products, products_blas) for k in m.KERNELS]
+        ranges = {k.name: k() for k in sized.KERNELS}
+        for k in (*found, *ranges.values()):
+            k.sized = ranges.get(k.name)
         return MappingProxyType({f"native.{k.name}": k for k in found})
 
     @property

@@ -24,6 +24,7 @@ enum {
   WX_BLOCK_BYTES = 192 << 10, /* of A in the second-level cache (256 KiB or more) */
   WX_PIECE_BYTES = 8 << 10,   /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
+  WX_LINE_BYTES = 64,
   WX_ALIGN = 64,
 };
 

@@ -57,6 +57,7 @@ WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_
   for (; k + ways <= depth; k += ways) {
     WX_UNROLL for (int w = 0; w < ways; w++) {
       if (rows > 1) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
+      if (rows > 1 && pace > WX_LINE_BYTES) __builtin_prefetch(ahead + (k + w) * pace + WX_LINE_BYTES, 0, 2);
       N(step)(rows, vectors, by_rows, A + (k + w) * next, sa, B + (k + w) * sb, sum[w]);
     }
   }
@@ -187,22 +188,28 @@ static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cb
   return cbs == 1 && (M <= few || (M <= 64 && K * n * size <= 2 * WX_PANEL_BYTES));
 }
 
-/* C (+)= A * B for one block of A. */
-static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, T *C, int64_t ldc,
+/* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. */
+static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate) {
   const wx_tiling tiling = wx_tiling_of(rows);
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
     /* Each tile fetches its part of the next panel, bit by bit between its products. */
     const int last = valid == n - j;
-    const int64_t pace = last ? 0 : B.row * (int64_t)sizeof(T) / tiling.tiles;
-    const char *ahead = (const char *)(last ? B.at : B.at + B.panel);
+    const int64_t pace = last && !next ? 0 : B.row * (int64_t)sizeof(T) / tiling.tiles;
+    const char *ahead = (const char *)(!last ? B.at + B.panel : next ? next : B.at);
     for (int64_t i = 0, tile = 0, height; i < rows; i += height, tile++, ahead += pace * depth) {
       height = wx_height(tiling, tile);
       N(tiles)[height][valid > N(lanes)][A.by_rows](depth, A.at + i * A.row, A.step ? A.step : height, B.at, B.row,
                                                     C + i * ldc + j, ldc, valid, accumulate, ahead, pace);
     }
   }
+}
+
+/* The panel that follows the last of a layer: the first of the next layer, or of the columns after these. It is only
+ * fetched, so that it may lie past the end. */
+static const T *N(after)(const T *first, int64_t n, int64_t K, int64_t k, int64_t depth) {
+  return k + depth < K ? first + depth * N(columns) : first + (N(packed_size)(K, n) - k * N(columns));
 }
 
 /* The loops around a block. All of B is `packed`, or packed is null and B is packed `width` columns at a time. */
@@ -230,10 +237,25 @@ static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
       for (int64_t i = 0, block = 0, rows; i < M; i += rows, block++) {
         rows = wx_parts(M - i, blocks - block);
         if (j == 0 || blocks > 1) left = N(prepare)(rows, n, depth, A + i * ras + k * cas, ras, cas, packed_a);
-        N(block)(rows, here, depth, left, right, C + i * ldc + j, ldc, accumulate);
+        N(block)(rows, here, depth, left, right, packed && block == blocks - 1 ? N(after)(right.at, n, K, k, depth) : 0,
+                 C + i * ldc + j, ldc, accumulate);
       }
     }
   }
+}
+
+/* Few rows over packed columns: what takes the time is to read B, which is read from one end to the other. */
+static void N(few)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed, T *C,
+                   int64_t ldc, int accumulate) {
+  const int64_t layers = wx_parts(K, N(depth));
+  for (int64_t j = 0; j < n; j += N(columns))
+    for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++) {
+      depth = wx_parts(K - k, layers - layer);
+      const N(left) left = {A + k * cas, ras, cas == 1 ? ras : cas, cas == 1};
+      const N(right) right = {packed + j * K + k * N(columns), 0, N(columns)};
+      N(block)(M, wx_min(N(columns), n - j), depth, left, right, right.at + depth * N(columns), C + j, ldc,
+               accumulate || k);
+    }
 }
 
 /* ---- a matrix and a vector --------------------------------------------------------------------------------------- */
@@ -314,7 +336,10 @@ static int64_t N(gemm_scratch)(int64_t M, int64_t n, int64_t K) {
 
 static void N(gemm)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed, T *C,
                     int64_t ldc, int accumulate, char *scratch) {
-  N(multiply)(M, n, K, A, ras, cas, packed, 0, 0, 0, n, C, ldc, accumulate, scratch);
+  if (M > 0 && M <= 2 * WX_ROWS && K > 0 && (cas == 1 || ras == 1))
+    N(few)(M, n, K, A, ras, cas, packed, C, ldc, accumulate);
+  else
+    N(multiply)(M, n, K, A, ras, cas, packed, 0, 0, 0, n, C, ldc, accumulate, scratch);
 }
 
 /* Columns of B that are packed at a time: with one block of A they stay beside it in the second-level cache; with more,

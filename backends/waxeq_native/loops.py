@@ -38,7 +38,7 @@ class Loops(NativeKernel):
     form = "loops"
     heads = INDEX_MAPS | RUNNING
     streams: ClassVar[bool] = False
-    widths = Widths(columns=4096, pairs=True)
+    widths = Widths(columns=4096, pairs=True, held=8)
     narrower = (Widths(), Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""
 
@@ -84,7 +84,7 @@ class Loops(NativeKernel):
         at = 0
         for w in walks:
             place = "args[2]" if w.partial is None else f"(args[1] + {at})"
-            e = Emitter(w.space, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams)
+            e = self.emitter(call, w.space, operands, place, dtypes, aliased)
             e.check()
             emitters.append(e)
             if w.partial is not None:
@@ -92,9 +92,19 @@ class Loops(NativeKernel):
                 at += -(-w.elements * numpy_dtype(dtypes[-1]).itemsize // 64) * 64
 
         def write() -> tuple[Part, ...]:
-            return tuple(Part(e.function(NAME), e.points, _grain(e.space, e.points)) for e in emitters)
+            return tuple(Part(e.function(NAME), e.points, self.grain(e)) for e in emitters)
 
         return Work(write, at, any(w.space.values.positions for w in walks), walks=True)
+
+    def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
+                aliased: frozenset[int]) -> Emitter:  # fmt: skip
+        """What writes the text of one walk of a call."""
+        return Emitter(s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams)
+
+    def grain(self, e: Emitter) -> int:
+        """How many points are worth a chunk."""
+        each = sum(operations(e.values).values()) / max(1, e.points)
+        return max(1, min(e.points, round(_GRAIN / max(1.0, each))))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is. None where what
@@ -118,12 +128,6 @@ class Loops(NativeKernel):
         ):
             rows["strided_bytes"] = rows.pop("bytes")
         return rows
-
-
-def _grain(s: Space, points: int) -> int:
-    """How many points are worth a chunk."""
-    each = sum(operations(s.values).values()) / max(1, points)
-    return max(1, min(points, round(_GRAIN / max(1.0, each))))
 
 
 class FastLoops(Loops):

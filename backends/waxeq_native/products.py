@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES, libm, own
-from waxeq_cfamily.nest import var
 from waxeq_cfamily.online import Blocks, Online, online, walked
 from waxeq_cfamily.products import Product, arranged
-from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.spaces import Tile, collapsed, tiled
+from waxeq_cfamily.scalars import CTYPES, var
+from waxeq_cfamily.spaces import Tile, chained, collapsed, tiled
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
@@ -31,6 +32,12 @@ from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work, kept, sa
 _SCRATCH = 1 << 20
 FRAME = 2 * _SCRATCH
 """Bytes of buffers that a point may need: they lie on the stack, of which a thread has four times as much."""
+_FEW = 32
+"""Rows of a tile below which reading the right sides takes longer than multiplying."""
+_NARROW = 64
+"""Columns of the narrowest tiles: a multiple of a panel's."""
+_SHARES = 3
+"""Tiles for each thread: one that is held up leaves some to the others."""
 _BLOCK = 256
 """Of an axis that is taken in blocks: a tile's scores against so many keys stay in the second-level cache."""
 
@@ -41,7 +48,9 @@ class Products(NativeKernel):
     name = "products"
     form = "loops"
     error = 5e-7
-    most = Tile(96, 256)
+    most = Tile(64, 1024)
+    through: ClassVar[int] = 128
+    """Most rows of a tile that goes through several products: one that has all rows need not pack what it reads."""
 
     def matches(self, meaning: Term) -> bool:
         return multiplies(meaning)
@@ -59,8 +68,14 @@ class Products(NativeKernel):
             return None
 
     def walked(self, call: Call, values: Values, products: tuple[Product, ...]) -> Work | None:
-        """The work of a call along the walk that suits it: in blocks where what lies between products would need too
-        much memory. None where there is no walk. Raises Unsupported."""
+        """The work of a call along the walk that suits it: in blocks where what lies between products leaves too few
+        rows to a tile, or needs too much memory. None where there is no walk, or only one that reads large right sides
+        again for every few rows. Raises Unsupported."""
+        room = self.room(values, products)
+        if room < _FEW and values.sizes[products[-1].rows] > 2 * room:
+            blocks = self.in_blocks(call, values)
+            if blocks is not None or _right_bytes(values, products) > _SCRATCH:
+                return blocks
         whole = self.written(call, tiled(values, products, self.tile(values, products, call.threads)))
         return whole if whole is not None else self.in_blocks(call, values)
 
@@ -81,20 +96,26 @@ class Products(NativeKernel):
 
         return call.remember("products", lambda: kept(("arranged", *same(call)), make))
 
+    def room(self, values: Values, products: tuple[Product, ...]) -> int:
+        """Rows of a tile such that what lies between products stays in cache."""
+        if not chained(values, products):
+            return self.most.rows
+        width = sum(values.sizes[q.columns] for q in products)
+        return max(8, min(self.through, (_SCRATCH // 8) // (4 * width)))
+
     def tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
-        """Tiles small enough that every thread has some, and that what lies between products stays in cache."""
-        rows, columns = self.most.rows, self.most.columns
-        p = products[-1]
-        if len(products) > 1 or p.columns in values.folded:
-            width = sum(values.sizes[q.columns] for q in products)
-            rows = max(8, min(rows, (_SCRATCH // 8) // (4 * width)))
-        points = math.prod(values.sizes[k] for k in values.sizes if values.out.stride(k)) / (rows * columns)
-        while points < 4 * threads and (columns > 64 or rows > 24):
-            if columns > 64:
-                columns //= 2
-            else:
-                rows //= 2
-            points *= 2
+        """Tiles as large as they may be while every thread has some."""
+        p, sizes = products[-1], values.sizes
+        m, n, rows = sizes[p.rows], sizes[p.columns], self.room(values, products)
+        whole = chained(values, products)
+        columns = n if whole else self.most.columns
+        written = math.prod(sizes[k] for k in sizes if values.out.stride(k) and k not in (p.rows, p.columns))
+        wanted = 1 if threads == 1 else _SHARES * threads
+        if not whole:
+            parts = max(-(-n // columns), -(-wanted // (written * -(-m // rows))))
+            columns = max(_NARROW, -(-n // (parts * _NARROW)) * _NARROW)
+        while written * -(-m // rows) * -(-n // columns) < wanted and rows > 24:
+            rows //= 2
         return Tile(rows, columns)
 
     def written(self, call: Call, s: Space) -> Work | None:
@@ -164,6 +185,12 @@ class Products(NativeKernel):
         return {**rows, "flops": flops}
 
 
+def _right_bytes(values: Values, products: tuple[Product, ...]) -> int:
+    """Bytes of the right sides that one point reads, however few rows it has."""
+    sides = ((values.rows[p.right].dtype, (p.columns, p.depth, *p.around)) for p in products)
+    return sum(numpy_dtype(t).itemsize * math.prod(values.sizes[k] for k in axes) for t, axes in sides)
+
+
 def _nr(s: Space, p: Product) -> int:
     return getattr(api(), f"nr_{DTYPES[s.values.rows[p.fold].dtype]}")
 
@@ -199,22 +226,23 @@ def _scratch(s: Space, p: Product, packed: bool) -> int:
     return int(need(s.width(p.rows), s.width(p.columns), s.width(p.depth)))
 
 
-class FlatProducts(Products):
-    """The same with few rows and many columns at a time."""
+class TallProducts(Products):
+    """The same with more rows at a time."""
 
-    name = "products_flat"
+    name = "products_tall"
     usual = Products
     variant_of = usual.name
-    most = Tile(48, 1024)
+    most = Tile(128, 1024)
 
 
 class SmallProducts(Products):
-    """The same in small tiles: more of them to share out."""
+    """The same in narrower tiles, and with fewer rows where products are chained: more of them to share out."""
 
     name = "products_small"
     usual = Products
     variant_of = usual.name
-    most = Tile(32, 128)
+    most = Tile(96, 256)
+    through = 48
 
 
 class OnlineProducts(Products):
@@ -228,4 +256,4 @@ class OnlineProducts(Products):
         return self.in_blocks(call, values)
 
 
-KERNELS = (Products, FlatProducts, SmallProducts, OnlineProducts)
+KERNELS = (Products, TallProducts, SmallProducts, OnlineProducts)

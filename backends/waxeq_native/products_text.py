@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.loops import Emitter
-from waxeq_cfamily.nest import Loop, var
+from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.online import Blocks
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.scalars import CTYPES, combine, expression, start, variable
+from waxeq_cfamily.scalars import CTYPES, combine, expression, start, var, variable
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.values import Index, Unsupported
 

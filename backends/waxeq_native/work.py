@@ -19,7 +19,7 @@ from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import OUT, Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES
-from waxeq_cfamily.products import Product
+from waxeq_cfamily.products import Product, overlaps
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
@@ -76,8 +76,8 @@ class Pack:
     @property
     def repeats(self) -> bool:
         """Whether elements lie in many panels: windows that overlap are better read where they are."""
-        axes = (*self.axes, ("", self.depth, self.depth_step), ("", self.columns, self.column_step))
-        return math.prod(n for _, n, _ in axes) > 2 * (1 + sum((n - 1) * abs(step) for _, n, step in axes))
+        around = ((n, step) for _, n, step in self.axes)
+        return overlaps((*around, (self.depth, self.depth_step), (self.columns, self.column_step)))
 
     def offset(self) -> str:
         """Where the stack at the loops' places begins, in elements."""

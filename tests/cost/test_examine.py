@@ -24,7 +24,7 @@ Make = Callable[..., Timing]
 HERE = Device("A CPU", 2, 1 << 15, 1 << 20, 1 << 25, 4 << 30, "Linux x86_64", "3.11", "2.5.0", "openblas", 1)
 THERE = replace(HERE, model="Another CPU")
 BEFORE = replace(HERE, numpy="2.4.0")
-PRESENT = Present({"numpy.gemm": "c0de"}, frozenset({"numpy"}), (HERE,))
+PRESENT = Present({"numpy.gemm": lambda: "c0de"}, frozenset({"numpy"}), (HERE,))
 PEAKS = Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6)
 
 

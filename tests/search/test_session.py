@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waxeq.backend.call import Call
+from waxeq.cost.key import Timing, TimingKey
 from waxeq.errors import RuleError
 from waxeq.events import Events
 from waxeq.frontend.trace import trace
@@ -47,6 +49,22 @@ def test_nothing_is_timed_while_something_is_worked_out_beside(tmp_path: Path, m
         with pytest.raises(InterruptedError):
             session.measure([rows[0].call])
     assert timed == [True]
+
+
+def test_of_several_visits_the_one_in_the_middle_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    took, order = iter((3.0, 30.0, 1.0, 10.0, 2.0, 20.0)), list[str]()
+
+    def time(bench: object, kernel: object, call: Call, key: TimingKey, seconds: float) -> Timing:
+        order.append(key.digest)
+        return Timing(key, (next(took),), 0.0, 0.0, {}, 1.0)
+
+    monkeypatch.setattr("waxeq.runtime.timing.Bench.time", time)
+    with opened(tmp_path) as session:
+        calls = [c.call for c in _candidates(session)[0][:2]]
+        assert session.measure(calls, visits=3) == 2
+        found = session.table.lookup(map(session.prices.key, calls))
+    assert [found[session.prices.key(c)].samples for c in calls] == [(2.0,), (20.0,)]
+    assert order == 3 * [session.prices.key(c).digest for c in calls], "each is timed again after all others"
 
 
 def test_what_fails_beside_fails_where_it_is_asked_for(tmp_path: Path) -> None:

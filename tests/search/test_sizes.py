@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 import waxeq as wx
 from waxeq.backend.discover import backends, kernels
-from waxeq.backend.kernel import Kernel
 from waxeq.errors import PlanError, TypeMismatch, UnsupportedError, UsageError, WaxeqError
 from waxeq.memory.estimate import plan_estimate
 from waxeq.memory.liveness import ALIGN
 from waxeq.search.curves import Contender, grid_of, intervals
-from waxeq.search.sizes import SizedResult, uncompiled
+from waxeq.search.sizes import SizedResult
 from waxeq.symbolic.dims import Dim
+from waxeq.symbolic.offsets import Place
 from waxeq.symbolic.peak import peak_at, peaks
-from waxeq.symbolic.plan import Point, SizedPlan
+from waxeq.symbolic.plan import Point, SizedPlan, compiles, of_ranges
 
 Sizes = Mapping[str, int]
 RNG = np.random.default_rng(3)
@@ -160,9 +160,8 @@ def test_nothing_is_compiled_or_searched_when_a_size_changes(
     optimized: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, weights = optimized("softmax_mlp")
-    used = {s["kernel"] for i in result.intervals for s in i.plan.data["steps"]}
-    installed = kernels(backends())
-    assert used and all(type(installed[k]).prepare is Kernel.prepare for k in used)
+    for i in result.intervals:
+        call("softmax_mlp", result, weights, i.box.corners()[0])
 
     def never(*args: object, **more: object) -> None:
         raise AssertionError("something was started")
@@ -225,11 +224,13 @@ def test_states_and_dims_nobody_has_are_refused(tmp_path: Path) -> None:
         wx.optimize(counted, dims={"T": (9, 8)}, options=options)
 
 
-def test_kernels_that_compile_take_no_part() -> None:
+def test_kernels_that_compile_for_one_size_take_no_part() -> None:
     installed = kernels(backends())
-    kept = uncompiled(installed)
-    assert kept and all(installed[n] is k for n, k in kept.items())
-    assert all(type(k).prepare is not Kernel.prepare for n, k in installed.items() if n not in kept)
+    kept = of_ranges(installed)
+    assert all(k is (installed[n].sized if compiles(installed[n]) else installed[n]) for n, k in kept.items())
+    assert all(installed[n].sized is None and compiles(installed[n]) for n in installed.keys() - kept.keys())
+    assert of_ranges(kept) == kept
+    assert any(map(compiles, kept.values())) and not all(map(compiles, kept.values()))
 
 
 # -- curves
@@ -321,8 +322,11 @@ def test_another_kernel_takes_a_call_that_is_too_small_for_its_own(optimized: Ca
     small = next(s.call for s in before.steps if result.kernels[s.call.kernel].form == "loops")
     large = next(n for n, k in result.kernels.items() if k.form == "loops" and not k.accepts(replace(small, kernel=n)))
     steps = [{**s, "kernel": large if s["kernel"] == small.kernel else s["kernel"]} for s in plan.data["steps"]]
-    other = replace(plan, data={**plan.data, "steps": steps})
-    assert [s.call for s in other.at(sizes, result.kernels).steps] == [s.call for s in before.steps]
-    without = {n: k for n, k in result.kernels.items() if n != small.kernel}
+    apart = tuple(Place((n,), tuple(range(i))) for i, n in enumerate(n for p in plan.order for n in p.buffers))
+    other = replace(plan, data={**plan.data, "steps": steps}, order=apart)
+    taken = other.at(sizes, result.kernels).steps
+    assert [s.call.meaning for s in taken] == [s.call.meaning for s in before.steps]
+    assert all(result.kernels[s.call.kernel].accepts(s.call) for s in taken)
+    without = {n: k for n, k in result.kernels.items() if k.form != "loops" or compiles(k) or n == large}
     with pytest.raises(PlanError, match=f"kernel {large} does not take its call where T = 2"):
         other.at(sizes, without)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
@@ -99,13 +99,29 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
+class Over:
+    """A call at all sizes in some ranges: `call`, with an `Extent` wherever a number depends on the sizes. It has more
+    operands: constants that depend on the sizes, without axes; then each size as int64, along an axis that `size_axis`
+    names. `arrays`: these where the sizes are `sizes`."""
+
+    call: Call
+    sizes: Mapping[str, int]
+    arrays: tuple[np.ndarray, ...]
+
+
+def size_axis(name: str) -> str:
+    """The axis of the operand that is a size."""
+    return f"@{name}"
+
+
+@dataclass(frozen=True)
 class Call:
     """`kernel` computes `meaning` of its operands into `out`.
 
     In the meaning, operand n is the leaf (In "%n" axes dtype). All axes of the meaning are in `sizes`. `shared` says
     which operands are views of one buffer (operands with equal numbers are); empty when no two are. `fixed`: operands
     that stay the same from run to run (weights): a kernel may prepare them when it is bound. `threads`: how many the
-    kernel may use.
+    kernel may use. `over`: what it is one of, where it is a call of a plan for ranges of sizes.
     """
 
     kernel: str
@@ -116,6 +132,13 @@ class Call:
     shared: tuple[int, ...] = ()
     fixed: tuple[int, ...] = ()
     threads: int = 1
+    over: Over | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def sized(self) -> Mapping[str, int]:
+        """The operands that are sizes, by the names of these; none but for `Over.call`."""
+        rows = ((v.axes[0], i) for i, v in enumerate(self.operands) if len(v.axes) == 1)
+        return {k[1:]: i for k, i in rows if k == size_axis(k[1:])}
 
     @property
     def bytes_read(self) -> int:

@@ -42,6 +42,8 @@ class Kernel(ABC):
     of loops). Plans are searched without variants; those of the calls that were chosen are timed afterwards.
     error: relative error that the kernel adds on top of rounding, where it approximates a function; it is a choice only
     under a tolerance of at least that.
+    sized: of a kernel that compiles, the one that takes its calls in plans for ranges of sizes (`Call.over`) and
+    compiles once for all of these; None where there is none. Its backend sets it.
     """
 
     name: ClassVar[str]
@@ -54,6 +56,7 @@ class Kernel(ABC):
     smallest: ClassVar[int] = 0
     variant_of: ClassVar[str] = ""
     error: ClassVar[float] = 0.0
+    sized: Kernel | None = None
 
     @property
     def device(self) -> str:

@@ -10,6 +10,7 @@ from waxeq.cost.device import Peaks
 from waxeq.cost.estimate import ENOUGH, CostModel
 from waxeq.cost.features import roofline
 from waxeq.cost.key import Family, Timing, TimingKey
+from waxeq.cost.places import Calls
 
 _BETWEEN = 8
 """Estimates between two measured sizes."""
@@ -62,7 +63,7 @@ def _curve(model: CostModel, family: Family, text: str, group: Sequence[Timing])
     fit = model.fit(family)
     assert fit is not None, "there are enough timings"
     steps = list(_steps(ordered))
-    seconds, spreads = fit.predict([k for k, _ in steps], [f for _, f in steps])
+    seconds, spreads = fit.predict(Calls.of([k for k, _ in steps], [k.work(f) for k, f in steps], fit.law.names))
     line = sorted(
         (Point(_work(f, family, peaks), s, s / w, s * w)
          for (_, f), s, w in zip(steps, seconds.tolist(), spreads.tolist(), strict=True)),

@@ -5,67 +5,46 @@ The kernels of a backend call the same functions: one that has timed `cosh` tell
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from waxeq.cost.device import Peaks
-from waxeq.cost.features import item_size, roofline
-from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.features import is_function, item_size, roofline
+from waxeq.cost.key import Timing
 
-_FARTHER = {"bytes beyond L1": float(1 << 16), "bytes beyond L2": float(1 << 20), "bytes beyond L3": float(1 << 25)}
-"""Bytes moved beyond those that common caches hold: what a byte takes grows with how many there are."""
-_COSTLY = 16.0
-"""Operations that a kernel of generated loops counts a costly function as."""
 _LEAST = 0.1
 """Part of a timing that is the function's at least, whatever ceilings say of the rest."""
 
 
-def full(key: TimingKey, features: Mapping[str, float]) -> Mapping[str, float]:
-    """The features of a call, none counted twice: a function that is counted by name is taken out of the operations,
-    where it stands for many; and what is gathered from is read as often as there are results, not whole. Bytes beyond
-    what caches hold are features of their own."""
-    named = sum(v for f, v in features.items() if is_function(f))
-    more: dict[str, float] = {}
-    if named and "operations" in features:
-        more["operations"] = max(0.0, features["operations"] - _COSTLY * named)
-    if "bytes" in features and "(Gather " in key.text:
-        more["bytes"] = min(features["bytes"], _gathered(key.dims, key.layout))
-    moved = more.get("bytes", features.get("bytes", features.get("panel", 0.0)))
-    more |= {n: moved - size for n, size in _FARTHER.items() if moved > size}
-    return {**features, **more} if more else features
+class Alone(NamedTuple):
+    """What a kernel takes for an element of the one function of a call, over so many of them."""
+
+    of: Timing
+    function: str
+    count: float
+    seconds: float
 
 
-def is_function(feature: str) -> bool:
-    """Whether a feature counts the elements of one function, as map:exp:float32 does."""
-    return feature.count(":") == 2
-
-
-@lru_cache(maxsize=1 << 12)
-def _gathered(dims: str, layout: str) -> float:
-    """Bytes that a gather reads and writes at most: of no operand more elements than its result has."""
-    sizes = {k: int(n) for k, _, n in (d.partition("=") for d in dims.split(",") if d)}
-    views = [v.partition(":") for v in layout.split(";") if ":" in v]
-    counts = [math.prod(sizes[a.partition("*")[0]] for a in axes.split(",") if a) for _, _, axes in views]
-    return sum(min(n, counts[0]) * item_size(dtype) for n, (dtype, _, _) in zip(counts, views, strict=True))
-
-
-def elements(peaks: Peaks, timings: Iterable[Timing]) -> dict[str, float]:
-    """Seconds for an element of each function that was timed alone, by feature: of each kernel where most elements
-    tell, of several kernels the median."""
-    most: dict[tuple[str, str], tuple[float, float]] = {}
+def alone(peaks: Peaks, timings: Iterable[Timing]) -> Iterator[Alone]:
+    """What timings of calls with exactly one function tell of it."""
     for t in timings:
-        features = full(t.key, t.features)
-        functions = [f for f in features if is_function(f)]
-        if len(functions) == 1 and (count := features[functions[0]]):
-            rest = roofline({f: v for f, v in features.items() if f != functions[0]}, t.key.dtype, peaks)
-            alone = max(t.seconds - rest, _LEAST * t.seconds) / count
-            place = functions[0], t.key.kernel
-            most[place] = max(most.get(place, (0.0, 0.0)), (count, alone))
+        functions = [f for f in t.work if is_function(f)]
+        if len(functions) == 1 and (count := t.work[functions[0]]):
+            rest = roofline({f: v for f, v in t.work.items() if f != functions[0]}, t.key.dtype, peaks)
+            yield Alone(t, functions[0], count, max(t.seconds - rest, _LEAST * t.seconds) / count)
+
+
+def elements(found: Iterable[Alone]) -> dict[str, float]:
+    """Seconds for an element of each function, by feature: of each kernel where most elements tell, of several kernels
+    the median."""
+    most: dict[tuple[str, str], tuple[float, float]] = {}
+    for a in found:
+        place = a.function, a.of.key.kernel
+        most[place] = max(most.get(place, (0.0, 0.0)), (a.count, a.seconds))
     rates: dict[str, list[float]] = {}
-    for (feature, _), (_, alone) in most.items():
-        rates.setdefault(feature, []).append(alone)
+    for (feature, _), (_, seconds) in most.items():
+        rates.setdefault(feature, []).append(seconds)
     return {f: statistics.median(r) for f, r in rates.items()}
 
 
@@ -78,3 +57,11 @@ def element(feature: str, known: Mapping[str, float]) -> float | None:
     others = [(f, v) for f, v in known.items() if f.rpartition(":")[0] == name]
     scaled = [v * item_size(dtype) / item_size(f.split(":")[-1]) for f, v in others]
     return statistics.median(scaled) if scaled else None
+
+
+def unseen(features: Mapping[str, float], known: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
+    """Seconds for features that no timing of a family has: for functions what other kernels of the backend take
+    (`known`, as of `elements`), for the rest what the machine's ceilings allow."""
+    rates = {n: r for n in features if is_function(n) and (r := element(n, known)) is not None}
+    rest = roofline({n: v for n, v in features.items() if n not in rates}, dtype, peaks)
+    return rest + sum(r * features[n] for n, r in rates.items())

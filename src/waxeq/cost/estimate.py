@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waxeq.cost.device import Peaks
-from waxeq.cost.elements import element, elements, full, is_function
-from waxeq.cost.features import roofline
+from waxeq.cost.elements import alone, elements, unseen
+from waxeq.cost.features import is_function, roofline
 from waxeq.cost.fit import Fit
 from waxeq.cost.key import Family, Timing, TimingKey
+from waxeq.cost.places import Calls
 
 ENOUGH = 8
 """Timings of a family from which it is fitted."""
@@ -54,11 +55,8 @@ class CostModel:
         *,
         roofline_only: bool = False,
         others: Mapping[str, Peaks] | None = None,
-        before: Mapping[Family, Fit] | None = None,
     ) -> None:
-        """`before`: fits to other timings of the same families, whose reach over sizes and meanings is kept."""
         self.peaks, self.roofline_only, self.others = peaks, roofline_only, dict(others or {})
-        self._before = before or {}
         self.measured: dict[TimingKey, Timing] = {}
         self._rows: dict[Family, dict[TimingKey, Timing]] = {}
         self._fits: dict[Family, Fit | None] = {}
@@ -101,8 +99,8 @@ class CostModel:
         if family not in self._fits or family in self._stale:
             self._stale.discard(family)
             rows = list(self._rows.get(family, {}).values())
-            enough, before = len(rows) >= ENOUGH, self._fits.get(family) or self._before.get(family)
-            self._fits[family] = Fit.of(rows, self.ceilings(family, rows), before) if enough else None
+            before = self._fits.get(family)
+            self._fits[family] = Fit.of(rows, self.ceilings(family, rows), before) if len(rows) >= ENOUGH else None
         return self._fits[family]
 
     def fits(self) -> dict[Family, Fit]:
@@ -111,28 +109,17 @@ class CostModel:
 
     def ceilings(self, family: Family, rows: Iterable[Timing]) -> dict[str, float]:
         """Seconds that one unit of each feature takes at the machine's ceilings; 0 for those that say nothing."""
-        names = {f for t in rows for f in full(t.key, t.features)}
+        names = {f for t in rows for f in t.work}
         peaks = self.peaks_of(family.kernel)
         none = roofline({}, family.dtype, peaks)
         return {f: roofline({f: 1e9}, family.dtype, peaks) / 1e9 - none / 1e9 for f in sorted(names)}
-
-    def _unseen(self, family: Family, features: Mapping[str, float]) -> float:
-        """Seconds for features that no timing of a family has: for functions what other kernels of the backend take,
-        for the rest what the machine's ceilings allow."""
-        named = [n for n in features if is_function(n)]
-        known = self._of_elements(family.backend) if named else {}
-        rates = {n: r for n in named if (r := element(n, known)) is not None}
-        rest = roofline(
-            {n: v for n, v in features.items() if n not in rates}, family.dtype, self.peaks_of(family.kernel)
-        )
-        return rest + sum(r * features[n] for n, r in rates.items())
 
     def _of_elements(self, backend: str) -> Mapping[str, float]:
         """Of the functions that a backend's kernels have timed; worked out anew when there are many timings more."""
         groups = [of for family, of in self._rows.items() if family.backend == backend]
         count, known = self._elements.get(backend, (0, {}))
         if (now := sum(map(len, groups))) > _MORE * count:
-            known = elements(self.peaks, (t for of in groups for t in of.values()))
+            known = elements(alone(self.peaks, (t for of in groups for t in of.values())))
             self._elements[backend] = now, known
         return known
 
@@ -165,11 +152,13 @@ class CostModel:
                 bound = roofline(f, family.dtype, peaks)
                 yield Estimate(bound, bound / _UNKNOWN, bound * _UNKNOWN, "roofline")
             return
-        seconds, spreads = fit.predict(keys, features)
+        works = [k.work(f) for k, f in zip(keys, features, strict=True)]
+        seconds, spreads = fit.predict(Calls.of(keys, works, fit.law.names))
         names = set(fit.law.names)
-        whole = (full(k, f) for k, f in zip(keys, features, strict=True))
-        for f, s, spread in zip(whole, seconds.tolist(), spreads.tolist(), strict=True):
+        for f, s, spread in zip(works, seconds.tolist(), spreads.tolist(), strict=True):
             if not names.issuperset(f):
-                s += self._unseen(family, {n: v for n, v in f.items() if n not in names})
+                new = {n: v for n, v in f.items() if n not in names}
+                known = self._of_elements(family.backend) if any(map(is_function, new)) else {}
+                s += unseen(new, known, family.dtype, peaks)
             s = max(s, 1e-7)
             yield Estimate(s, s / spread, s * spread, "fitted")

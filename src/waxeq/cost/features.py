@@ -54,6 +54,10 @@ _PARTS: Mapping[str, tuple[Part, float]] = {
 _OPERANDS = 3.0
 _COSTLY = 8.0
 _SHORTEST = 1e-7
+_FARTHER = {"bytes beyond L1": float(1 << 16), "bytes beyond L2": float(1 << 20), "bytes beyond L3": float(1 << 25)}
+"""Bytes moved beyond those that common caches hold: what a byte takes grows with how many there are."""
+_COUNTED = 16.0
+"""Operations that a kernel of generated loops counts a costly function as."""
 _ITEM_SIZE = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "float64": 8,
               "int64": 8, "uint64": 8}  # fmt: skip
 
@@ -133,3 +137,32 @@ def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
     rate = peaks.flops.get(dtype) or min(peaks.flops.values()) / 2
     work = max(sums["arithmetic"] / rate, sums["traffic"] / peaks.bandwidth)
     return work + sums["elements"] / peaks.cache_bandwidth + sums["launches"] * peaks.launch + _SHORTEST
+
+
+def whole(features: Mapping[str, float], text: str, dims: str, layout: str) -> Mapping[str, float]:
+    """The features of a call of this lowered text, on these sizes and strides, none counted twice: a function that is
+    counted by name is taken out of the operations, where it stands for many; and what is gathered from is read as often
+    as there are results, not whole. Bytes beyond what caches hold are features of their own."""
+    named = sum(v for f, v in features.items() if is_function(f))
+    more: dict[str, float] = {}
+    if named and "operations" in features:
+        more["operations"] = max(0.0, features["operations"] - _COUNTED * named)
+    if "bytes" in features and "(Gather " in text:
+        more["bytes"] = min(features["bytes"], _gathered(dims, layout))
+    moved = more.get("bytes", features.get("bytes", features.get("panel", 0.0)))
+    more |= {n: moved - size for n, size in _FARTHER.items() if moved > size}
+    return {**features, **more} if more else features
+
+
+def is_function(feature: str) -> bool:
+    """Whether a feature counts the elements of one function, as map:exp:float32 does."""
+    return feature.count(":") == 2
+
+
+@lru_cache(maxsize=1 << 12)
+def _gathered(dims: str, layout: str) -> float:
+    """Bytes that a gather reads and writes at most: of no operand more elements than its result has."""
+    sizes = {k: int(n) for k, _, n in (d.partition("=") for d in dims.split(",") if d)}
+    views = [v.partition(":") for v in layout.split(";") if ":" in v]
+    counts = [math.prod(sizes[a.partition("*")[0]] for a in axes.split(",") if a) for _, _, axes in views]
+    return sum(min(n, counts[0]) * item_size(dtype) for n, (dtype, _, _) in zip(counts, views, strict=True))

@@ -1,12 +1,10 @@
 """Fits: from the timings of one family to seconds of calls that nobody timed, in the space of logarithms.
 
-Two parts. A law: seconds are a sum of features times coefficients that are not negative, fitted to the logarithms of
-timings, the machine's ceilings standing in for what they leave open. And what the law gets wrong nearby: its residuals
-are a Gaussian process over features, sizes and strides, so that a call takes after the nearest ones that were timed,
-those of the same meaning before others, and the interval widens with the distance to them.
+Two parts. A law (`cost.law`), and what the law gets wrong nearby: its residuals are a Gaussian process over features,
+sizes and strides, so that a call takes after the nearest ones that were timed, those of the same meaning before others,
+and the interval widens with the distance to them.
 
-Sources: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapters 2 and 5 (leave-one-out);
-Lawson and Hanson, Solving Least Squares Problems, 1974, chapter 23.
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapters 2 and 5 (leave-one-out).
 """
 
 from __future__ import annotations
@@ -14,264 +12,199 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from waxeq.cost.elements import full
-from waxeq.cost.features import KINDS, part
-from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.key import Timing
+from waxeq.cost.law import Law
+from waxeq.cost.places import Calls
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-PRIOR = 0.05
-"""Weight of a ceiling among the timings of a law."""
 _DOUBT = 0.25
 """How fast a fit is trusted less beyond what was measured: the exponent of how many times."""
-_ROUNDS = 2
-"""Times that the law is linearized: after that coefficients change by less than timings are worth."""
-_FAR = 1.0
-"""Residuals (of logarithms) beyond which a timing pulls at the law no harder."""
-_NEIGHBOURS = 256
+NEIGHBOURS = 256
 """Timings that stand for a family, the newest: more of them change little, and inverting takes their cube."""
 _REACHES, _NOISES, _KIN = (1.5, 4.0), (0.05, 0.25), (0.3, 0.8)
 """What is tried: distance (of logarithms) over which residuals are alike; noise as part of their variance; how much
 residuals of different meanings have in common."""
+_TRIED = 96
+"""Timings that this is tried on."""
 _EIGHT_TENTHS = 1.2816
 """Standard deviations on both sides of a normal distribution that hold eight tenths of it."""
 _LEAST = 1.1
 """The narrowest interval: timings taken again differ by as much."""
-_AMOUNT, _THERE = 1.5, 0.4
-"""How much (logarithms of) amounts of work, and the presence of a feature, set calls apart."""
-_SIDES = 1.5
-"""How much it sets calls apart along which axis they read."""
-_AXES = 6
-"""Sizes of so many axes are looked at."""
 
 
 @dataclass(frozen=True)
-class Law:
-    """seconds = sum of coefficient * feature, coefficients >= 0, by the names of features."""
+class Alike:
+    """How much the residuals of two calls have in common: 1 for the same place and meaning, less further away.
 
-    names: tuple[str, ...]
-    coefficients: Array
+    `reach`: the distance at which it is exp(-1/2); `noise`: part of the variance that is of a timing alone; `kin`:
+    factor where meanings differ.
+    """
 
-    @staticmethod
-    def of(rows: Sequence[Timing], ceilings: Mapping[str, float]) -> Law:
-        """Least squares on logarithms. What the timings do not tell is what the ceilings say (seconds for one unit of a
-        feature, 0 for nothing): each counts as a weak observation, or large calls alone would leave the price of
-        starting one open, and small ones would be priced at anything."""
+    reach: float
+    noise: float
+    kin: float
+
+    def of(self, squares: Array, same: Array) -> Array:
+        """From squared distances, and whether meanings are the same."""
         import numpy as np
 
-        names = tuple(sorted({f for t in rows for f in full(t.key, t.features)}))
-        a = table(rows, names)
-        y = np.log([t.seconds for t in rows])
-        scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
-        prior = np.array([ceilings.get(f, 0.0) for f in names]) * scale
-        weak = np.diag(PRIOR / np.where(prior > 0, prior, np.inf))[prior > 0]
-        a = a / scale
-        predicted, wanted = np.exp(y), np.ones(len(rows))
-        weight = np.ones(len(rows))
-        found = np.zeros(len(names))
-        for _ in range(_ROUNDS):
-            # log(p) is about log(p0) + p / p0 - 1 where p is near p0: least squares again
-            system = np.vstack([a * (weight / predicted)[:, None], weak])
-            found = nonnegative(system, np.concatenate([wanted * weight, np.full(len(weak), PRIOR)]))
-            new = np.maximum(a @ found, 1e-9)
-            residual = y - np.log(new)
-            weight = np.sqrt(_FAR / np.maximum(np.abs(residual), _FAR))
-            predicted = np.maximum(new, np.exp(y - 1.0))  # linear further out it would be a poor guide
-            wanted = 1.0 + y - np.log(predicted)
-        return Law(names, found / scale)
+        return np.exp(-0.5 * squares / self.reach**2) * np.where(same, 1.0, self.kin)
 
-    @cached_property
-    def kinds(self) -> Array:
-        """How much one unit of each feature is of each kind of work."""
+    def inverse(self, calls: Calls) -> Array:
+        """The inverse of the covariance of timings of these calls with each other."""
         import numpy as np
 
-        rows = [part(n) for n in self.names]
-        return np.array([[(weight or 1.0) * (kind == k) for k in KINDS] for kind, weight in rows]).reshape(
-            -1, len(KINDS)
+        return np.linalg.inv(
+            self.of(calls.squares(calls), calls.same(calls)) + (self.noise + 1e-6) * np.eye(len(calls))
         )
 
-    def seconds(self, a: Array) -> Array:
-        """Of rows of features in the order of `names`."""
-        import numpy as np
 
-        return np.maximum(a @ self.coefficients, 1e-9)
+_ALIKE = [Alike(*row) for row in product(_REACHES, _NOISES, _KIN)]
 
 
-def nonnegative(a: Array, b: Array) -> Array:
-    """The x >= 0 with the least |a x - b|, by active sets."""
+def _fitting(calls: Calls, residual: Array) -> Alike:
+    """With which residuals are best predicted, each from the others."""
     import numpy as np
 
-    gram, h = a.T @ a, a.T @ b
-    x, free = np.zeros(len(h)), np.zeros(len(h), bool)
-    for _ in range(3 * len(h)):
-        slope = np.where(free, -np.inf, h - gram @ x)
-        j = int(np.argmax(slope)) if len(slope) else -1
-        if j < 0 or slope[j] <= 1e-10 * max(1.0, float(np.abs(h).max())):
-            break
-        free[j] = True
-        while free.any():
-            at = np.flatnonzero(free)
-            z = np.linalg.lstsq(gram[np.ix_(at, at)], h[at], rcond=None)[0]
-            if (z > 0).all():
-                x = np.zeros(len(h))
-                x[at] = z
-                break
-            out = z <= 0
-            step = float(np.min(x[at][out] / np.maximum(x[at][out] - z[out], 1e-300)))
-            x[at] += step * (z - x[at])
-            free[at[out & (x[at] <= 1e-14)]] = False
-            x[~free] = 0.0
-    return x
+    def off(alike: Alike) -> float:
+        inverse = alike.inverse(calls)
+        return float(np.mean(np.minimum(np.abs(inverse @ residual / np.diag(inverse)), 1.0)))
+
+    return min(_ALIKE, key=off)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The law of a family and its residuals nearby. `least` and `most`: seconds that were measured. `chosen`: reach,
-    noise and kinship of the residuals, which a fit to a few more timings keeps."""
+    """The law of a family and its residuals nearby. `calls` took `seconds`; `law` is a fit to all of them, `inverse` of
+    the last NEIGHBOURS, which are the newest."""
 
+    ceilings: Mapping[str, float]
+    calls: Calls
+    seconds: Array
     law: Law
-    places: Array
-    texts: Array
-    weights: Array
+    alike: Alike
     inverse: Array
-    variance: float
-    widen: float
-    least: float
-    most: float
-    points: int
-    chosen: tuple[float, float, float]
 
     @staticmethod
     def of(rows: Sequence[Timing], ceilings: Mapping[str, float], before: Fit | None = None) -> Fit:
-        """A fit to at least one timing. `before`: one to fewer timings of the same family."""
+        """A fit to at least one timing. `before`: one to fewer timings of the same family, which tells how far
+        residuals reach until there are twice as many."""
         import numpy as np
 
-        law = Law.of(rows, ceilings)
-        near = sorted(rows, key=lambda t: t.when)[-_NEIGHBOURS:]
-        seconds = np.array([t.seconds for t in near])
-        a = table(near, law.names)
-        residual = np.log(seconds / law.seconds(a))
-        z = places([t.key for t in near], a, law)
-        texts = np.array([hash_of(t.key.text) for t in near], np.int64)
-        variance = max(float(np.mean(np.minimum(residual**2, 4.0))), 1e-4)
-        known = before is not None and len(rows) < 2 * before.points
-        options = [before.chosen] if before is not None and known else list(product(_REACHES, _NOISES, _KIN))
-        squares = _squares(z, z)
-        best: tuple[float, Any] = (math.inf, None)
-        for chosen in options:
-            inverse = np.linalg.inv(_alike(squares, texts, texts, chosen) + (chosen[1] + 1e-6) * np.eye(len(near)))
-            left_out = (inverse @ residual) / np.diag(inverse)
-            score = float(np.mean(np.minimum(np.abs(left_out), 1.0)))
-            if score < best[0]:
-                best = (score, (chosen, inverse, left_out))
-        chosen, inverse, left_out = best[1]
-        deviation = np.sqrt(variance / np.diag(inverse))
-        share = float(np.quantile(np.abs(left_out) / deviation, 0.8)) / _EIGHT_TENTHS
-        # a law with hardly more timings than coefficients goes through all of them and proves nothing
-        free = len(rows) - int(np.count_nonzero(law.coefficients))
-        widen = max(0.3, share) * math.sqrt(len(rows) / max(1, free))
-        floor = 0.0 if free >= 4 else math.log(2.0)
-        return Fit(
-            law, z, texts, inverse @ residual, inverse, variance, max(widen, floor / math.sqrt(variance)),
-            float(seconds.min()), float(seconds.max()), len(rows), chosen,
-        )  # fmt: skip
-
-    def predict(self, keys: Sequence[TimingKey], features: Sequence[Mapping[str, float]]) -> tuple[Array, Array]:
-        """Seconds of calls, and the factor around them that should hold eight of ten timings. Features that the law
-        does not know are left out."""
-        import numpy as np
-
-        whole = [full(k, f) for k, f in zip(keys, features, strict=True)]
-        a = np.array([[f.get(n, 0.0) for n in self.law.names] for f in whole]).reshape(len(keys), -1)
-        texts = np.array([hash_of(k.text) for k in keys], np.int64)
-        alike = _alike(_squares(places(keys, a, self.law), self.places), texts, self.texts, self.chosen)
-        seconds = self.law.seconds(a) * np.exp(alike @ self.weights)
-        unsure = np.maximum(1.0 + self.chosen[1] - np.einsum("ij,ij->i", alike @ self.inverse, alike), self.chosen[1])
-        spread = np.exp(_EIGHT_TENTHS * self.widen * np.sqrt(self.variance * unsure))
-        beyond = np.maximum(1.0, np.maximum(seconds / self.most, self.least / np.maximum(seconds, 1e-12)))
-        return seconds, np.maximum(spread, _LEAST) * beyond**_DOUBT
+        rows = sorted(rows, key=lambda t: t.when)
+        calls = Calls.of([t.key for t in rows], [t.work for t in rows])
+        seconds = np.array([t.seconds for t in rows])
+        law = Law.of(calls.names, calls.features, seconds, ceilings, before and before.law)
+        alike = before.alike if before is not None and len(rows) < 2 * len(before.calls) else None
+        near = np.arange(len(calls))[-NEIGHBOURS:]
+        if alike is None:
+            some = np.linspace(near[0], near[-1], min(_TRIED, len(near))).round().astype(int)
+            alike = _fitting(calls.only(some), np.log(seconds / law.seconds(calls.features))[some])
+        return Fit(ceilings, calls, seconds, law, alike, alike.inverse(calls.only(near)))
 
     @cached_property
-    def coefficients(self) -> Mapping[str, float]:
-        """Of the law, by feature."""
-        return dict(zip(self.law.names, self.law.coefficients.tolist(), strict=True))
+    def near(self) -> Calls:
+        """The calls whose residuals are looked at."""
+        import numpy as np
+
+        return self.calls.only(np.arange(len(self.calls))[-len(self.inverse) :])
+
+    @cached_property
+    def residual(self) -> Array:
+        """Logarithms of what timings nearby take over what the law says."""
+        import numpy as np
+
+        return np.log(self.seconds[-len(self.inverse) :] / self.law.seconds(self.near.features))
+
+    @cached_property
+    def weights(self) -> Array:
+        return self.inverse @ self.residual
+
+    @cached_property
+    def variance(self) -> float:
+        """Of residuals."""
+        return _variance(self.residual)
+
+    @cached_property
+    def widen(self) -> float:
+        """Factor on standard deviations with which eight of ten timings lie inside when each is predicted from the
+        others."""
+        import numpy as np
+
+        return _widen(self.weights, np.diag(self.inverse), self.variance, len(self.calls), self.law)
+
+    def predict(self, asked: Calls) -> tuple[Array, Array]:
+        """Seconds of calls with the features of the law, and the factor around them that should hold eight of ten
+        timings."""
+        import numpy as np
+
+        alike = self.alike.of(asked.squares(self.near), asked.same(self.near))
+        seconds = self.law.seconds(asked.features) * np.exp(alike @ self.weights)
+        unsure = 1.0 + self.alike.noise - np.einsum("ij,ij->i", alike @ self.inverse, alike)
+        return seconds, self._spread(seconds, unsure, self.seconds, self.variance, self.widen)
+
+    def _spread(self, seconds: Array, unsure: Array, timed: Array, variance: float, widen: float) -> Array:
+        """The factor around predictions, from how `unsure` each is (a part of the variance) and what was `timed`."""
+        import numpy as np
+
+        spread = np.exp(_EIGHT_TENTHS * widen * np.sqrt(variance * np.maximum(unsure, self.alike.noise)))
+        beyond = np.maximum(1.0, np.maximum(seconds / timed.max(), timed.min() / np.maximum(seconds, 1e-12)))
+        return np.maximum(spread, _LEAST) * beyond**_DOUBT
+
+    def left_out(self, gone: Array) -> LeftOut:
+        """What would be predicted of these timings (positions, of no more than NEIGHBOURS) had they not been taken: the
+        law is fitted anew, residuals reach as far as here, and the rest is read off the inverse, which for a part of
+        the covariance is that of the whole less what goes through the others.
+        """
+        import numpy as np
+
+        kept = np.setdiff1d(np.arange(len(self.calls)), gone)
+        features, timed = self.calls.features[kept], self.seconds[kept]
+        seen = features.any(axis=0)
+        names = tuple(self.calls.names[i] for i in np.flatnonzero(seen))
+        law = Law.of(names, features[:, seen], timed, self.ceilings, self.law)
+        lawful = law.seconds(self.calls.features[:, seen])
+        residual = np.log(self.seconds / lawful)
+        own = np.linalg.inv(self.inverse[np.ix_(gone, gone)])
+        through = self.inverse[np.ix_(kept, gone)] @ own
+        weights = self.inverse @ residual
+        nearby = residual[gone] - own @ weights[gone]
+        diagonal = np.diag(self.inverse)[kept] - np.einsum("ij,ij->i", through, self.inverse[np.ix_(kept, gone)])
+        variance = _variance(residual[kept])
+        widen = _widen(weights[kept] - through @ weights[gone], diagonal, variance, len(kept), law)
+        seconds = lawful[gone] * np.exp(nearby)
+        return LeftOut(seconds, self._spread(seconds, np.diag(own), timed, variance, widen), frozenset(names))
 
 
-def table(rows: Sequence[Timing], names: Sequence[str]) -> Array:
-    """Features of timings, one row each."""
+class LeftOut(NamedTuple):
+    """Seconds that are predicted of timings from others, the factor around them, and the features that these have."""
+
+    seconds: Array
+    spread: Array
+    names: frozenset[str]
+
+
+def _variance(residual: Array) -> float:
     import numpy as np
 
-    whole = [full(t.key, t.features) for t in rows]
-    return np.array([[features.get(n, 0.0) for n in names] for features in whole]).reshape(len(rows), len(names))
+    return max(float(np.mean(np.minimum(residual**2, 4.0))), 1e-4)
 
 
-def places(keys: Sequence[TimingKey], a: Array, law: Law) -> Array:
-    """Where calls lie: logarithms of how much there is to do of each kind (arithmetic, traffic, work on elements,
-    starts) and of the sizes of axes; which features there are at all, such as functions; steps in memory."""
+def _widen(weights: Array, diagonal: Array, variance: float, count: int, law: Law) -> float:
+    """From weights of residuals and the diagonal of the inverse. A law with hardly more timings than coefficients goes
+    through all of them and proves nothing."""
     import numpy as np
 
-    others = np.array([(*_sizes(k.dims), *_steps(k.layout)) for k in keys]).reshape(len(keys), _AXES + 5)
-    return np.hstack([_AMOUNT * np.log1p(a @ law.kinds), _THERE * (a > 0), others])
-
-
-@lru_cache(maxsize=1 << 16)
-def _sizes(dims: str) -> tuple[float, ...]:
-    """Logarithms of the sizes in "i0=128,i1=384", weighted less than features, which are made from them."""
-    found = [0.5 * math.log1p(int(part.partition("=")[2])) for part in dims.split(",") if part][:_AXES]
-    return (*found, *[0.0] * (_AXES - len(found)))
-
-
-@lru_cache(maxsize=1 << 16)
-def _steps(layout: str) -> tuple[float, ...]:
-    """Of a layout: operands whose last axis does not lie side by side, operands, whether some stay the same, and how
-    the axis that lies side by side in each of the first two operands lies in the result."""
-    views = [v.partition(":")[2] for v in layout.split(";") if ":" in v]
-    last = [v.rpartition("*")[2] for v in views if v]
-    out, *operands = views or [""]
-    sides = [_SIDES * _side(v, out) for v in (*operands, "", "")[:2]]
-    return float(sum(s != "1" for s in last)), 0.5 * len(views), float("fixed" in layout), *sides
-
-
-def _side(view: str, out: str) -> float:
-    """0 where the axis of a view that lies side by side does so in the result, 0.5 where it is another one of the
-    result, 1 where the result has none such (it is folded)."""
-    axis = next((a for a in map(_axis, view.split(",")) if a[1] == "1"), None)
-    steps = dict(map(_axis, out.split(","))) if out else {}
-    return 0.0 if axis is None or steps.get(axis[0]) == "1" else 0.5 if axis[0] in steps else 1.0
-
-
-def _axis(text: str) -> tuple[str, str]:
-    name, _, step = text.partition("*")
-    return name, step
-
-
-@lru_cache(maxsize=1 << 16)
-def hash_of(text: str) -> int:
-    """A number for a text, the same in every process."""
-    import hashlib
-
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
-
-
-def _squares(a: Array, b: Array) -> Array:
-    """Squared distances between the rows of two matrices."""
-    import numpy as np
-
-    found = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)[None, :] - 2 * (a @ b.T)
-    return np.maximum(found, 0.0)
-
-
-def _alike(squares: Array, texts: Array, others: Array, chosen: tuple[float, float, float]) -> Array:
-    """How much the residuals of two calls have in common: 1 for the same place and meaning, less further away."""
-    import numpy as np
-
-    reach, _, kin = chosen
-    same = texts[:, None] == others[None, :]
-    return np.exp(-0.5 * squares / reach**2) * np.where(same, 1.0, kin)
+    off = np.abs(weights / diagonal)  # of each timing, predicted from the others
+    share = float(np.quantile(off / np.sqrt(variance / diagonal), 0.8)) / _EIGHT_TENTHS
+    free = count - int(np.count_nonzero(law.coefficients))
+    floor = 0.0 if free >= 4 else math.log(2.0)
+    return max(max(0.3, share) * math.sqrt(count / max(1, free)), floor / math.sqrt(variance))

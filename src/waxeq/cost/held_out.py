@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from waxeq.cost.device import Peaks
-from waxeq.cost.estimate import CostModel
-from waxeq.cost.fit import hash_of
-from waxeq.cost.key import Family, Timing
+from waxeq.cost.elements import Alone, alone, elements, unseen
+from waxeq.cost.estimate import ENOUGH, CostModel
+from waxeq.cost.fit import LeftOut
+from waxeq.cost.key import Family, Timing, TimingKey
+from waxeq.cost.places import hash_of
 
 FOLDS = 5
 """Parts that the timings of a family are cut into; each is predicted from the others."""
@@ -43,18 +47,44 @@ def held_out(peaks: Peaks, timings: Iterable[Timing], folds: int = FOLDS) -> lis
 def predictions(peaks: Peaks, timings: Iterable[Timing], folds: int = FOLDS) -> list[tuple[Timing, float, float]]:
     """For each timing what is estimated without its group, and the factor around that; none for families that have too
     few. A group is left out of all families at once: another kernel for the same would give it away too."""
-    parts: dict[int, list[Timing]] = {n: [] for n in range(folds)}
-    for t in timings:
-        parts[hash_of(f"{t.key.text}|{t.key.dims}") % folds].append(t)
-    whole = CostModel(peaks, [t for part in parts.values() for t in part])
-    fits = whole.fits()  # how far residuals reach
+    model = CostModel(peaks, timings)
+    fits = model.fits()
+    functions = _functions(model, folds)
     rows = []
-    for number, part in parts.items():
-        model = CostModel(peaks, [t for n, rest in parts.items() if n != number for t in rest], before=fits)
-        asked = [t for t in part if model.fit(t.key.family) is not None]
-        found = model.estimates([t.key for t in asked], [t.features for t in asked])
-        rows += [(t, e.seconds, e.high / e.seconds) for t, e in zip(asked, found, strict=True)]
+    for family, fit in fits.items():
+        part = np.array([_part(k, folds) for k in fit.calls.keys])
+        for number in range(folds):
+            gone = np.flatnonzero(part == number)
+            if 0 < len(gone) <= len(part) - ENOUGH:
+                known = functions.get((family.backend, number), {})
+                rows += _predicted(model, family, fit.left_out(gone), [fit.calls.keys[i] for i in gone], known)
     return rows
+
+
+def _predicted(
+    model: CostModel, family: Family, found: LeftOut, keys: Sequence[TimingKey], known: Mapping[str, float]
+) -> Iterator[tuple[Timing, float, float]]:
+    for k, seconds, spread in zip(keys, found.seconds.tolist(), found.spread.tolist(), strict=True):
+        t = model.measured[k]
+        new = {n: v for n, v in t.work.items() if n not in found.names}
+        more = unseen(new, known, family.dtype, model.peaks_of(family.kernel)) if new else 0.0
+        yield t, seconds + more, spread
+
+
+def _functions(model: CostModel, folds: int) -> Mapping[tuple[str, int], Mapping[str, float]]:
+    """What functions cost, by backend and the part of the timings that was left out."""
+    found: dict[str, list[tuple[int, Alone]]] = {}
+    for a in alone(model.peaks, model.measured.values()):
+        found.setdefault(a.of.key.backend, []).append((_part(a.of.key, folds), a))
+    return {
+        (backend, number): elements(a for part, a in rows if part != number)
+        for backend, rows in found.items()
+        for number in range(folds)
+    }
+
+
+def _part(key: TimingKey, folds: int) -> int:
+    return hash_of(f"{key.text}|{key.dims}") % folds
 
 
 def overall(rows: Sequence[Held]) -> Mapping[str, float]:

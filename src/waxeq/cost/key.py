@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from waxeq.cost.features import whole
+
 METHOD = 2
 """Version of the way kernels are timed; timings of another version are not used."""
 
@@ -44,6 +46,13 @@ class TimingKey:
     threads: int
     method: int = METHOD
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # asked for a hundred times
+        return hash((self.kernel, self.code, self.text, self.dims, self.layout, self.dtype, self.device))
+
     @cached_property
     def digest(self) -> str:
         """A name for the key that is the same in every process: 32 hexadecimal digits."""
@@ -59,6 +68,10 @@ class TimingKey:
     def family(self) -> Family:
         """The regression this call belongs to."""
         return Family(self.backend, self.kernel, self.code, self.dtype, self.device)
+
+    def work(self, features: Mapping[str, float]) -> Mapping[str, float]:
+        """What a call of these features does, with what its sizes and strides tell of it."""
+        return whole(features, self.text, self.dims, self.layout)
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,11 @@ class Timing:
         s = sorted(self.samples)
         cut = len(s) // 10
         return s[cut], s[-1 - cut]
+
+    @cached_property
+    def work(self) -> Mapping[str, float]:
+        """What the call does: its features, with what sizes and strides tell of it."""
+        return self.key.work(self.features)
 
     @property
     def spread(self) -> float:

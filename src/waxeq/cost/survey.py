@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from waxeq.backend.discover import found
@@ -18,26 +19,34 @@ _MACHINE = ("model", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes"
 
 @dataclass(frozen=True)
 class Present:
-    """What runs here and now: the code of every installed kernel by name, the installed backends, and this machine on
-    each number of threads it can use."""
+    """What runs here and now: the installed backends, how to tell the code of each of their kernels, and this machine
+    on each number of threads it can use."""
 
-    codes: Mapping[str, str]
+    kernels: Mapping[str, Callable[[], str]]
     backends: frozenset[str]
     devices: tuple[Device, ...]
 
     @staticmethod
     def here() -> Present:
-        """As it is on this machine. A backend whose kernels cannot say what they are made of counts as not there."""
-        codes: dict[str, str] = {}
-        usable = set()
-        for f in found():
+        """As it is on this machine."""
+        installed = {f.name: f.backend.kernels for f in found() if f.backend is not None}
+        kernels = {n: partial(getattr, k, "code") for of in installed.values() for n, k in of.items()}
+        devices = tuple(current_device(n + 1) for n in range(os.cpu_count() or 1))
+        return Present(kernels, frozenset(installed), devices)
+
+    @cached_property
+    def _codes(self) -> dict[str, str | None]:
+        return {}
+
+    def code(self, kernel: str) -> str | None:
+        """The code of an installed kernel; None where it cannot say what it is made of. Asked for only once rows are of
+        it: of some it takes a compiler, or reading much text."""
+        if kernel not in self._codes:
             try:
-                codes |= {n: k.code for n, k in f.backend.kernels.items()} if f.backend is not None else {}
-                usable.add(f.name)
-            except Exception:  # no compiler, no device: what its kernels are made of is not known
-                continue
-        backends = frozenset(n.partition(".")[0] for n in codes) & usable
-        return Present(codes, backends, tuple(current_device(n + 1) for n in range(os.cpu_count() or 1)))
+                self._codes[kernel] = self.kernels[kernel]()
+            except Exception:  # no compiler, no device
+                self._codes[kernel] = None
+        return self._codes[kernel]
 
     @property
     def ids(self) -> frozenset[str]:
@@ -61,9 +70,12 @@ class Present:
             return "stale", f"timed in another way than now (version {method}, now {METHOD})"
         if backend not in self.backends:
             return "unknown", f"backend {backend} is not installed here or cannot be used"
-        if kernel not in self.codes:
+        if kernel not in self.kernels:
             return "unknown", f"the installed backend {backend} has no kernel {kernel}"
-        if code != self.codes[kernel]:
+        now = self.code(kernel)
+        if now is None:
+            return "unknown", f"backend {backend} is not installed here or cannot be used"
+        if code != now:
             return "stale", "the kernel's text, its compiler or its library was changed since"
         return "current", ""
 

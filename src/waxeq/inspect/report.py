@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from waxeq.backend.kernel import Kernel
 from waxeq.cost.estimate import least_sure
-from waxeq.extract.choice import Priced
-from waxeq.extract.ways import Count
 from waxeq.inspect.formula import formula, shapes
 from waxeq.memory.estimate import Estimate, device_estimates, plan_estimate
 from waxeq.plan.compose import shared_walks
-from waxeq.plan.plan import Plan, RunnerUp, Step
-from waxeq.runtime.verify import Accuracy
-from waxeq.search.block import Optimized
-from waxeq.search.paths import Menu, Path
-from waxeq.search.result import Result
+
+if TYPE_CHECKING:  # what a command shows that searches nothing needs none of it
+    from waxeq.backend.kernel import Kernel
+    from waxeq.extract.choice import Priced
+    from waxeq.extract.ways import Count
+    from waxeq.plan.plan import Plan, RunnerUp, Step
+    from waxeq.runtime.verify import Accuracy
+    from waxeq.search.block import Optimized
+    from waxeq.search.paths import Menu, Path
+    from waxeq.search.result import Result
 
 UNPRICED = "unpriced"
 """Basis of a step whose time is not known by itself: those of plans for ranges of sizes are timed as a whole."""

@@ -10,10 +10,10 @@ from waxeq.backend.kernel import Kernel
 from waxeq.inspect.explain import explain_plan
 from waxeq.inspect.report import accuracy, memory
 from waxeq.memory.estimate import amount
-from waxeq.search.sizes import SizedResult, uncompiled
+from waxeq.search.sizes import SizedResult
 from waxeq.symbolic.dims import Box
 from waxeq.symbolic.peak import peaks
-from waxeq.symbolic.plan import Interval, SizedPlans
+from waxeq.symbolic.plan import Interval, SizedPlans, of_ranges
 from waxeq.symbolic.size import written
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def interval(i: Interval) -> dict[str, Any]:
 
 def memory_sizes(plans: SizedPlans, kernels: Mapping[str, Kernel]) -> dict[str, Any]:
     """For each interval the most bytes as functions of the dims, and memory by kind at its edges."""
-    rows = []
+    able, rows = of_ranges(kernels), []
     for i in plans.intervals:
-        formulas = peaks(i, plans.dims, kernels)
-        edges = [{"sizes": s, **memory(i.plan.at(s, kernels))} for s in i.box.corners()]
+        formulas = peaks(i, plans.dims, able)
+        edges = [{"sizes": s, **memory(i.plan.at(s, able))} for s in i.box.corners()]
         rows.append({"ranges": {n: list(r) for n, r in i.box.ranges.items()}, "as_written": i.plan.as_written,
                      "peak": [str(getattr(f, "expr", f)) for f in formulas], "edges": edges})  # fmt: skip
     most = max(e["peak"] for r in rows for e in r["edges"])
@@ -72,10 +72,10 @@ def memory_sizes(plans: SizedPlans, kernels: Mapping[str, Kernel]) -> dict[str, 
 
 def explain_sizes(plans: SizedPlans, kernels: Mapping[str, Kernel]) -> dict[str, Any]:
     """Why the plan of each interval is as it is, kernel by kernel, at a size within it."""
-    able, rows = uncompiled(kernels), []
+    able, rows = of_ranges(kernels), []
     for i in plans.intervals:
         at = _within(i.box)
-        said, point = explain_plan(i.plan.at(at, kernels), able).to_json(), i.predicted(at)
+        said, point = explain_plan(i.plan.at(at, able), able).to_json(), i.predicted(at)
         predicted = None if point is None else {"seconds": point.seconds, "basis": point.basis}
         rows.append({"ranges": {n: list(r) for n, r in i.box.ranges.items()}, "explained_at": at,
                      "predicted": predicted, **said})  # fmt: skip

@@ -12,7 +12,7 @@ from waxeq.backend.storage import CPU
 from waxeq.egraph.rules import RuleFile, parse_rules
 from waxeq.errors import PlanError
 from waxeq.ir.structure import decode_structure, encode_structure
-from waxeq.ir.term import dump, parse
+from waxeq.ir.term import Term, dump, parse
 from waxeq.ir.text import parse_graph, print_graph
 from waxeq.ir.types import TensorType
 from waxeq.ops import OPS
@@ -50,11 +50,16 @@ def _step(s: Step) -> dict[str, Any]:
     }
 
 
-def _read_step(d: Mapping[str, Any]) -> Step:
+def read_call(d: Mapping[str, Any], meaning: Term) -> Call:
+    """The call of a step that means this."""
     reads, operands = tuple(n for n, _ in d["reads"]), tuple(_read_view(v) for _, v in d["reads"])
     out = _read_view(d["writes"][1])
     fixed, threads = tuple(d.get("fixed", ())), d.get("threads", 1)
-    call = Call(d["kernel"], parse(d["meaning"]), dict(d["sizes"]), operands, out, sharing(reads), fixed, threads)
+    return Call(d["kernel"], meaning, dict(d["sizes"]), operands, out, sharing(reads), fixed, threads)
+
+
+def _read_step(d: Mapping[str, Any]) -> Step:
+    call, reads = read_call(d, parse(d["meaning"])), tuple(n for n, _ in d["reads"])
     predicted, low, high, basis = d["predicted"]
     other = RunnerUp(*d["runner_up"]) if d["runner_up"] else None
     kept = d.get("retained", 0)

@@ -18,7 +18,7 @@ from waxeq.runtime.program import Program
 from waxeq.runtime.save import Saved, save_data
 from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.file import encode_sized
-from waxeq.symbolic.plan import SizedPlan, SizedPlans
+from waxeq.symbolic.plan import SizedPlan, SizedPlans, of_ranges
 from waxeq.symbolic.size import Size, holes
 
 _KEPT = 16
@@ -36,7 +36,7 @@ class SizedSaved:
     def at(self, sizes: Sizes, kernels: Mapping[str, Kernel]) -> Saved:
         """The plan at some sizes, and inputs of these: those that were saved, cut or repeated along axes that have
         others. Raises PlanError, also for sizes that are out of range."""
-        plan = self.plans.interval(sizes).plan.at(sizes, kernels)
+        plan = self.plans.interval(sizes).plan.at(sizes, of_ranges(kernels))
         inputs = {n: _resized(a, self.plans.takes[n], sizes) for n, a in self.inputs.items()}
         return Saved(plan, self.tensors, inputs)
 
@@ -59,7 +59,7 @@ class SizedProgram:
 
     def __init__(self, plans: SizedPlans, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:
         """`tensors`: arrays of weights by name."""
-        self.plans, self.kernels, self.tensors = plans, kernels, tensors
+        self.plans, self.kernels, self.tensors = plans, of_ranges(kernels), tensors
         self._names = tuple(plans.takes)
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
         self._folded: dict[int, dict[str, np.ndarray]] = {}

@@ -33,8 +33,9 @@ from waxeq.plan.encode import encode
 from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
 from waxeq.plan.schedule import BlockPlan
 from waxeq.search.block import Optimized
+from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.offsets import places
-from waxeq.symbolic.plan import SizedPlan
+from waxeq.symbolic.plan import SizedPlan, alike
 from waxeq.symbolic.size import Number, Size, template
 
 Amount = Size | int
@@ -51,16 +52,45 @@ def lifted(
     plans: Mapping[str, Optimized],
     kernels: Mapping[str, Kernel],
     about: Mapping[str, Any],
+    at: Sizes,
+    dims: Sequence[Dim],
 ) -> SizedPlan:
-    """The plan of a model, block by block. `general`: the model at all sizes; `expanded`: as it was searched, at one;
-    `sizes`: the same with functions for numbers. Raises PlanError where a number is no function of the dims."""
+    """The plan of a model, block by block. `general`: the model at all sizes; `expanded`: as it was searched, `at`
+    some; `sizes`: the same with functions for numbers; `kernels`: those of ranges. What a kernel does not take at all
+    sizes is done by one that compiles nothing. Raises PlanError where a number is no function of the dims, OtherKernel
+    where no kernel takes a call."""
     numbers = _Numbers(expanded, sizes)
     rows = [_Lift(b, plans[b.key], sizes, numbers).plan() for b in blocks]
     concrete = compose(expanded, blocks, [r[0] for r in rows], traced.name, traced.structure, about)
-    order = _order(concrete, kernels)
     leaves = replace(expanded, leaves=general.leaves)
     plan = compose(leaves, blocks, [r[1] for r in rows], traced.name, traced.structure, about)
-    return _sized(replace(plan, graph=general, outputs=_outputs(plan, general)), order)
+    plan = replace(plan, graph=general, outputs=_outputs(plan, general))
+    taken = [_taken(s.call, kernels) for s in _sized(plan, (), dims).unplaced(at).steps]
+    calls = [replace(s.call, kernel=c.kernel) for s, c in zip(plan.steps, taken, strict=True)]
+    order = _order(_with_calls(concrete, taken), kernels)
+    return _sized(_with_calls(plan, calls), order, dims)
+
+
+class OtherKernel(PlanError):
+    """A kernel that a plan uses takes its call at some sizes only, and no other one takes it."""
+
+    def __init__(self, kernel: str) -> None:
+        super().__init__(f"kernel {kernel} takes its call at some sizes only")
+        self.kernel = kernel
+
+
+def _taken(call: Call, kernels: Mapping[str, Kernel]) -> Call:
+    """The call, by a kernel that takes it at all sizes. Raises OtherKernel."""
+    if kernels[call.kernel].accepts(call):
+        return call
+    other = alike(call, kernels)
+    if other is None:
+        raise OtherKernel(call.kernel)
+    return other
+
+
+def _with_calls(plan: Plan, calls: Sequence[Call]) -> Plan:
+    return replace(plan, steps=tuple(replace(s, call=c) for s, c in zip(plan.steps, calls, strict=True)))
 
 
 def as_it_is(traced: Traced, general: Graph, about: Mapping[str, Any]) -> SizedPlan:
@@ -68,11 +98,12 @@ def as_it_is(traced: Traced, general: Graph, about: Mapping[str, Any]) -> SizedP
     buffers = {x.name: Buffer(x.name, x.type.dtype, x.type.elements, x.kind) for x in general.leaves}
     outputs = tuple(Output(n, general.type(v), "") for n, v in general.outputs)
     plan = Plan(traced.name, general, buffers, (), (), outputs, (), structure=traced.structure, written=True)
-    return _sized(replace(plan, about=about), ())
+    return _sized(replace(plan, about=about), (), ())
 
 
-def _sized(plan: Plan, order: Sequence[Any]) -> SizedPlan:
-    return SizedPlan(template(encode(plan)), tuple(order), plan.graph.constants)
+def _sized(plan: Plan, order: Sequence[Any], dims: Sequence[Dim]) -> SizedPlan:
+    ranges = {d.name: (d.low, d.high) for d in dims}
+    return SizedPlan(template(encode(plan)), tuple(order), plan.graph.constants, ranges)
 
 
 def _outputs(plan: Plan, general: Graph) -> tuple[Output, ...]:

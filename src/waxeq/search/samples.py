@@ -133,9 +133,10 @@ _DTYPES: Mapping[Group, tuple[str, ...]] = {
 
 
 def _functions(sizes: Sequence[int]) -> Iterator[Sample]:
-    """Every scalar function on vectors; the costly float64 ones at one size, as they are seldom used."""
+    """Every scalar function on vectors; those on other dtypes than the usual one at two sizes, as they are seldom
+    used: of what was timed at one size only nothing nearby is left to tell what another takes."""
     for f, n in product(SCALARS.values(), sizes):
-        for dtype in _DTYPES[f.takes][: None if n == sizes[1] else 1]:
+        for dtype in _DTYPES[f.takes][: None if n in sizes[1:3] else 1]:
             leaves = [("i", dtype)] * f.arity
             yield _sample(Term("Map" if f.arity == 1 else "Zip", f.name, *_ins(*leaves)), {"i": n}, leaves, "i")
     for n, (head, dtype) in product(sizes, product(("Add", "Mul"), ("float32", "float64", "int64"))):

@@ -45,6 +45,11 @@ _OBJECTS = 200_000
 often that a tenth of a search goes into it."""
 
 
+def _middle(timings: Sequence[Timing]) -> Timing:
+    """Of several timings of one call that which is neither lucky nor disturbed; of two the faster."""
+    return sorted(timings, key=lambda t: t.seconds)[(len(timings) - 1) // 2]
+
+
 def _expected(found: Found) -> bool:
     """Whether every machine could use a backend: that there is no other device than the CPU is no loss."""
     return found.backend is None or found.backend.device == "cpu"
@@ -194,19 +199,23 @@ class Session:
         self._beside.append(found)
         return found
 
-    def measure(self, calls: Sequence[Call], each: float = 0.02) -> int:
+    def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1) -> int:
         """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how
-        many.
+        many. With more `visits` than one each is timed anew after all others, and the one in the middle counts: what a
+        call takes differs more from moment to moment, both ways, than within one.
         """
-        rows, calls = [], self._ready(calls)
+        calls = self._ready(calls)
         while calls and not self.stopped and wait(self._beside, NOTICE).not_done:
             pass
         begun = time.perf_counter()
-        for n, c in enumerate(calls):
+        taken: list[list[Timing]] = [[] for _ in calls]
+        for n in range(visits * len(calls)):
             if self.hurried:
                 break
-            self.events.emit(Progress("measure", n, len(calls), c.kernel))
-            rows.append(self._timed(c, each))
+            call = calls[n % len(calls)]
+            self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
+            taken[n % len(calls)].append(self._timed(call, each))
+        rows = [_middle(found) for found in taken if found]
         if rows:
             self.table.record(rows)
             self.prices.learn({r.key: r for r in rows})

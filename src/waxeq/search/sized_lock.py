@@ -8,11 +8,11 @@ from waxeq.options import Options
 from waxeq.search.lifting import as_it_is
 from waxeq.search.lock import Subject, damaged, graph_hash, lock, unlocked
 from waxeq.search.session import Session
-from waxeq.search.sizes import SizedReport, SizedResult, Work, model_of, require_right, uncompiled
+from waxeq.search.sizes import SizedReport, SizedResult, Work, model_of, require_right
 from waxeq.search.tables import Opened
 from waxeq.symbolic.family import Family
 from waxeq.symbolic.file import decode_sized, encode_sized
-from waxeq.symbolic.plan import SizedPlan
+from waxeq.symbolic.plan import SizedPlan, of_ranges
 
 
 def write_sizes(session: Session, family: Family, result: SizedResult) -> None:
@@ -37,7 +37,7 @@ def reproduce_sizes(options: Options, events: Events, family: Family, opened: Op
             plans = decode_sized(found.plan, plain.constants)
         except (PlanError, KeyError, ValueError, TypeError) as e:
             raise damaged(found.path) from e
-        work = Work(found.session, family, uncompiled(found.session.kernels))
+        work = Work(found.session, family, of_ranges(found.session.kernels))
         require_right(plans.intervals, work)
         notes = (*found.notes, *family.notes)
         about = SizedReport((), 1, tuple(work.worst.values()), len(work.checked), False,

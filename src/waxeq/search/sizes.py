@@ -1,7 +1,7 @@
 """One optimization for ranges of sizes: plans searched at some sizes, lifted to all, compared over the range.
 
-Only kernels that need no compiler take part: they are the same code at any size, so that a call with another size
-finds everything made.
+Kernels take part that are the same code at any size: those that need no compiler, and those whose text has the sizes
+among its arguments. A call with another size finds everything made.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from waxeq.runtime.sized import SizedProgram
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.block import searched
 from waxeq.search.curves import Contender, grid_of, intervals, key
-from waxeq.search.lifting import as_it_is, lifted
+from waxeq.search.lifting import OtherKernel, as_it_is, lifted
 from waxeq.search.placing import on_cpu
 from waxeq.search.session import Session
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
 from waxeq.symbolic.graph import Sample, Sized, general, seen_from
-from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans, compiles
+from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans, of_ranges
 from waxeq.symbolic.size import Size, written
 
 _PLACES = 3
@@ -125,11 +125,6 @@ class Work:
         return rows
 
 
-def uncompiled(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
-    """Kernels that nothing is compiled for when they are bound."""
-    return {n: k for n, k in kernels.items() if not compiles(k)}
-
-
 @dataclass(frozen=True, repr=False)
 class SizedResult:
     """The outcome of an optimization for ranges of sizes. `tensors`: weights; `inputs`: an example of a call."""
@@ -165,7 +160,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     Raises UnsupportedError, with the place in the model, where it is not one program at all sizes; UsageError where no
     input tells a dim; BudgetError when a plan needs more memory than is allowed.
     """
-    work = Work(session, family, uncompiled(session.kernels))
+    work = Work(session, family, of_ranges(session.kernels))
     _stage(session, "trace")
     model = model_of(family, work.at)
     first = work.at(model.first.sizes)
@@ -269,26 +264,38 @@ def _searched(work: Work, model: Sized, places: Sequence[Sizes], notes: list[str
     """The plan found at each place, lifted to all sizes."""
     found: list[SizedPlan] = []
     whole = [replace(s, graph=expand(s.graph)) for s in model.alike]
+    able = {n: k for n, k in work.session.kernels.items() if n in work.kernels}
     for n, sizes in enumerate(places):
         seconds = work.session.deadline.seconds
         share = (
             None if seconds is None else max(0.0, _SEARCH * seconds - work.session.deadline.elapsed) / (len(places) - n)
         )
-        session = replace(work.session, kernels=work.kernels, deadline=Deadline(share), notes=())
-        if session.events.stop_requested:
+        session = replace(work.session, kernels=able, deadline=Deadline(share), notes=())
+        while not session.events.stop_requested:
+            try:
+                found.append(_lifted(work, model, whole, session, sizes))
+            except OtherKernel as e:
+                notes.append(f"{e}, and is left out")
+                able = {n: k for n, k in able.items() if e.kernel not in (n, f"{n.partition('.')[0]}.{k.variant_of}")}
+                session = replace(session, kernels=able)
+                continue
+            except (PlanError, BudgetError, UnsupportedError) as e:
+                notes.append(f"the plan found where {written(sizes)} holds there only: {e}")
             break
-        traced = work.at(sizes)
-        graph = expand(traced.graph)
-        here = next(s for s in whole if s.sizes == sizes)
-        try:
-            blocks = on_cpu(session, cut(graph))
-            plans = searched(session, list({b.key: b for b in blocks}.values()))
-            amounts = seen_from(here, whole)[0].graph
-            found.append(lifted(traced, model.graph, graph, amounts, blocks, plans, work.kernels, session.about()))
-        except (PlanError, BudgetError, UnsupportedError) as e:
-            notes.append(f"the plan found where {written(sizes)} holds there only: {e}")
         notes += session.notes
     return found
+
+
+def _lifted(work: Work, model: Sized, whole: Sequence[Sample], session: Session, sizes: Sizes) -> SizedPlan:
+    """The plan that a session finds at some sizes, lifted to all. `whole`: the model at sizes it was traced at,
+    expanded. Raises PlanError, BudgetError, UnsupportedError."""
+    traced = work.at(sizes)
+    graph = expand(traced.graph)
+    blocks = on_cpu(session, cut(graph))
+    plans = searched(session, list({b.key: b for b in blocks}.values()))
+    amounts = seen_from(next(s for s in whole if s.sizes == sizes), whole)[0].graph
+    about, dims = session.about(), work.family.dims
+    return lifted(traced, model.graph, graph, amounts, blocks, plans, work.kernels, about, sizes, dims)
 
 
 def _compared(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ def decode_sized(data: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
             fill(i.plan, middle)
         takes = {x.name: tuple(_axis(a, middle) for a in x.axes) for x in read.takes}
         return SizedPlans(
-            data["name"], dims, takes, tuple(_interval(i, constants) for i in read.intervals), data["about"]
+            data["name"], dims, takes, tuple(_interval(i, constants, dims) for i in read.intervals), data["about"]
         )
     except ValidationError as e:
         first = e.errors()[0]
@@ -116,12 +116,11 @@ def decode_sized(data: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -
         raise PlanError(f"the plan is damaged ({type(e).__name__}: {e}); make it anew with `waxeq optimize`") from e
 
 
-def _interval(i: _Interval, constants: Mapping[str, np.ndarray]) -> Interval:
+def _interval(i: _Interval, constants: Mapping[str, np.ndarray], dims: Sequence[Dim]) -> Interval:
     order = tuple(Place(tuple(p.buffers), tuple(p.below)) for p in i.order)
     box = Box({n: (r[0], r[1]) for n, r in i.ranges.items()})
-    return Interval(
-        box, SizedPlan(i.plan, order, constants), tuple(Point(c.sizes, c.seconds, c.basis) for c in i.curve)
-    )
+    plan = SizedPlan(i.plan, order, constants, {d.name: (d.low, d.high) for d in dims})
+    return Interval(box, plan, tuple(Point(c.sizes, c.seconds, c.basis) for c in i.curve))
 
 
 def _axis(x: int | str, names: Mapping[str, int]) -> int | str | Size:

@@ -22,6 +22,7 @@ from waxeq.plan.encode import decode
 from waxeq.plan.plan import Plan, Step
 from waxeq.symbolic.dims import Box, Dim, Sizes, bind
 from waxeq.symbolic.offsets import Place, offsets_at
+from waxeq.symbolic.over import Everywhere
 from waxeq.symbolic.size import Size, fill, written
 
 
@@ -38,11 +39,12 @@ class Point:
 @dataclass(frozen=True)
 class SizedPlan:
     """A plan whose numbers are functions of the dims. `data` is that of a plan file, with holes for sizes; `order` the
-    places of its arena, the lowest first."""
+    places of its arena, the lowest first; `ranges` those of the dims, which kernels are compiled for."""
 
     data: Mapping[str, Any]
     order: tuple[Place, ...]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def as_written(self) -> bool:
@@ -50,9 +52,9 @@ class SizedPlan:
         return bool(self.data["written"])
 
     def at(self, sizes: Sizes, kernels: Mapping[str, Kernel]) -> Plan:
-        """The plan at some sizes. Nothing is searched and nothing compiled. Raises PlanError where a kernel does not
-        take its call at these sizes, or is not installed."""
-        plan = decode(fill(self.data, sizes), self.constants)
+        """The plan at some sizes. Nothing is searched, and nothing compiled that was not for other sizes. `kernels` are
+        those of ranges. Raises PlanError where a kernel does not take its call at these sizes, or is not installed."""
+        plan = self.unplaced(sizes)
         if plan.written:
             return plan
         missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
@@ -62,24 +64,49 @@ class SizedPlan:
         plan = replace(plan, steps=steps)
         return _placed(_with_scratch(plan, kernels), self.order, kernels).check()
 
+    def unplaced(self, sizes: Sizes) -> Plan:
+        """The plan at some sizes, without offsets."""
+        plan = decode(fill(self.data, sizes), self.constants)
+        rows = zip(plan.steps, self._everywhere, strict=True)
+        return replace(plan, steps=tuple(replace(s, call=replace(s.call, over=e.at(sizes))) for s, e in rows))
+
+    @cached_property
+    def _everywhere(self) -> tuple[Everywhere, ...]:
+        return tuple(Everywhere(s, self.ranges) for s in self.data["steps"])
+
 
 def compiles(kernel: Kernel) -> bool:
     """Whether something is compiled for a kernel when it is bound, or it works on other memory than the CPU's."""
     return type(kernel).prepare is not Kernel.prepare or {kernel.device, kernel.origin} != {CPU}
 
 
+def of_ranges(kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
+    """What plans for ranges of sizes are made of: kernels that compile nothing, and those that compile once for all
+    sizes, by the name of the one whose calls they take."""
+    rows = {n: k if not compiles(k) else k.sized for n, k in kernels.items()}
+    return {n: k for n, k in rows.items() if k is not None}
+
+
 def _taken(call: Call, kernels: Mapping[str, Kernel], sizes: Sizes) -> Call:
     """The call, by another kernel for the same meanings where its own is for larger or smaller sizes. Raises
     PlanError."""
-    own = kernels[call.kernel]
-    if own.accepts(call):
+    if kernels[call.kernel].accepts(call):
         return call
+    other = alike(call, kernels)
+    if other is None:
+        raise PlanError(f"kernel {call.kernel} does not take its call where {written(sizes)}")
+    return other
+
+
+def alike(call: Call, kernels: Mapping[str, Kernel]) -> Call | None:
+    """The call by another kernel for the same meanings, of those that compile nothing."""
+    own = kernels[call.kernel]
     for name, k in kernels.items():
-        alike = (k.form, k.pattern) == (own.form, own.pattern) and k.error <= own.error and not compiles(k)
+        same = (k.form, k.pattern) == (own.form, own.pattern) and k.error <= own.error and not compiles(k)
         other = replace(call, kernel=name)
-        if alike and (k.form != "loops" or k.matches(call.meaning)) and k.accepts(other):
+        if same and (k.form != "loops" or k.matches(call.meaning)) and k.accepts(other):
             return other
-    raise PlanError(f"kernel {call.kernel} does not take its call where {written(sizes)}")
+    return None
 
 
 def _with_scratch(plan: Plan, kernels: Mapping[str, Kernel]) -> Plan:

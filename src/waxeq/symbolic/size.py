@@ -145,6 +145,17 @@ def holes(data: Any) -> bool:
     return isinstance(data, (list, tuple)) and any(map(holes, data))
 
 
+def numbered(text: str, first: int) -> tuple[str, tuple[str, ...]]:
+    """A text whose holes are numbers from `first` on, and the formula that each of them stands for."""
+    formulas: list[str] = []
+
+    def number(m: re.Match[str]) -> str:
+        formulas.append(m[1])
+        return str(first + len(formulas) - 1)
+
+    return _HOLE.sub(number, text), tuple(formulas)
+
+
 def template(data: Any) -> Any:
     """JSON values in which sizes are holes."""
     if isinstance(data, (Size, Number)):

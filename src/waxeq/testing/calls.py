@@ -50,6 +50,19 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
                 yield call
 
 
+def nested(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
+    """About so many calls of random nests of loops, for kernels of form "loops", and as many of products of matrices
+    where the kernel takes some."""
+    own = _own(kernel)
+    for source in (lambda: _pattern(_tree(rng, int(rng.integers(1, 5)), own)), lambda: multiplied(rng)):
+        wanted = calls
+        for _ in range(_ATTEMPTS * calls):
+            call = _draw(name, kernel, source(), rng) if wanted else None
+            if call is not None and kernel.accepts(call):
+                wanted -= 1
+                yield call
+
+
 Found = tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]
 """A meaning, its sizes, (axes, dtype) of its operands, and axes that only its result has."""
 Source = Callable[[np.random.Generator], Pattern | Found | None]
@@ -228,7 +241,7 @@ def _instance(kernel: Kernel, p: Pattern, rng: np.random.Generator) -> Found | N
     if kernel.form == "loops" and not kernel.matches(meaning):
         return None
     sizes = {k: drawn.sizes[k] for k in axes_in(meaning)}
-    if rng.random() < 0.4 and _free(meaning):
+    if rng.random() < 0.4 and free(meaning):
         sizes = {k: int(rng.choice(_LARGE)) for k in sizes}
     if math.prod(sizes.values()) > _MOST or _overflows(meaning, sizes):
         return None
@@ -250,7 +263,7 @@ def _folds_twice(t: Term) -> bool:
     return len(set(folded)) < len(folded)
 
 
-def _free(meaning: Term) -> bool:
+def free(meaning: Term) -> bool:
     """Whether the axes of a term may have any sizes."""
     return all(t.head != "Ren" and "NewAxis" not in HEADS[t.head].sorts for t in postorder(meaning))
 

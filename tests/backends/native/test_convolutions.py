@@ -108,3 +108,12 @@ def test_depthwise_convolution_is_loops(c: Convolution, dtype: str) -> None:
     assert kernel.accepts(call)
     assert check_call(kernel, call, np.random.default_rng(0)) is None
     assert kernel.workspace(call) == 0
+
+
+def test_windows_are_read_on_the_left_and_weights_lie_in_panels() -> None:
+    """No panels can be made of windows, and weights on the left are packed anew for every row of pixels."""
+    for c in (s for s in SHAPES if s.side > 1 and s.o >= 16):
+        meaning = _folded(operand(0, "nchwij", "float32"), operand(1, "ocij", "float32"), "cij")
+        out = View.dense("nohw", c.sizes, "float32")
+        call = Call("p", meaning, c.sizes, (c.view, View.dense("ocij", c.sizes, "float32")), out, fixed=(1,))
+        assert NATIVE["native.products"].retained(call) >= 4 * c.o * c.c * c.side**2

@@ -1,0 +1,107 @@
+"""C text of loops over rows that take several of them at a time: what all of them read is read once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from waxeq_cfamily.scalars import var, variable
+
+if TYPE_CHECKING:
+    from waxeq_cfamily.nest import Loop
+
+_TOGETHER = 8
+"""Rows that are added to a row in one go: it is read and written once for so many."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """The last loops of a stage that does nothing but fold."""
+
+    loop: Loop
+
+    @cached_property
+    def added(self) -> bool:
+        """Whether all that this stage does is to add rows to rows, along the loop before the innermost. Their elements
+        lie side by side: gcc 12 looks for hours at several columns."""
+        loop, s = self.loop, self.loop.stage
+        if not s.folds or loop.scalar or s.kept or not s.straight or len(loop.order) < 2:
+            return False
+        loads = (loop.values.rows[n] for n in loop.cone() if not loop.loaded(n) and loop.values.rows[n].op == "load")
+        beside = all(r.name[1].stride(loop.order[-1]) in (-1, 0, 1) for r in loads)
+        return beside and all(loop.order[-2] in loop.sources[f][0] for f in s.folds)
+
+    def together(self, low: str, high: str) -> list[str]:
+        """The loop before the innermost: its rows are added to one row."""
+        loop, depth = self.loop, len(self.loop.order) - 2
+        k = var(loop.order[depth])
+        along = frozenset(n for n in loop.cone() if loop.depth(n) == depth + 1)
+        before = [_of_row(x, k, i, along) for i in range(_TOGETHER) for x in loop.at.get(depth + 1, ())]
+        body = [f"{variable(loop.values.rows[f].dtype)} a{f} = {loop.e.buffer(f)};" for f in loop.stage.folds]
+        for i in range(_TOGETHER):
+            lines = (*loop.at.get(depth + 2, ()), *loop.sums("a"))
+            body += ["{", *("  " + _of_row(x, k, i, along) for x in lines), "}"]
+        body += [f"{loop.e.buffer(f)} = a{f};" for f in loop.stage.folds]
+        return self._over(depth, _TOGETHER, low, high, before, body)
+
+    @cached_property
+    def held(self) -> bool:
+        """Whether folds stay in registers: those of some rows, that read the same columns, along the whole depth."""
+        loop = self.loop
+        if not loop.space.held or len(loop.order) < 3 or not self.added:
+            return False
+        return all(axes == (loop.order[-2],) for axes, _ in loop.sources.values())
+
+    def in_registers(self, low: str, high: str) -> list[str]:
+        """The loop over rows that stands before the depth and the columns. The vectors are around the depth: each has
+        an accumulator for every row."""
+        loop, depth = self.loop, len(self.loop.order) - 3
+        rows, deep, _ = loop.order[depth:]
+        k, held = var(rows), loop.space.held
+        own = [n for n in loop.cone() if rows in loop.space.under(n)]
+        body = [x for n in loop.cone() if n not in own and loop.depth(n) > depth for x in loop.row(n)]
+        for i in range(held):
+            lines = (*(x for n in own for x in loop.row(n)), *loop.sums(f"a{i}_"))
+            body += ["{", *("  " + _of_row(x, k, i) for x in lines), "}"]
+        sums = [(f, f"a{i}_{f}", _of_row(loop.e.buffer(f), k, i)) for f in loop.stage.folds for i in range(held)]
+        begin, end = loop.bounds(deep)
+        body = [
+            *(f"{variable(loop.values.rows[f].dtype)} {x} = {buffer};" for f, x, buffer in sums),
+            f"for (int64_t {var(deep)} = {begin}; {var(deep)} < {end}; {var(deep)}++) {{",
+            *("  " + x for x in body),
+            "}",
+            *(f"{buffer} = {x};" for _, x, buffer in sums),
+        ]
+        return self._over(depth, held, low, high, (), body)
+
+    def _over(
+        self, depth: int, many: int, low: str, high: str, before: Sequence[str], body: Sequence[str]
+    ) -> list[str]:
+        """A loop over rows, so many at a time, with a body that is made of vectors; those that are left one by one."""
+        loop = self.loop
+        k, v = var(loop.order[depth]), var(loop.order[-1])
+        begin, end = loop.bounds(loop.order[-1])
+        rest = ["  " + x for x in loop.nest(depth + 1)]
+        lines = [
+            f"int64_t {k}_at = {low};",
+            f"for (; {k}_at + {many} <= {high}; {k}_at += {many}) {{",
+            *("  " + x for x in before),
+            "  " + loop.pragma(),
+            f"  for (int64_t {v} = {begin}; {v} < {end}; {v}++) {{",
+            *("    " + x for x in body),
+            "  }",
+            "}",
+            f"for (int64_t {k} = {k}_at; {k} < {high}; {k}++) {{",
+            *rest,
+            "}",
+        ]
+        return ["{", *("  " + x for x in lines), "}"]
+
+
+def _of_row(line: str, axis: str, i: int, along: frozenset[int] = frozenset()) -> str:
+    """A line for the i-th of several rows; values `along` have names of their own for each."""
+    line = re.sub(rf"\b{axis}\b", f"({axis}_at + {i})", line)
+    return re.sub(r"\br(\d+)\b", lambda m: f"{m[0]}_{i}" if int(m[1]) in along else m[0], line)

@@ -1,0 +1,108 @@
+"""Kernels of calls whose sizes are known only when they are bound: one text for all, compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from waxeq.backend.call import Call
+from waxeq.backend.extent import Sizes, Unknown, at
+from waxeq.backend.kernel import Instruction
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.sized import SizedEmitter, at_most, require_elements
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import Unsupported, Values, resolve
+from waxeq_native import loops
+from waxeq_native.work import NativeKernel, Work
+
+
+class Sized(NativeKernel):
+    """Takes `Call.over`: the text is that of all its sizes, and what is bound has these sizes among its arguments. A
+    call that is the same at all sizes is what the kernel itself takes."""
+
+    def of(self, call: Call) -> Work | None:
+        over = call.over
+        if over is None:
+            return super().of(call)
+        everywhere = over.call.remember((self.name, "sized"), lambda: self._everywhere(over.call))
+        if everywhere is None:
+            return None
+        return call.remember((self.name, "work"), lambda: _bound(everywhere, over.sizes))
+
+    def _everywhere(self, call: Call) -> Work | None:
+        """The work of a call at all sizes: its numbers are functions of them."""
+        try:
+            require_elements(self.values(call))
+            found = self.work(call)
+            return None if found is None else replace(found, write=lambda parts=found.parts: parts)
+        except (Unsupported, Unknown):
+            return None
+
+    def values(self, call: Call) -> Values:
+        if call.over is not None:
+            call = call.over.call
+        c = call.canonical
+        return call.remember("values", lambda: resolve(c.meaning, c.operands, c.out, c.sizes))
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        return super().in_place(call if call.over is None else call.over.call)
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        return super().features(replace(call, over=None))
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        more = () if call.over is None else call.over.arrays
+        return super().bind(call, (*operands, *more), out, workspace)
+
+
+def _bound(work: Work, sizes: Sizes) -> Work:
+    """The work at some sizes: the same text, as many tasks and as much scratch memory as there are at these."""
+    parts = tuple(replace(p, tasks=at(p.tasks, sizes)) for p in work.parts)
+    return replace(work, write=lambda: parts, workspace=at(work.workspace, sizes))
+
+
+class _Loops(Sized, loops.Loops):
+    """What all kernels of loops have in common."""
+
+    def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
+                aliased: frozenset[int]) -> Emitter:  # fmt: skip
+        usual = super().emitter(call, s, operands, place, dtypes, aliased)
+        if not call.sized:
+            return usual
+        given = {f.name: getattr(usual, f.name) for f in fields(usual)}
+        return SizedEmitter(**given, sizes=call.sized)
+
+    def grain(self, e: Emitter) -> int:
+        return super().grain(replace(e, space=replace(e.space, values=at_most(e.values))))
+
+
+class SizedLoops(_Loops):
+    """Loops over any sizes."""
+
+
+class SizedFastLoops(_Loops, loops.FastLoops):
+    """The same with functions of our own."""
+
+
+class SizedNarrowLoops(_Loops, loops.NarrowLoops):
+    """Loops in smaller pieces over any sizes."""
+
+
+class SizedNarrowFastLoops(_Loops, loops.NarrowFastLoops):
+    """The same with functions of our own."""
+
+
+class SizedStreaming(_Loops, loops.Streaming):
+    """Loops over any sizes whose results are written past the cache."""
+
+
+class SizedFastStreaming(_Loops, loops.FastStreaming):
+    """The same with functions of our own."""
+
+
+KERNELS = (SizedLoops, SizedFastLoops, SizedNarrowLoops, SizedNarrowFastLoops, SizedStreaming, SizedFastStreaming)
+"""By name those that take the calls of the kernel of that name."""

@@ -1,0 +1,102 @@
+"""Laws: seconds as a sum of features times coefficients that are not negative, fitted to logarithms of timings, the
+machine's ceilings standing in for what these leave open.
+
+Source: Lawson and Hanson, Solving Least Squares Problems, 1974, chapter 23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+PRIOR = 0.05
+"""Weight of a ceiling among the timings of a law."""
+_ROUNDS = 2
+"""Times that the law is linearized: after that coefficients change by less than timings are worth."""
+_FAR = 1.0
+"""Residuals (of logarithms) beyond which a timing pulls at the law no harder."""
+_RIDGE = 1e-12
+"""Part of the diagonal that is added to it: features that always come together leave it singular."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """seconds = sum of coefficient * feature, coefficients >= 0, by the names of features."""
+
+    names: tuple[str, ...]
+    coefficients: Array
+
+    @staticmethod
+    def of(
+        names: Sequence[str], a: Array, seconds: Array, ceilings: Mapping[str, float], near: Law | None = None
+    ) -> Law:
+        """Least squares on logarithms, of rows of features `a` in the order of `names`. What the timings do not tell is
+        what the ceilings say (seconds for one unit of a feature, 0 for nothing): each counts as a weak observation, or
+        large calls alone would leave the price of starting one open, and small ones would be priced at anything.
+
+        `near`: a law that this one should be close to, from which it is found faster."""
+        import numpy as np
+
+        y = np.log(seconds)
+        scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
+        prior = np.array([ceilings.get(f, 0.0) for f in names]) * scale
+        weak = np.where(prior > 0, PRIOR / np.where(prior > 0, prior, 1.0), 0.0)
+        a = a / scale
+        guess = {} if near is None else dict(zip(near.names, near.coefficients.tolist(), strict=True))
+        found = np.array([guess.get(n, 0.0) for n in names]) * scale
+        predicted, wanted = np.exp(y), np.ones(len(y))
+        weight = np.ones(len(y))
+        for _ in range(_ROUNDS):
+            # log(p) is about log(p0) + p / p0 - 1 where p is near p0: least squares again
+            system = a * (weight / predicted)[:, None]
+            gram = system.T @ system + np.diag(weak**2)
+            found = nonnegative(gram, system.T @ (wanted * weight) + PRIOR * weak, found)
+            new = np.maximum(a @ found, 1e-9)
+            residual = y - np.log(new)
+            weight = np.sqrt(_FAR / np.maximum(np.abs(residual), _FAR))
+            predicted = np.maximum(new, np.exp(y - 1.0))  # linear further out it would be a poor guide
+            wanted = 1.0 + y - np.log(predicted)
+        return Law(tuple(names), found / scale)
+
+    def seconds(self, a: Array) -> Array:
+        """Of rows of features in the order of `names`."""
+        import numpy as np
+
+        return np.maximum(a @ self.coefficients, 1e-9)
+
+
+def nonnegative(gram: Array, h: Array, start: Array | None = None) -> Array:
+    """The x >= 0 with the least |a x - b|, of gram = a' a and h = a' b, by active sets; `start`: an x >= 0 to go from,
+    whose zeros are likely zeros."""
+    import numpy as np
+
+    unit = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    gram, h = gram / np.outer(unit, unit) + _RIDGE * np.eye(len(h)), h / unit
+    x = np.zeros(len(h)) if start is None else start * unit
+    free = x > 0
+    enough = 1e-10 * max(1.0, float(np.abs(h).max(initial=0.0)))
+    for _ in range(3 * len(h) + 1):
+        while free.any():
+            at = np.flatnonzero(free)
+            z = np.linalg.solve(gram[np.ix_(at, at)], h[at])
+            if (z > 0).all():
+                x = np.zeros(len(h))
+                x[at] = z
+                break
+            out = z <= 0
+            step = float(np.min(x[at][out] / np.maximum(x[at][out] - z[out], 1e-300)))
+            x[at] += step * (z - x[at])
+            free[at[out & (x[at] <= 1e-14)]] = False
+            x[~free] = 0.0
+        slope = np.where(free, -np.inf, h - gram @ x)
+        j = int(np.argmax(slope)) if len(slope) else -1
+        if j < 0 or slope[j] <= enough:
+            break
+        free[j] = True
+    return x / unit
