@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from types import MappingProxyType
 
 from waxeq.backend.call import Call
@@ -24,25 +26,28 @@ class CupyBackend(Backend):
         return place()
 
     @cached_property
-    def _kernels(self) -> Mapping[tuple[bool, bool], Mapping[str, Kernel]]:
-        """With and without the copies from and to the CPU, and the library of products."""
-        from waxeq_cupy import attention, blas, gemm, gemv, kernels, scan, transfer
+    def _kernels(self) -> Mapping[tuple[bool, bool, bool], Mapping[str, Kernel]]:
+        """With and without the copies from and to the CPU, the library of products, and products by groups of warps."""
+        from waxeq_cupy import attention, blas, gemm, gemv, kernels, scan, transfer, wgmma
 
-        modules = (kernels, scan, gemm, gemv, attention)
-        own, copies, library = (
-            {f"cupy.{k.name}": k() for m in group for k in m.KERNELS} for group in (modules, (transfer,), (blas,))
+        own, *optional = (
+            {f"cupy.{k.name}": k() for m in group for k in m.KERNELS}
+            for group in ((kernels, scan, gemm, gemv, attention), (transfer,), (blas,), (wgmma,))
         )
-        both = (False, True)
-        some = {(a, m): {**own, **(copies if a else {}), **(library if m else {})} for a in both for m in both}
-        return {key: MappingProxyType(found) for key, found in some.items()}
+        found: dict[tuple[bool, bool, bool], Mapping[str, Kernel]] = {}
+        for copies, library, groups in product((False, True), repeat=3):
+            key = copies, library, groups
+            chosen = (group for group, there in zip(optional, key, strict=True) if there)
+            found[key] = MappingProxyType(dict(ChainMap(own, *chosen)))
+        return found
 
     @property
     def kernels(self) -> Mapping[str, Kernel]:
-        """With the copies from and to the CPU, where the device has memory of its own, and the products of NVIDIA's
-        library, where it is installed."""
+        """With the copies from and to the CPU, where the device has memory of its own; with the products of NVIDIA's
+        library, where it is installed; with those by groups of warps, on GPUs that have them."""
         from waxeq_cupy.device import multiplies
 
-        return self._kernels[self.device != CPU, multiplies()]
+        return self._kernels[self.device != CPU, *multiplies()]
 
     def unusable(self) -> str | None:
         from waxeq_cupy.device import MissingDevice, current

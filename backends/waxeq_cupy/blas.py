@@ -9,19 +9,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Instruction
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.values import Index, Unsupported, Values, pointed
+from waxeq_cfamily.values import Unsupported, Values, pointed
 from waxeq_cupy import device
 from waxeq_cupy.cublaslt import TYPES, WORKSPACE, Matrix, Multiplication
 from waxeq_cupy.gemm import Gemm
 from waxeq_cupy.kernels import Work, decided
-from waxeq_cupy.products import Product
+from waxeq_cupy.products import Product, Read, plain, steps
 
 _LONGEST = 1 << 31
 """What the sizes and steps of a matrix are below."""
@@ -45,23 +44,13 @@ _ANALYTIC: Mapping[str, Callable[..., np.ndarray]] = {
 one."""
 
 
-@dataclass(frozen=True)
-class _Read:
-    """How a side is read: which operand, from where, with which steps."""
-
-    operand: int
-    dtype: str
-    offset: int
-    steps: Mapping[str, int]
-
-
 def multiplication(p: Product) -> Multiplication:
     """What the library is asked for. Raises Unsupported."""
     values = p.values
     if any(len(x) != 1 for x in (p.rows, p.columns, p.depths)) or len(p.around) > 1:
         raise Unsupported("axes that are no matrix")
-    left, right = _read(values, p.left), _read(values, p.right)
-    out = _Read(-1, values.rows[values.root].dtype, values.out.const, _steps(values, values.out))
+    left, right = plain(values, p.left), plain(values, p.right)
+    out = Read(-1, values.rows[values.root].dtype, values.out.const, steps(values, values.out))
     fast, slow = p.rows[0], p.columns[0]
     if out.steps.get(slow) == 1:
         left, right, fast, slow = right, left, slow, fast
@@ -82,23 +71,8 @@ def multiplication(p: Product) -> Multiplication:
     return Multiplication(a, b, c, (a_turned, b_turned), epilogue, bias)
 
 
-def _steps(values: Values, where: Index) -> Mapping[str, int]:
-    found = {k: where.stride(k) for k in values.sizes}
-    if any(s is None for s in found.values()) or any(True for _ in pointed(where)):
-        raise Unsupported("places that are no steps")
-    return {k: s for k, s in found.items() if s}
-
-
-def _read(values: Values, row: int) -> _Read:
-    r = values.rows[row]
-    if r.op != "load" or r.guards:
-        raise Unsupported("a side that is computed")
-    number, where = r.name
-    return _Read(number, r.dtype, where.const, _steps(values, where))
-
-
 def _matrix(
-    x: _Read, operand: int | None, down: str, across: str, sizes: Mapping[str, int], around: str | None
+    x: Read, operand: int | None, down: str, across: str, sizes: Mapping[str, int], around: str | None
 ) -> tuple[Matrix, bool]:
     """The matrix whose columns lie along `down`, and whether it lies in memory the other way round. Raises
     Unsupported."""

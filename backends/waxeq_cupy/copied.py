@@ -68,7 +68,7 @@ class Copied(Driven):
         def launched(place: Callable[[int | Slot | None], int], flag: int) -> None:
             for x in work.launches:
                 pointers = [*map(place, x.reads), place(x.writes), *([flag] if x.looked_up else [])]
-                self.driver.launch(self._kernels[x.name], x.blocks, x.threads, pointers)
+                self.driver.prepared(None, self._kernels[x.name], x, pointers)()
 
         return (self._on_copies([*operands, out], workspace.nbytes, launched),)
 

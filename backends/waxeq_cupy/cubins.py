@@ -49,18 +49,19 @@ class Cubins:
         """Of the compiler; "none" where there is none."""
         return "none" if self.compiler is None else self.compiler.version
 
-    def images(self, sources: Mapping[str, str], prelude: str) -> Mapping[str, bytes]:
+    def images(self, sources: Mapping[str, str], prelude: str, architecture: str = "") -> Mapping[str, bytes]:
         """For each kernel, by name, an image that has it: kernels that are compiled together share one. Each source
-        stands after `prelude`. Raises CompileFailed,
-        MissingCompiler, and OSError where the folder cannot be written."""
-        keys = {name: self._key(name, text, prelude) for name, text in sources.items()}
-        brought = {name: _brought.get((self.architecture, prelude, name)) for name in sources}
+        stands after `prelude`. `architecture`: another one than usual, for instructions that it alone has ("sm_90a").
+        Raises CompileFailed, MissingCompiler, and OSError where the folder cannot be written."""
+        wanted = architecture or self.architecture
+        keys = {name: self._key(name, text, prelude, wanted) for name, text in sources.items()}
+        brought = {name: _brought.get((wanted, prelude, name)) for name in sources}
         found = {name: brought[name] or self._stored(key) for name, key in keys.items()}
         missing = {name: text for name, text in sources.items() if found[name] is None}
         if missing:
             if self.compiler is None:
-                raise MissingCompiler(f"A kernel was not compiled for {self.architecture} yet, and {MISSING}")
-            cubin = self.compiler.cubin(prelude + "\n".join(missing.values()), self.architecture)
+                raise MissingCompiler(f"A kernel was not compiled for {wanted} yet, and {MISSING}")
+            cubin = self.compiler.cubin(prelude + "\n".join(missing.values()), wanted)
             if lacking := sorted(missing.keys() - cubin.kernels.keys()):
                 raise CompileFailed(f"The source of {lacking[0]} defines no kernel of that name.")
             self._put(cubin.code, [keys[name] for name in missing])
@@ -69,7 +70,7 @@ class Cubins:
         return {name: image for name, image in found.items() if image is not None}
 
     def _key(self, *parts: str) -> str:
-        whole = (*parts, self.architecture, self.version, *FLAGS)
+        whole = (*parts, self.version, *FLAGS)
         return sha256("\0".join(whole).encode()).hexdigest()
 
     def _stored(self, key: str) -> bytes | None:

@@ -58,6 +58,11 @@ class Device(ABC):
         return None
 
     @property
+    def warpgroups(self) -> bool:
+        """Whether it multiplies by groups of warps what tensor maps bring: GPUs of compute capability 9.0 alone do."""
+        return False
+
+    @property
     def blas(self) -> Cublaslt | None:
         """NVIDIA's library of products, where the device has one and it is installed."""
         return None
@@ -128,12 +133,12 @@ def identity() -> str:
         return "none"
 
 
-def multiplies() -> bool:
-    """Whether the current device has NVIDIA's library of products."""
+def multiplies() -> tuple[bool, bool]:
+    """Whether the current device has NVIDIA's library of products, and groups of warps that multiply."""
     try:
-        return current().blas is not None
+        return current().blas is not None, current().warpgroups
     except MissingDevice:
-        return False
+        return False, False
 
 
 @cache

@@ -12,6 +12,7 @@ from waxeq_cupy.cublaslt import Cublaslt, MissingLibrary
 from waxeq_cupy.device import Device
 from waxeq_cupy.driver import Driver
 from waxeq_cupy.kernels import Launch, prelude
+from waxeq_cupy.tensormaps import GENERIC
 
 
 class Driven(Device):
@@ -27,6 +28,10 @@ class Driven(Device):
     def identity(self) -> str:
         parts = (self.way, self.driver.name, str(self.driver.version), self.cubins.version)
         return sha256("|".join(parts).encode()).hexdigest()
+
+    @property
+    def warpgroups(self) -> bool:
+        return self.driver.architecture == GENERIC and self.driver.maps
 
     @cached_property
     def blas(self) -> Cublaslt | None:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -44,8 +49,9 @@ class Driven(Device):
         return f"cuBLASLt {self.blas.version}"
 
     def compiled(self, launches: Sequence[Launch]) -> None:
-        missing = {x.name: x.source for x in launches if x.name not in self._kernels}
-        if missing:
+        missing = [x for x in launches if x.name not in self._kernels]
+        for architecture in sorted({x.architecture for x in missing}):
             self.driver.enter()
-            images = self.cubins.images(missing, prelude())
+            sources = {x.name: x.source for x in missing if x.architecture == architecture}
+            images = self.cubins.images(sources, prelude(), architecture)
             self._kernels |= {name: self.driver.kernel(image, name) for name, image in images.items()}

@@ -10,10 +10,13 @@ import ctypes
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from waxeq.errors import WaxeqError
 from waxeq_cupy.device import MissingDevice
+from waxeq_cupy.kernels import Launch
+from waxeq_cupy.tensormaps import TensorMap
 
 _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
@@ -58,9 +61,24 @@ _TAKES: dict[str, tuple[Any, ...]] = {
     "cuEventElapsedTime": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     "cuModuleLoadData": (ctypes.c_void_p, ctypes.c_char_p),
     "cuModuleGetFunction": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p),
+    "cuFuncSetAttribute": (ctypes.c_void_p, ctypes.c_int, ctypes.c_int),
     "cuLaunchKernel": (ctypes.c_void_p, *(ctypes.c_uint,) * 7, *(ctypes.c_void_p,) * 3),
 }
 """Parameters of the functions that are used; each answers 0 when all went well."""
+_ENCODE = "cuTensorMapEncodeTiled"
+_ENCODE_TAKES = (
+    ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, *(ctypes.c_void_p,) * 4, *(ctypes.c_int,) * 4,
+)  # fmt: skip
+"""Of drivers for CUDA 12 and newer."""
+_MOST_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+_ELEMENTS: Mapping[str, int] = MappingProxyType({"float16": 6, "float32": 7, "bfloat16": 9})
+_ROUNDED = 11
+"""CU_TENSOR_MAP_DATA_TYPE_FLOAT16, _FLOAT32, _BFLOAT16; _TFLOAT32, to which float32 is rounded on its way."""
+_PLAIN, _SWIZZLED, _AHEAD, _ZEROS = 0, 3, 2, 0
+"""CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_128B, _FLOAT_OOB_FILL_NONE."""
+_MAP, _MAP_BEGINS = 128, 64
+"""Bytes of a CUtensorMap, and at multiples of how many it begins."""
 
 
 class DriverFailed(WaxeqError):
@@ -228,14 +246,35 @@ class Driver:
 
     # -- kernels
 
-    def prepared(
-        self, stream: int, kernel: int, blocks: int, threads: int, pointers: Sequence[int]
-    ) -> Callable[[], None]:
-        """What starts a kernel on a stream; its arguments are set up once."""
-        values = (ctypes.c_uint64 * len(pointers))(*pointers)
-        at, size = ctypes.addressof(values), ctypes.sizeof(ctypes.c_uint64)
-        parameters = (ctypes.c_void_p * len(pointers))(*(at + size * i for i in range(len(pointers))))
-        row = (kernel, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, None)
+    @property
+    def maps(self) -> bool:
+        """Whether the driver makes tensor maps."""
+        return hasattr(self._library, _ENCODE)
+
+    def mapped(self, m: TensorMap, address: int) -> Any:
+        """The tensor map of an array at this address, as a parameter of kernels."""
+        encode = getattr(self._library, _ENCODE)
+        encode.argtypes = _ENCODE_TAKES
+        room = ctypes.create_string_buffer(_MAP + _MAP_BEGINS)
+        made = (ctypes.c_char * _MAP).from_buffer(room, -ctypes.addressof(room) % _MAP_BEGINS)
+        rank, kind = len(m.axes), _ROUNDED if m.rounded else _ELEMENTS[m.dtype]
+        steps = [s * m.item for s in m.steps[1:]]
+        self.call(
+            _ENCODE, ctypes.addressof(made), kind, rank, address + m.offset * m.item,
+            (ctypes.c_uint64 * rank)(*m.sizes), (ctypes.c_uint64 * len(steps))(*steps),
+            (ctypes.c_uint32 * rank)(*m.box), (ctypes.c_uint32 * rank)(*(1,) * rank),
+            _PLAIN, _SWIZZLED, _AHEAD, _ZEROS,
+        )  # fmt: skip
+        return made
+
+    def prepared(self, stream: int | None, kernel: int, x: Launch, pointers: Sequence[int]) -> Callable[[], None]:
+        """What starts a launch on a stream (None: the one that all others wait for); its arguments are set up once.
+        `pointers`: where what it reads lies, where what it writes, and where its flag, if it has one."""
+        values: list[Any] = [*map(ctypes.c_uint64, pointers), *(self.mapped(m, pointers[m.operand]) for m in x.maps)]
+        parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        if x.shared:
+            self.call("cuFuncSetAttribute", kernel, _MOST_SHARED, x.shared)
+        row = (kernel, x.blocks, 1, 1, x.threads, 1, 1, x.shared, stream, parameters, None)
 
         def start(_: Any = values) -> None:  # what the parameters point to lives as long as this
             self.call("cuLaunchKernel", *row)
@@ -264,12 +303,6 @@ class Driver:
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         assert function.value is not None
         return function.value
-
-    def launch(self, kernel: int, blocks: int, threads: int, pointers: Sequence[int]) -> None:
-        """Start a kernel whose parameters are all pointers, after all that was started before."""
-        values = [ctypes.c_uint64(p) for p in pointers]
-        parameters = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-        self.call("cuLaunchKernel", kernel, blocks, 1, 1, threads, 1, 1, 0, None, parameters, None)
 
     def wait(self) -> None:
         """Until all that was started has ended. Raises DriverFailed where a kernel failed."""

@@ -220,5 +220,5 @@ class Gpu(Driven):
 
         flag = self.storage.uploaded(np.zeros(1, np.int32)) if x.looked_up else None
         pointers = [*map(place, x.reads), place(x.writes), *([] if flag is None else [flag.address])]
-        start = self.driver.prepared(self.storage.stream, self._kernels[x.name], x.blocks, x.threads, pointers)
+        start = self.driver.prepared(self.storage.stream, self._kernels[x.name], x, pointers)
         return Started(start, flag)

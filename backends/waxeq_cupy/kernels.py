@@ -26,6 +26,7 @@ from waxeq_cupy.flat import flat, turned, width_of
 from waxeq_cupy.pieces import walks
 from waxeq_cupy.rows import Rows
 from waxeq_cupy.stages import Schedule
+from waxeq_cupy.tensormaps import TensorMap
 from waxeq_cupy.text import Text
 from waxeq_cupy.threads import laid
 
@@ -35,6 +36,7 @@ _COSTLY = 8
 """Operations of a function that is more than one instruction."""
 _LINE = 256
 """Bytes at multiples of which partial results begin in the workspace."""
+_FILES = ("prelude.cuh", "products.cuh", "hopper.cuh", "attention.cuh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,18 @@ class Slot:
 @dataclass(frozen=True)
 class Launch(Named):
     """One kernel of CUDA C++ and how it is started. `reads`: numbers of operands, or parts of the workspace; `writes`:
-    a part of the workspace, or None for the result. `looked_up`: it has a flag for positions outside their axis."""
+    a part of the workspace, or None for the result. `looked_up`: it has a flag for positions outside their axis.
+    `maps`: tensor maps of operands, its last parameters. `shared`: bytes of shared memory besides what its text
+    declares. `architecture`: the only one that has its instructions; "" where any has."""
 
     blocks: int
     threads: int
     reads: tuple[int | Slot, ...]
     writes: Slot | None
     looked_up: bool
+    maps: tuple[TensorMap, ...] = ()
+    shared: int = 0
+    architecture: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,9 +84,7 @@ class Work:
 def prelude() -> str:
     """The text before every kernel."""
     here = Path(__file__).parent
-    return "\n".join(
-        (source(), *((here / f).read_text(encoding="utf-8") for f in ("prelude.cuh", "products.cuh", "attention.cuh")))
-    )
+    return "\n".join((source(), *((here / f).read_text(encoding="utf-8") for f in _FILES)))
 
 
 @cache

@@ -20,7 +20,8 @@ from waxeq_cupy.nvrtc import MissingCompiler, Nvrtc
 from waxeq_cupy.virtual import Virtual
 
 ARCHITECTURES = ("sm_80", "sm_90")
-_ENTRIES = "kernels.json"
+"""What all kernels are compiled for, but those that have instructions of one architecture alone."""
+_ENTRIES, _VIRTUAL = "kernels.json", "virtual.so"
 
 
 def launches(rows: Iterable[tuple[Kernel, Call]]) -> dict[str, Launch]:
@@ -36,18 +37,32 @@ def images(rows: Iterable[tuple[Kernel, Call]], *, simulated: bool = True) -> Ma
     files: dict[str, bytes] = {}
     if not found:
         return files
+    parts = {f"{a}.cubin": names for a, names in compiled_for(found).items()}
     try:
         compiler = Nvrtc.found()
-        source = prelude() + "\n".join(x.source for x in found.values())
         with ThreadPoolExecutor() as pool:
-            made = pool.map(lambda a: compiler.cubin(source, a).code, ARCHITECTURES)
-            files |= {f"{a}.cubin": code for a, code in zip(ARCHITECTURES, made, strict=True)}
+            made = pool.map(lambda f: _cubin(compiler, f.removesuffix(".cubin"), [found[n] for n in parts[f]]), parts)
+            files |= dict(zip(parts, made, strict=True))
     except MissingCompiler:
-        pass
+        parts = {}
     if simulated and device.place() != "cpu" and isinstance(on := device.current(), Virtual):
-        files["virtual.so"] = on.simulated.library_of(list(found.values()))
-    about: dict[str, Any] = {"prelude": _prelude(), "kernels": sorted(found)}
+        files[_VIRTUAL] = on.simulated.library_of(list(found.values()))
+        parts[_VIRTUAL] = sorted(found)
+    about: dict[str, Any] = {"prelude": _prelude(), "kernels": parts}
     return {**files, _ENTRIES: json.dumps(about).encode()}
+
+
+def compiled_for(found: Mapping[str, Launch]) -> dict[str, list[str]]:
+    """The names of the kernels that are compiled for each architecture: those of one architecture's own instructions
+    for that alone."""
+    own = sorted({x.architecture for x in found.values()} - {""})
+    wanted = {**dict.fromkeys(ARCHITECTURES, ""), **{a: a for a in own}}
+    rows = {a: sorted(n for n, x in found.items() if x.architecture == which) for a, which in wanted.items()}
+    return {a: names for a, names in rows.items() if names}
+
+
+def _cubin(compiler: Nvrtc, architecture: str, kernels: Iterable[Launch]) -> bytes:
+    return compiler.cubin(prelude() + "\n".join(x.source for x in kernels), architecture).code
 
 
 def bring_all(files: Mapping[str, bytes]) -> None:
@@ -57,11 +72,11 @@ def bring_all(files: Mapping[str, bytes]) -> None:
     about = json.loads(files[_ENTRIES])
     if about["prelude"] != _prelude():
         return  # another version of waxeq made them: they are compiled again, or refused where that cannot be
-    for name, code in files.items():
+    for name, kernels in about["kernels"].items():
         if name.endswith(".cubin"):
-            bring(name.removesuffix(".cubin"), prelude(), dict.fromkeys(about["kernels"], code))
-    if "virtual.so" in files and isinstance(on := device.current(), Virtual):
-        on.simulated.bring(files["virtual.so"], about["kernels"])
+            bring(name.removesuffix(".cubin"), prelude(), dict.fromkeys(kernels, files[name]))
+        elif name == _VIRTUAL and isinstance(on := device.current(), Virtual):
+            on.simulated.bring(files[name], kernels)
 
 
 def _prelude() -> str:

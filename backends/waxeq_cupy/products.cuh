@@ -173,10 +173,10 @@ template <int M, int N, int WM, int WN> struct wx_warps {
   static __device__ __forceinline__ int row() { return (int)threadIdx.x / 32 / (N / WN) * WM; }
   static __device__ __forceinline__ int column() { return (int)threadIdx.x / 32 % (N / WN) * WN; }
 
-  /* Calls `give` for groups of W columns with their sums. Lanes have two columns of a row each, too few to move at
-     once: 8 rows at a time go through shared memory. */
+  /* Calls `give` for groups of W columns with their sums, which are c from number `from` on. Lanes have two columns of a
+     row each, too few to move at once: 8 rows at a time go through shared memory. */
   template <int W, class C, class S, class F>
-  static __device__ __forceinline__ void given(C &c, S &shared, int at_row, int at_column, const F &give) {
+  static __device__ __forceinline__ void given(C &c, S &shared, int at_row, int at_column, const F &give, int from = 0) {
     constexpr int each = WN / 4, lanes = WN / each; /* columns of a lane, lanes of a row */
     static_assert(each % W == 0, "");
     const int lane = threadIdx.x & 31, own = (int)threadIdx.x / 32 * 8 * line;
@@ -186,7 +186,7 @@ template <int M, int N, int WM, int WN> struct wx_warps {
       for (int j = 0; j < columns; j++)
 #pragma unroll
         for (int u = 0; u < 2; u++)
-          shared[own + lane / 4 * line + j * 8 + lane % 4 * 2 + u] = c[(i / 2 * columns + j) * 4 + i % 2 * 2 + u];
+          shared[own + lane / 4 * line + j * 8 + lane % 4 * 2 + u] = c[from + (i / 2 * columns + j) * 4 + i % 2 * 2 + u];
       __syncwarp(0xffffffffu);
 #pragma unroll
       for (int j = 0; j < each; j += W) {

@@ -8,12 +8,13 @@ axes, which are walked as one, the last the fastest: a convolution is a product 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from waxeq_cfamily.scalars import NARROW, carried
 from waxeq_cfamily.split import cut
-from waxeq_cfamily.values import Unsupported, Values, chain
+from waxeq_cfamily.values import Index, Unsupported, Values, chain, pointed
 from waxeq_cupy.grouped import walked
 from waxeq_cupy.pieces import WIDTHS
 
@@ -161,3 +162,30 @@ def _nearest_last(values: Values, sides: tuple[int, int], axes: tuple[str, ...])
         return tuple(known) or (1 << 62,)
 
     return tuple(sorted(axes, key=lambda k: (tuple(-s for s in steps(k)), k)))
+
+
+@dataclass(frozen=True)
+class Read:
+    """How a side lies in memory: which operand, from which element on, with which steps, of elements."""
+
+    operand: int
+    dtype: str
+    offset: int
+    steps: Mapping[str, int]
+
+
+def plain(values: Values, row: int) -> Read:
+    """A row that is read as it lies, every place by steps. Raises Unsupported."""
+    r = values.rows[row]
+    if r.op != "load" or r.guards:
+        raise Unsupported("a side that is computed")
+    number, where = r.name
+    return Read(number, r.dtype, where.const, steps(values, where))
+
+
+def steps(values: Values, where: Index) -> Mapping[str, int]:
+    """From one place to the next along each axis that has such steps. Raises Unsupported for other places."""
+    found = {k: where.stride(k) for k in values.sizes}
+    if any(s is None for s in found.values()) or any(True for _ in pointed(where)):
+        raise Unsupported("places that are no steps")
+    return {k: s for k, s in found.items() if s}

@@ -1,5 +1,5 @@
 """The simulated device: kernels of CUDA C++ compiled by the machine's C++ compiler and run on the CPU, every access
-checked (simulated.h says for what).
+checked (simulation/machine.h says for what).
 
 The text of a kernel is the very text that a GPU gets. Only what are instructions of the GPU (conversions of float16 and
 bfloat16, copies to shared memory, tensor cores) are functions here.
@@ -27,11 +27,14 @@ from waxeq.errors import WaxeqError
 from waxeq.ir.types import numpy_dtype
 from waxeq_cupy.device import Device, MissingDevice, folder
 from waxeq_cupy.kernels import Launch, Slot, Work, prelude
+from waxeq_cupy.tensormaps import RANK, TensorMap
 from waxeq_native.compiler import CompileFailed, Compiler, first_error
 from waxeq_native.library import Library
 
 FLAGS = ("-x", "c++", "-Og", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-ffp-contract=off", "-fno-exceptions")
 ALIGNMENT = 16
+_PARTS = ("machine", "memory", "warps", "copies", "tensor_cores", "mbarriers", "warpgroups", "schedule", "launches")
+"""The files of the simulated device, each after those that it uses."""
 
 
 class KernelFault(WaxeqError):
@@ -39,9 +42,31 @@ class KernelFault(WaxeqError):
 
 
 class Argument(ctypes.Structure):
-    """`wx::Argument` of simulated.h: where an array begins, and from which element to which it may be touched."""
+    """`wx::Argument` of simulation/memory.h: where an array begins, and which elements may be touched, from and to."""
 
     _fields_ = (("base", ctypes.c_void_p), ("low", ctypes.c_int64), ("high", ctypes.c_int64))
+
+
+class Described(ctypes.Structure):
+    """`wx::Described` of simulation/mbarriers.h: what a tensor map is made from. Steps are bytes, from `low` up to
+    `high` may be read."""
+
+    _fields_ = (
+        ("base", ctypes.c_void_p), ("low", ctypes.c_int64), ("high", ctypes.c_int64), ("item", ctypes.c_int32),
+        ("rank", ctypes.c_int32), ("swizzled", ctypes.c_int32), ("rounded", ctypes.c_int32),
+        ("sizes", ctypes.c_int64 * RANK), ("steps", ctypes.c_int64 * RANK), ("box", ctypes.c_int32 * RANK),
+    )  # fmt: skip
+
+    @staticmethod
+    def of(m: TensorMap, a: np.ndarray) -> Described:
+        """A map of an array."""
+        inside, item, at = _argument(a), m.item, m.offset * m.item
+        ends = (inside.low * a.itemsize - at, inside.high * a.itemsize - at)
+        sizes, steps, box = m.sizes, tuple(s * item for s in m.steps), m.box
+        return Described(
+            (inside.base or 0) + at, *ends, item, len(sizes), True, m.rounded,
+            (ctypes.c_int64 * RANK)(*sizes), (ctypes.c_int64 * RANK)(*steps), (ctypes.c_int32 * RANK)(*box),
+        )  # fmt: skip
 
 
 _RUN = ctypes.PYFUNCTYPE(  # it keeps Python's lock: there is one machine for all threads
@@ -53,7 +78,8 @@ _RUN = ctypes.PYFUNCTYPE(  # it keeps Python's lock: there is one machine for al
 @cache
 def header() -> str:
     """The text before functions.h."""
-    return (Path(__file__).parent / "simulated.h").read_text(encoding="utf-8")
+    here = Path(__file__).parent / "simulation"
+    return "\n".join((here / f"{name}.h").read_text(encoding="utf-8") for name in _PARTS)
 
 
 def compiler() -> Compiler:
@@ -107,6 +133,10 @@ class Simulated(Device):
         return (
             f"simulated on the CPU by {' '.join(self.library.compiler.command)}; no time that it takes means anything"
         )
+
+    @property
+    def warpgroups(self) -> bool:
+        return True
 
     def compiled(self, launches: Sequence[Launch]) -> None:
         self.functions({x.name: x.source for x in launches})
@@ -162,10 +192,12 @@ class Simulated(Device):
         flag = np.zeros(1, np.int32) if launch.looked_up else None
         if flag is not None:
             arrays.append(flag)
-        result = len(launch.reads)
+        result, item = len(launch.reads), arrays[len(launch.reads)].itemsize
+        maps = [Described.of(m, arrays[m.operand]) for m in launch.maps]
+        arguments = [*map(_argument, arrays), *(Argument(ctypes.addressof(m), 0, 0) for m in maps)]
 
-        def run() -> None:
-            self.run(launch.name, arrays, result, launch.blocks, launch.threads)
+        def run(_: object = (arrays, maps)) -> None:  # what is pointed to lives as long as this
+            self.started(launch.name, arguments, result, item, launch.blocks, launch.threads)
             if flag is not None and flag[0]:
                 flag[0] = 0
                 raise IndexError("an index is out of bounds for the axis it points into")

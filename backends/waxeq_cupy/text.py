@@ -26,13 +26,14 @@ class Text(Emitter):
     """Text for one nest. `width`: how many elements of the vector axis are moved at once. `threads`: of a block.
     `together`: how many blocks a processor is to run at one time at least; 0 where it does not matter. `counted`: the
     number of a point counts the places along all axes, those of folds as well. `partial`: the dtype of a partial
-    result, where the kernel writes one."""
+    result, where the kernel writes one. `maps`: names of tensor maps."""
 
     threads: int = 256
     together: int = 0
     counted: bool = True
     width: int = 1
     partial: str = ""
+    maps: tuple[str, ...] = ()
     hides: ClassVar[bool] = False
     ahead: ClassVar[None] = None
 
@@ -55,6 +56,7 @@ class Text(Emitter):
         yield f"WX_{'REPLACING' if self.aliased else 'OUT'}({out}) out"
         if watched:
             yield "WX_FLAG outside"
+        yield from (f"WX_MAP {name}" for name in self.maps)
 
     # -- places
 

@@ -128,6 +128,10 @@ class Virtual(Device):
         flops = {"float16": 5e14, "bfloat16": 5e14, "float32": 5e13, "float64": 2e13}
         return {"flops": flops, "bandwidth": 4e12, "cache_bandwidth": 1.6e13, "launch": 2e-6}
 
+    @property
+    def warpgroups(self) -> bool:
+        return self.simulated.warpgroups
+
     def compiled(self, launches: Sequence[Launch]) -> None:
         self.simulated.compiled(launches)
 

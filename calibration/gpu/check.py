@@ -76,7 +76,8 @@ class Check:
         for files in kit.groups.values():
             backend.unpack(files)
         timings = Timings(out / "timings.jsonl", host)
-        kit = replace(kit, items=[*kit.items, *_found_here(kit, backend.kernels)])
+        kept = [i for i in kit.items if i.call.kernel in backend.kernels]  # not what other GPUs alone have
+        kit = replace(kit, items=[*kept, *_found_here(kit, backend.kernels)])
         return Check(gpu, gpu.storage, backend.kernels, host, kit, Journal(out / "results.jsonl"), timings, out)
 
     @property

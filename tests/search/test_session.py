@@ -87,20 +87,51 @@ def test_slower_loops_are_looked_at_only_where_the_swift_ones_do_not_run(tmp_pat
         assert any(n.startswith("numpy.loops") for n in rest)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_products_run_on_the_threads_of_the_loops_around_them(tmp_path: Path, threads: int) -> None:
-    """A BLAS leaves its own spinning; with one thread there is nobody to leave."""
+def test_products_run_on_the_threads_of_the_loops_around_them(tmp_path: Path) -> None:
+    """A BLAS leaves its own spinning; and what would be the same call of it is timed once."""
     x, w = (np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) for i in range(2))
-    with opened(tmp_path, threads=threads) as session:
+    with opened(tmp_path) as session:
         if "native.products" not in session.kernels:
             pytest.skip("no C compiler is installed")
         (block,) = cut(expand(trace(lambda x, w: np.tanh(x @ w), {"x": x, "w": w}).graph))
         at = blocks_search.saturated(session, block)
-        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot, threads)
+        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
         makers = {(c.out, frozenset(c.inputs), c.call.kernel) for c in blocks_search.grow(space, roots)}
         ours = {row[:2] for row in makers if row[2].startswith("native.")}
         theirs = {row[:2] for row in makers if row[2] in ("numpy.gemm", "numpy.contract")}
-        assert ours and bool(ours & theirs) == (threads == 1)
+        assert ours and not ours & theirs
+
+
+def test_a_block_measures_for_its_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as session:
+        rows, _, _ = _candidates(session)
+        call = rows[0].call
+        session.share(0.0)
+        assert session.pressed and not session.hurried
+        assert session.measure([call]) == 0 and session.skipped == 1
+        session.share(1.0)
+        assert not session.pressed
+        monkeypatch.setattr(session.deadline, "_start", session.deadline._start - 0.7 * (session.deadline.seconds or 0))
+        session.share(1.0)
+        assert session.pressed and session.hurried, "what is left is for the trial"
+
+
+def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = np.ones((8, 8), np.float32), np.ones((8, 8), np.float32)
+    light, heavy = (
+        cut(expand(trace(f, {"x": x, "w": w}).graph))[0]
+        for f in (lambda x, w: np.tanh(np.exp(np.sin(x) + w) * x), lambda x, w: x @ w @ x @ w)
+    )
+    came: list[str] = []
+    parts: list[float] = []
+    with opened(tmp_path) as session:
+        monkeypatch.setattr(blocks_search, "search_block", lambda s, b, f: came.append(b.key))
+        monkeypatch.setattr(blocks_search, "remember", lambda *a: None)
+        monkeypatch.setattr(Session, "share", lambda s, part: parts.append(part))
+        monkeypatch.setattr(Session, "hurried", True)
+        blocks_search.searched(session, [light, heavy])
+    assert came == [heavy.key, light.key]
+    assert 0.5 < parts[0] < 1 and parts[1:] == [1.0, 1.0], "the last one has what is left"
 
 
 def test_kernels_that_turn_out_not_to_run_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,12 +105,13 @@ def candidates(space: Space, cuts: Cuts) -> list[Candidate]:
             rows += _loops(space, number, cuts)
         rows += _copies(space, number)
         rows += _transfers(space, number)
-    return rows if space.threads == 1 else _of_one_pool(space, rows)
+    return _of_one_pool(space, rows)
 
 
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
     """Without the calls on other threads than the best loops have, where those can do the same: threads of a BLAS spin
-    for a while when they are done, and a plan that goes from one pool to the other takes up to twice as long."""
+    for a while when they are done, and a plan that goes from one pool to the other takes up to twice as long. With one
+    thread they are the same library called in another way, and each would have to be timed."""
     loops = (k for k in space.kernels.values() if k.form == "loops" and k.device == CPU)
     quickest = min(loops, key=lambda k: k.pace, default=None)
     pool = quickest.pool if quickest is not None else ""

@@ -4,13 +4,16 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.errors import PlanError
+from waxeq.ir.term import postorder
 from waxeq.ir.types import numpy_dtype
 from waxeq.memory.estimate import COPIED
 from waxeq.plan.plan import Fold, Plan, Step
@@ -65,8 +68,9 @@ class Bound:
                 self._flat[name] = flat.copy() if b.role == "state" else flat
             elif b.offset is not None:
                 self._flat[name] = self.arena.view(b.offset, (b.elements,), numpy_dtype(b.dtype))
-        for f in self.plan.folds:
-            self._flat[f.writes] = tensors[f.writes] if f.writes in tensors else fold(f, tensors)
+        self._folded = [_Folded.of(f, tensors) for f in self.plan.folds if f.writes not in tensors]
+        self._flat |= {f.writes: tensors[f.writes] for f in self.plan.folds if f.writes in tensors}
+        self._flat |= {x.writes: x.flat for x in self._folded}
 
     @property
     def tensors(self) -> dict[str, np.ndarray]:
@@ -164,15 +168,57 @@ def _places(plan: Plan, name: str) -> list[tuple[int, int, int]]:
     return rows
 
 
+class _Folded:
+    """What a fold of some arrays came to: programs that live at one time and fold the same have it once."""
+
+    __slots__ = ("__weakref__", "_leaves", "flat", "writes")
+    _living: ClassVar[WeakValueDictionary[Hashable, _Folded]] = WeakValueDictionary()
+
+    def __init__(self, f: Fold, leaves: Mapping[str, np.ndarray]) -> None:
+        self._leaves, self.flat, self.writes = leaves, fold(f, leaves), f.writes  # held: an address stays theirs
+
+    @classmethod
+    def of(cls, f: Fold, tensors: Mapping[str, np.ndarray]) -> _Folded:
+        leaves = {n: tensors[n] for n in f.leaves}
+        sizes = tuple(sorted(f.sizes.items()))
+        key = f.writes, f.term, sizes, f.order, f.dtype, tuple((n, f.leaves[n], id(a)) for n, a in leaves.items())
+        known = cls._living.get(key)
+        if known is None:
+            known = cls._living[key] = cls(f, leaves)
+        return known
+
+
+_PIECE = 1 << 18
+"""Elements of a folded weight that are computed at a time where each hangs on its own place alone: in float64 they stay
+in cache, and need no fresh pages."""
+_POINTWISE = frozenset({"Par", "Num", "Map", "Zip", "Add", "Mul", "Select", "Cast"})
+
+
 def fold(f: Fold, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     """The value of a weights-only term, computed in float64 and rounded once; flat, in the fold's order."""
+    out = np.empty(tuple(f.sizes[k] for k in f.order), numpy_dtype(f.dtype))
+    if not f.order or any(t.head not in _POINTWISE for t in postorder(f.term)):
+        out[...] = _folded(f, tensors, f.sizes, {})
+        return out.reshape(-1)
+    first, size = f.order[0], len(out)
+    step = max(1, _PIECE * size // max(1, out.size))
+    for begin in range(0, size, step):
+        part = slice(begin, min(begin + step, size))
+        out[part] = _folded(f, tensors, {**f.sizes, first: part.stop - begin}, {first: part})
+    return out.reshape(-1)
+
+
+def _folded(
+    f: Fold, tensors: Mapping[str, np.ndarray], sizes: Mapping[str, int], parts: Mapping[str, slice]
+) -> np.ndarray:
+    """The value of a fold for parts of its axes, `sizes` being what they have of each."""
     leaves = {}
     for name, axes in f.leaves.items():
         kept = tuple(k for k in axes if k is not None)
-        a = np.asarray(tensors[name])
-        wide = a.astype(np.float64) if a.dtype.kind not in "biu" else a
-        leaves[name] = NamedArray(kept, wide.reshape(tuple(f.sizes[k] for k in kept)))
-    e = Evaluator(f.sizes, Ideal())
-    value = e.present(e.term(f.term, leaves), *f.order)
+        a = np.asarray(tensors[name]).reshape(tuple(f.sizes[k] for k in kept))
+        a = a[tuple(parts.get(k, slice(None)) for k in kept)]
+        leaves[name] = NamedArray(kept, a.astype(np.float64) if a.dtype.kind not in "biu" else a)
+    e = Evaluator(sizes, Ideal())
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(value.aligned(f.order)).astype(numpy_dtype(f.dtype)).reshape(-1)
+        value = e.present(e.term(f.term, leaves), *f.order)
+        return value.aligned(f.order).astype(numpy_dtype(f.dtype))

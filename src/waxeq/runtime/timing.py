@@ -37,7 +37,7 @@ class Bench:
     def __init__(self, cache_bytes: int = 0, seed: int = 0) -> None:
         """`cache_bytes`: of the last level of cache, 0 where it is not known."""
         self._rng = np.random.default_rng(seed)
-        self._cache = cache_bytes or _CACHE
+        self._cache = min(cache_bytes or _CACHE, _MOST)
         self._kept: dict[tuple[int, int, str], np.ndarray] = {}
 
     def time(self, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
@@ -120,6 +120,9 @@ _TURNS, _CACHE = 4, 32 << 20
 """Most copies of a call's memory that are used in turn, and the bytes of cache that are assumed where none are
 known.
 """
+_MOST = 64 << 20
+"""Bytes of cache beyond which no other copies are needed: a call that moves as much puts its own operands out of the
+caches of a core, and making copies would take longer than timing it."""
 _PATIENCE = 50
 """A call that takes this many times the seconds meant for it is run once: it is nobody's choice, and often minutes."""
 _BLOCK = 100_003

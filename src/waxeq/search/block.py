@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,6 +11,7 @@ from functools import partial
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
+from waxeq.basis.typing import types
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
@@ -73,18 +75,35 @@ def recalled(session: Session, blocks: Iterable[Block]) -> dict[str, Optimized]:
 
 
 def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
-    """The best plans of distinct blocks, by key: the largest first, whose growth leaves most time for what runs beside
-    it. While candidates of one are grown the next is saturated."""
+    """The best plans of distinct blocks, by key: the one with most to compute first. While candidates of one are grown
+    the next is saturated. Each may spend its share of the time for measuring, and what those before it left."""
     rows: dict[str, Optimized] = {}
-    blocks = sorted(blocks, key=lambda b: -len(b.graph.nodes))
+    work = {b.key: _work(b) for b in blocks}
+    blocks = sorted(blocks, key=lambda b: (-work[b.key], b.key))
     begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
     for n, block in enumerate(blocks):
         first = _stage(session, "saturate", begun[n].result)
         begun += [session.beside(partial(saturated, session, b)) for b in blocks[n + 1 : n + 2]]
+        session.share(_share(work[block.key], [work[b.key] for b in blocks[n:]]))
+        skipped = session.skipped
         found = rows[block.key] = search_block(session, block, first)
-        if not session.hurried and not found.note:  # what was cut short or fell back is not the last word on a block
+        # what was cut short or fell back is not the last word on a block
+        if not session.hurried and not found.note and session.skipped == skipped:
             remember(session, found)
+    session.share(1.0)
     return rows
+
+
+def _share(own: float, left: Sequence[float]) -> float:
+    """A block's part of the time for those that are left, itself included: half of it is shared out evenly."""
+    return 0.5 / len(left) + 0.5 * own / sum(left)
+
+
+def _work(block: Block) -> float:
+    """Elements of all values of a block, products of matrices included before they are summed."""
+    lowered = lower(block.graph)
+    kinds = types(*(x.term for x in lowered.roots.values())).values()
+    return 1.0 + sum(math.prod(lowered.sizes[k] for k in kind.axes) for kind in kinds)
 
 
 def remember(session: Session, found: Optimized) -> None:

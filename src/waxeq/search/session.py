@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,10 @@ class Session:
     measuring_seconds: float = 0.0
     compiling_seconds: float = 0.0
     closed: bool = False
+    until: float = math.inf
+    """Seconds into the budget at which the block that is searched has had its share of measuring."""
+    skipped: int = 0
+    """Calls that were to be timed, for which no time was left."""
     model: str = ""
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     _beside: list[Future] = field(default_factory=list)
@@ -181,6 +186,16 @@ class Session:
         return self.events.stop_requested or self.deadline.left < _KEPT * (self.deadline.seconds or 0.0)
 
     @property
+    def pressed(self) -> bool:
+        """Whether what is left is for other blocks, or nothing is."""
+        return self.hurried or self.deadline.elapsed > self.until
+
+    def share(self, part: float) -> None:
+        """From now on measure for this part of what is left for measuring at most."""
+        left = self.deadline.left - _KEPT * (self.deadline.seconds or 0.0)
+        self.until = self.deadline.elapsed + part * max(0.0, left)
+
+    @property
     def stopped(self) -> bool:
         """Whether nobody waits for more than what was found so far."""
         return self.closed or self.events.stop_requested
@@ -200,9 +215,9 @@ class Session:
         return found
 
     def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1) -> int:
-        """Time calls the table does not know, most costly first, until done, out of budget or asked to stop; how
-        many. With more `visits` than one each is timed anew after all others, and the one in the middle counts: what a
-        call takes differs more from moment to moment, both ways, than within one.
+        """Time calls the table does not know, most costly first, until done, out of the budget, or of the block's share
+        of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and the one
+        in the middle counts: what a call takes differs more from moment to moment, both ways, than within one.
         """
         calls = self._ready(calls)
         while calls and not self.stopped and wait(self._beside, NOTICE).not_done:
@@ -210,7 +225,8 @@ class Session:
         begun = time.perf_counter()
         taken: list[list[Timing]] = [[] for _ in calls]
         for n in range(visits * len(calls)):
-            if self.hurried:
+            if self.pressed:
+                self.skipped += sum(not found for found in taken)
                 break
             call = calls[n % len(calls)]
             self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
@@ -228,7 +244,8 @@ class Session:
     def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
         """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
         report says so. Raises FallbackError with `strict`."""
-        if self.hurried or not calls:
+        if self.pressed or not calls:
+            self.skipped += len(calls)
             return ()
         begun = time.perf_counter()
         try:

@@ -31,23 +31,34 @@ _ATTEMPTS = 15
 _LARGE = (1, 2, 7, 33, 64, 129, 700, 3000, 20_000, 200_000)
 _MOST = 1 << 19
 """Elements of the iteration space of a large call."""
+_SIZES, _WHOLE = (1, 2, 5, 8, 17, 33, 70), (8, 16, 24, 40, 72)
+"""Of products, and of those whose lines are whole groups of 16 bytes."""
+_WHOLE_DTYPES = ("float16", "bfloat16", "float32")
 _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 """Heads that random loops are made of."""
 
 
 def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
-    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides."""
-    pools = [(_ATTEMPTS * calls, calls, _source(kernel))]
+    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides. Where it
+    accepts none of memory laid out to hurt, products on whole lines of memory."""
+    source = _source(kernel)
+    pools = [(_ATTEMPTS * calls, calls, source)]
     if kernel.form == "loops":
         pools += [(8, 1, lambda r, p=p: p) for p in _functions()]
-    for attempts, wanted, source in pools:
+    found = 0
+    for attempts, wanted, make in pools:
         for _ in range(attempts):
             if wanted == 0:
                 break
-            call = _draw(name, kernel, source(rng), rng)
+            call = _draw(name, kernel, make(rng), rng)
             if call is not None and kernel.accepts(call):
-                wanted -= 1
+                wanted, found = wanted - 1, found + 1
                 yield call
+    for _ in range(_ATTEMPTS * calls if source is multiplied and not found else 0):
+        call = _draw(name, kernel, multiplied(rng, _WHOLE_DTYPES, _WHOLE), rng, whole=True)
+        if call is not None and found < calls and kernel.accepts(call):
+            found += 1
+            yield call
 
 
 def nested(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
@@ -148,7 +159,9 @@ def _tree(rng: np.random.Generator, depth: int, own: tuple[str, ...]) -> Expr:
     return Apply(head, tuple(args))
 
 
-def _draw(name: str, kernel: Kernel, p: Pattern | Found | None, rng: np.random.Generator) -> Call | None:
+def _draw(
+    name: str, kernel: Kernel, p: Pattern | Found | None, rng: np.random.Generator, *, whole: bool = False
+) -> Call | None:
     found = _identity(rng) if p is None else _instance(kernel, p, rng) if isinstance(p, Pattern) else p
     if found is None:
         return None
@@ -161,17 +174,22 @@ def _draw(name: str, kernel: Kernel, p: Pattern | Found | None, rng: np.random.G
     if proposed and rng.random() < 0.7:
         order = proposed[int(rng.integers(len(proposed)))]
     out = View.dense(order, sizes, types(meaning)[meaning].dtype)
-    operands = tuple(_laid_out(View.dense(_permuted(a, rng), sizes, d), rng) for a, d in kinds)
+    dense = (View.dense(_permuted(a, rng), sizes, d) for a, d in kinds)
+    operands = tuple(v if whole else _laid_out(v, rng) for v in dense)
     if rng.random() < 0.3 and kinds and kinds[0][0] == axes:  # as where the result may be written over an operand
         operands = (View.dense(order, sizes, kinds[0][1]), *operands[1:])
     fixed = tuple(i for i in range(len(operands)) if rng.random() < 0.2)
     return Call(name, meaning, sizes, operands, out, fixed=fixed, threads=int(rng.integers(1, 4)))
 
 
-def multiplied(rng: np.random.Generator) -> Found:
+def multiplied(
+    rng: np.random.Generator,
+    dtypes: tuple[str, ...] = ("float32", "float32", "float64"),
+    lengths: tuple[int, ...] = _SIZES,
+) -> Found:
     """A product of matrices, or two with a softmax between, with something before and after it."""
-    dtype = str(rng.choice(("float32", "float32", "float64")))
-    sizes = {k: int(rng.choice((1, 2, 5, 8, 17, 33, 70))) for k in ("m", "n", "k", "d")}
+    dtype = str(rng.choice(dtypes))
+    sizes = {k: int(rng.choice(lengths)) for k in ("m", "n", "k", "d")}
     sizes |= {"b": int(rng.integers(1, 4)), "c": int(rng.integers(1, 4))}
     kinds: list[tuple[frozenset[str], str]] = []
 

@@ -19,7 +19,7 @@ from waxeq.ir.term import Term
 from waxeq_cupy import backend, nvrtc
 from waxeq_cupy import device as devices
 from waxeq_cupy.kernels import Launch, Loops
-from waxeq_cupy.simulated import Argument, Simulated
+from waxeq_cupy.simulated import Argument, Described, Simulated
 
 F32 = "float32"
 
@@ -160,6 +160,8 @@ class Stand:
         self.waits: list[tuple[int, int]] = []
         self.events = 0
         self.pinned: list[Any] = []
+        self.room: dict[int, int] = {}
+        self.maps: list[Described] = []
 
     def later(self, do: Callable[[], object], what: str) -> None:
         """Run something when it is waited for."""
@@ -283,12 +285,33 @@ class Stand:
         self.names.append(name.decode())
         to._obj.value = len(self.names)
 
+    def _cuFuncSetAttribute(self, kernel: int, which: int, value: int) -> None:
+        assert which == 8 and value <= 227 << 10
+        self.room[kernel] = value
+
+    def _cuTensorMapEncodeTiled(
+        self, to: int, kind: int, rank: int, address: int, sizes: Any, steps: Any, box: Any, every: Any, *how: int
+    ) -> int:
+        """What the driver asks of a tensor map; a map is the number of what it was made from."""
+        item = {6: 2, 7: 4, 9: 2, 11: 4}[kind]
+        rows = (len(sizes), len(steps) + 1, len(box), len(every))
+        assert rows == (rank,) * 4 and how == (0, 3, 2, 0) and to % 64 == 0
+        if address % 16 or any(s % 16 or s >= 1 << 40 for s in steps) or max(box) > 256 or box[0] * item > 128:
+            return 1
+        low, high = self.memory.around(address, 0)
+        made = Described(address, low - address, high - address, item, rank, how[1] == 3, kind == 11)
+        made.sizes[:rank], made.steps[:rank], made.box[:rank] = sizes, (item, *steps), box
+        self.maps.append(made)
+        ctypes.c_uint64.from_address(to).value = len(self.maps)
+        return 0
+
     def _cuLaunchKernel(self, kernel: int, *rest: Any) -> None:
         blocks, y, z, threads, u, v, shared, stream, parameters, extra = rest
-        assert (y, z, u, v, shared, extra) == (1, 1, 1, 1, 0, None) and stream in (None, 77)
         launch = self.launches[self.names[kernel - 1]]
-        assert (blocks, threads) == (launch.blocks, launch.threads)
-        pointers = [ctypes.c_uint64.from_address(p).value for p in parameters]
+        assert (y, z, u, v, shared, extra) == (1, 1, 1, 1, launch.shared, None) and stream in (None, 77)
+        assert (blocks, threads) == (launch.blocks, launch.threads) and shared <= self.room.get(kernel, 0)
+        values = [ctypes.c_uint64.from_address(p).value for p in parameters]
+        pointers, numbers = values[: len(values) - len(launch.maps)], values[len(values) - len(launch.maps) :]
         assert len(pointers) == len(launch.reads) + 1 + launch.looked_up
         self.simulated.compiled([launch])
         sizes = _sizes(launch)
@@ -296,6 +319,7 @@ class Stand:
         for p, item in zip(pointers, sizes, strict=True):
             low, high = self.memory.around(p, 0)
             arguments.append(Argument(p, -((p - low) // item), (high - p) // item))
+        arguments += [Argument(ctypes.addressof(self.maps[n - 1]), 0, 0) for n in numbers]
         out = len(launch.reads)
         rows = (launch.name, arguments, out, sizes[out], blocks, threads)
         if stream is None:
@@ -309,7 +333,8 @@ def _sizes(launch: Launch) -> list[int]:
     types = {"float": 4, "double": 8, "int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int32_t": 4,
              "uint32_t": 4, "int64_t": 8, "uint64_t": 8}  # fmt: skip
     head = launch.text[launch.text.index("WX_FUNCTION(") + len("WX_FUNCTION(") : launch.text.index(") {")]
-    return [4 if p.startswith("WX_FLAG") else types[p[p.index("(") + 1 : p.index(")")]] for p in head.split(", ")]
+    own = [p for p in head.split(", ") if not p.startswith("WX_MAP")]
+    return [4 if p.startswith("WX_FLAG") else types[p[p.index("(") + 1 : p.index(")")]] for p in own]
 
 
 def launches(loops: Loops, calls: Iterable[Call]) -> dict[str, Launch]:

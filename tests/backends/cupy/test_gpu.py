@@ -31,7 +31,7 @@ class Plain(Cubins):
         super().__init__(folder, None, "sm_90")
         self._stand = stand
 
-    def images(self, sources: Any, prelude: str) -> Any:
+    def images(self, sources: Any, prelude: str, architecture: str = "") -> Any:
         return dict.fromkeys(sources, b"image")
 
 

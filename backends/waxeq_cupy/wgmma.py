@@ -1,0 +1,268 @@
+"""Products of matrices by groups of four warps: tensor maps bring both sides to a ring in shared memory (TMA), and
+wgmma multiplies them there, on GPUs of compute capability 9.0, which alone have it.
+
+A side is an array as it lies, along the depth or across it; float16 and bfloat16 with sums in float32, float32 rounded
+to tf32, of which both sides must lie along the depth. Anything element-wise comes after, as for `cupy.gemm`. Where
+memory begins elsewhere than at 16 bytes a tensor map cannot say so, and the kernel's text is that of `cupy.gemm`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import ClassVar
+
+from waxeq.backend.call import Call
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.scalars import var
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.values import Unsupported
+from waxeq_cupy.gemm import PROCESSORS, Gemm, RoundedGemm, Tile, beside
+from waxeq_cupy.kernels import Launch, Work, library
+from waxeq_cupy.products import Product, plain
+from waxeq_cupy.sides import After, indented
+from waxeq_cupy.tensormaps import ALIGNED, ARCHITECTURE, LINE, TensorMap, boxes
+from waxeq_cupy.text import Text
+
+_GROUP = 128
+"""Threads of a group of warps."""
+_REGISTERS, _PRODUCER = 1 << 16, 40
+"""Registers of a processor; those that a thread keeps that multiplies nothing."""
+_PATTERN = 1024
+"""Bytes at multiples of which boxes begin in shared memory."""
+_SIDE_BY_SIDE = 16
+"""Columns of a row that a thread has after its sums were turned."""
+KINDS: Mapping[str, str] = MappingProxyType({"float16": "WX_F16", "bfloat16": "WX_BF16", "float32": "WX_TF32"})
+"""What is multiplied, as hopper.cuh names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTile(Tile):
+    """`depth` is of 16 bits. `stages`: tiles of both sides that are in shared memory; `together`: blocks that a
+    processor runs at one time."""
+
+    stages: int = 4
+    together: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Groups of 64 rows each, and one whose first thread asks for boxes."""
+        return self.rows // 64 * _GROUP + _GROUP
+
+    @property
+    def ring(self) -> int:
+        """Bytes of all stages."""
+        return self.stages * (self.rows + self.columns) * LINE
+
+    @property
+    def registers(self) -> int:
+        """Of a thread that multiplies: what is left by the group that does not."""
+        each = _REGISTERS // (self.threads * self.together) // 8 * 8
+        multiply = self.threads - _GROUP
+        return (each * self.threads - _PRODUCER * _GROUP) // multiply // 8 * 8
+
+
+TILES = (
+    GroupTile(128, 256, 64, (64, 256), 1.0, stages=4),
+    GroupTile(128, 128, 64, (64, 128), 0.85, stages=6),
+    GroupTile(64, 128, 64, (64, 128), 0.6, stages=4, together=2),
+)
+"""The largest first. How fast they are is a guess: none was timed."""
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """The kernel of one product on one tile."""
+
+    product: Product
+    tile: GroupTile
+    dtypes: tuple[str, ...]
+    replaced: frozenset[int]
+
+    @cached_property
+    def text(self) -> Text:
+        p, t = self.product, self.tile
+        space = Space(p.values, (*p.around, *p.rows, *p.columns), {}, (p.columns[-1],))
+        return Text(
+            space, library(), (), "", self.dtypes, self.replaced, threads=t.threads, together=t.together, counted=False,
+            maps=("left_map", "right_map"),
+        )  # fmt: skip
+
+    @cached_property
+    def maps(self) -> tuple[TensorMap, TensorMap]:
+        """Of both sides. Raises Unsupported for what is no array as it lies, or none that a map can have."""
+        p, t = self.product, self.tile
+        return self._map(p.left, p.rows, t.rows), self._map(p.right, p.columns, t.columns)
+
+    def _map(self, row: int, own: tuple[str, ...], extent: int) -> TensorMap:
+        p = self.product
+        if len(p.depths) != 1:
+            raise Unsupported("a depth of several axes")
+        read, (mine,), (k,) = plain(p.values, row), own, p.depths
+        if read.dtype not in KINDS or read.dtype != p.dtype:
+            raise Unsupported("a dtype that groups of warps do not multiply")
+        deep = LINE // numpy_dtype(read.dtype).itemsize
+        along, rounded = read.steps.get(k) == 1, read.dtype == "float32"
+        if rounded and not along:
+            raise Unsupported("tf32 that does not lie along the depth")
+        box = {k: deep, mine: extent} if along else {mine: 64, k: deep}
+        return boxes(read.operand, read.dtype, read.offset, read.steps, p.values.sizes, box, rounded=rounded)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of the ring, and what it takes to begin where a pattern does."""
+        return self.tile.ring + _PATTERN
+
+    def launch(self, reads: tuple[int, ...]) -> Launch:
+        """Raises Unsupported."""
+        self.text.check()
+        p = self.product
+        blocks = self.tile.blocks(p)
+        if max(blocks, *map(p.size, (p.rows, p.columns, p.depths))) >= 1 << 30:
+            raise Unsupported("more than is counted")
+        few = min(blocks, PROCESSORS * self.tile.together)
+        written = self.text.written(self._body())
+        looked_up = bool(p.values.positions)
+        return Launch(written, few, self.tile.threads, reads, None, looked_up, self.maps, self.shared, ARCHITECTURE)
+
+    def _along(self, m: TensorMap) -> bool:
+        return m.axes[0] == self.product.depths[0]
+
+    def _body(self) -> Iterator[str]:
+        p, t = self.product, self.tile
+        left, right = self.maps
+        flags = (str(self._along(m)).lower() for m in self.maps)
+        yield f"typedef wx_warpgroups<{KINDS[p.dtype]}, {t.rows}, {t.columns}, {t.stages}, {', '.join(flags)}> tile;"
+        yield f'static_assert(tile::ring + {_PATTERN} == {self.shared} && tile::threads == {t.threads}, "");'
+        yield "WX_RING(ring, tile::ring);"
+        yield "WX_MBARRIERS(bars, 2 * tile::stages);"
+        yield "WX_SHARED(float, s, tile::turned);"
+        yield "tile::begun(bars);"
+        yield "tile::turn at;"
+        yield "if (threadIdx.x >= tile::multiplying) {"
+        yield f"  wx_registers_less<{_PRODUCER}>();"
+        yield "  if (threadIdx.x == tile::multiplying) {"
+        yield "    wx_map_prefetch(left_map), wx_map_prefetch(right_map);"
+        sides = (*self._side("left", left), *self._side("right", right))
+        yield from indented(indented(self._each((*sides, self._brought))))
+        yield "  }"
+        yield "} else {"
+        yield f"  wx_registers_more<{t.registers}>();"
+        yield from indented(self._each(self._multiplied()))
+        yield "}"
+
+    def _each(self, lines: Iterable[str]) -> Iterator[str]:
+        """A loop over the tiles that a block makes."""
+        p, t, text = self.product, self.tile, self.text
+        down, across = t.down(p), t.across(p)
+        yield f"for (uint32_t number = blockIdx.x; number < {t.blocks(p)}u; number += gridDim.x) {{"
+        yield "  int row, column;"
+        yield f"  wx_placed(number % {down * across}u, {down}, {across}, &row, &column);"
+        yield f"  row *= {t.rows}, column *= {t.columns};"
+        yield f"  const {text.integer} t = ({text.integer})(number / {down * across}u);"
+        yield from indented(text.places("t", p.around, p.values.sizes))
+        yield "  (void)t;"
+        yield from indented(lines)
+        yield "}"
+
+    def _side(self, name: str, m: TensorMap) -> Iterator[str]:
+        near, far = m.axes[0], next(k for k, n in zip(m.axes[1:], m.box[1:], strict=True) if n > 1)
+        places = ", ".join({near: "x", far: "y"}.get(k) or f"(int){var(k)}" for k in m.axes)
+        yield f"const auto {name} = [&](uint32_t to, uint32_t bar, int x, int y) {{"
+        yield f"  wx_tma_load(to, {name}_map, bar, {places});"
+        yield "};"
+
+    @property
+    def _steps(self) -> int:
+        return math.ceil(self.product.size(self.product.depths) * numpy_dtype(self.product.dtype).itemsize / LINE)
+
+    @property
+    def _brought(self) -> str:
+        return f"tile::brought(ring, bars, at, left, right, row, column, {self._steps});"
+
+    def _multiplied(self) -> Iterator[str]:
+        yield "WX_SUMS(c, tile::kept);"
+        yield f"tile::multiplied(ring, bars, at, c, {self._steps});"
+        after = After.of(self.text, self.product, _SIDE_BY_SIDE, aligned=True)
+        yield f"tile::given<{after.width}>(c, s, row, column, [&](int m, int n, const auto &sums) {{"
+        yield from indented(after.lines())
+        yield "});"
+
+
+class WgmmaGemm(Gemm):
+    """Products of matrices by groups of warps, on the tile that suits their size."""
+
+    name = "gemm_wgmma"
+    variant_of = Gemm.name
+    sought = "cuda product by groups of warps"
+    otherwise: ClassVar[Gemm] = Gemm()
+    """What makes a product in memory that a tensor map cannot have."""
+
+    def tile(self, p: Product) -> GroupTile:
+        """The tile for a product."""
+        return TILES[self.which] if self.which is not None else min(TILES, key=lambda t: t.time(p))
+
+    def differs(self, call: Call) -> bool:
+        return type(self) is WgmmaGemm or self.tile(self.product(call)) != WgmmaGemm().tile(self.product(call))
+
+    def find(self, call: Call) -> Product:
+        found = super().find(call)
+        if (found.dtype == "float32") != self.rounded:
+            raise Unsupported("another dtype")
+        # of several axes of a side one is that of its tiles, every place of the others has products of its own
+        long = max(found.rows, key=lambda k: found.values.sizes[k])
+        return replace(found, rows=(long,), columns=found.columns[-1:])
+
+    def _work(self, call: Call, aligned: bool) -> Work | None:
+        try:
+            p = self.product(call)
+            if call.out.elements == 0:
+                return Work(())
+            if any(v.offset * numpy_dtype(v.dtype).itemsize % ALIGNED for v in (*call.operands, call.out)):
+                raise Unsupported("memory that begins elsewhere than at 16 bytes")
+            dtypes = tuple(v.dtype for v in call.operands)
+            made = Grouped(p, self.tile(p), dtypes, frozenset(self.in_place(call)))
+            launch = made.launch(tuple(range(len(call.operands))))
+        except Unsupported:
+            return None
+        return Work((launch,), operations=beside(p)) if aligned else self.otherwise.work(call, aligned=False)
+
+
+class LargeWgmmaGemm(WgmmaGemm):
+    """The same on the largest tiles."""
+
+    name = "gemm_wgmma_large"
+    which = 0
+
+
+class MiddleWgmmaGemm(WgmmaGemm):
+    """The same on square tiles."""
+
+    name = "gemm_wgmma_middle"
+    which = 1
+
+
+class SmallWgmmaGemm(WgmmaGemm):
+    """The same on tiles of 64 rows, two blocks at a time on a processor."""
+
+    name = "gemm_wgmma_small"
+    which = 2
+
+
+class RoundedWgmmaGemm(WgmmaGemm):
+    """The same for float32 that is rounded to tf32, of ten digits, on its way to shared memory."""
+
+    name = "gemm_wgmma_tf32"
+    sought = "cuda product in tf32 by groups of warps"
+    rounded = True
+    error = RoundedGemm.error
+    otherwise = RoundedGemm()
+
+    def differs(self, call: Call) -> bool:
+        return True
+
+
+KERNELS = (WgmmaGemm, LargeWgmmaGemm, MiddleWgmmaGemm, SmallWgmmaGemm, RoundedWgmmaGemm)

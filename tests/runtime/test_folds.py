@@ -1,0 +1,51 @@
+"""What depends on weights alone is computed once: in float64, in pieces, and once for all programs that need it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.ir.term import Term
+from waxeq.plan.plan import Fold
+from waxeq.runtime import bound
+from waxeq.runtime.bound import fold
+from waxeq.runtime.program import Program
+
+SIZES = {"i": 300, "j": 900}
+
+
+def _par(name: str, axes: str) -> Term:
+    return Term("Par", name, frozenset(axes), "float32")
+
+
+@pytest.mark.parametrize("order", ["ij", "ji"])
+def test_a_fold_in_pieces_is_the_fold(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a weight that lies transposed, one that lacks an axis and one that is lacked by all others."""
+    rng = np.random.default_rng(0)
+    tensors = {"w": rng.standard_normal((900, 300), np.float32), "g": rng.standard_normal(300).astype(np.float32)}
+    leaves = {"w": ("j", "i"), "g": ("i",)}
+    term = Term("Mul", Term("Map", "exp", _par("g", "i")), Term("Add", _par("w", "ij"), Term("Num", 1e-8, "float32")))
+    f = Fold("f", term, SIZES, tuple(order), "float32", leaves)
+    want = (np.exp(tensors["g"].astype(np.float64)) * (tensors["w"] + np.float64(np.float32(1e-8)))).astype(np.float32)
+    for piece in (1, 1000, 1 << 18):
+        monkeypatch.setattr(bound, "_PIECE", piece)
+        assert np.array_equal(fold(f, tensors), (want.T if order == "ij" else want).reshape(-1))
+
+
+def test_a_fold_of_what_lacks_its_first_axis_is_repeated() -> None:
+    g = np.arange(300, dtype=np.float32)
+    got = fold(Fold("f", _par("g", "i"), SIZES, ("j", "i"), "float32", {"g": ("i",)}), {"g": g})
+    assert np.array_equal(got, np.tile(g, 900))
+
+
+def test_living_programs_share_what_they_fold(tmp_path: Path) -> None:
+    w = np.ones((40, 30), np.float32)
+    options = wx.Options.of(table=tmp_path / "t.duckdb", trial=False, budget=0, threads=1)
+    found = wx.optimize(lambda x, w: x @ np.exp(w).T, np.ones((5, 30), np.float32), w, weights=["w"], options=options)
+    one, two = (Program(found.plan, found.kernels, found.tensors) for _ in range(2))
+    other = Program(found.plan, found.kernels, {**found.tensors, "w": w + 1})
+    (a,), (b,), (c,) = (p.folded.values() for p in (one, two, other))
+    assert np.shares_memory(a, b) and not np.shares_memory(a, c) and not np.array_equal(a, c)
