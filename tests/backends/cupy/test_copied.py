@@ -26,7 +26,7 @@ from waxeq_cupy.kernels import Launch, Loops
 class Uncompiled(Cubins):
     """Images of nothing: the stand-in runs the text itself."""
 
-    def images(self, sources: Mapping[str, str], prelude: str) -> Mapping[str, bytes]:
+    def images(self, sources: Mapping[str, str], prelude: str, architecture: str = "") -> Mapping[str, bytes]:
         self.made += len(sources)
         return dict.fromkeys(sources, b"image")
 
