@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import carried
-from waxeq_cfamily.spaces import collapsed, joined
 from waxeq_cfamily.values import Unsupported, Values, chain
+from waxeq_cupy.grouped import walked
 from waxeq_cupy.products import Product, at
+
+_ONE = "one"
+"""The axis of a query that is alone, and has none."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,20 @@ class Attention:
 
 def found(values: Values) -> Attention:
     """The attention that a meaning is. Raises Unsupported."""
-    values = joined(collapsed(values))
+    values = walked(values)
     rows = values.rows
     tops = [n for n, r in enumerate(rows) if r.op == "fold" and r.name == "max"]
     sums = [n for n, r in enumerate(rows) if r.op == "fold" and r.name == "sum" and rows[r.args[0]].name == "Mul"]
     if not tops or len(sums) < 2:
         raise Unsupported("no attention")
     whole = _outermost(values, sums[-1])
-    p = at(values, whole)
+    p = at(values, whole, vectors=True)
     if any(n in p.cone(p.right) for n in tops):
         p = replace(p, left=p.right, right=p.left, rows=p.columns, columns=p.rows)
+    if not p.columns:
+        raise Unsupported("values of one column")
+    if not p.rows:
+        p = replace(p, values=replace(values, sizes={**values.sizes, _ONE: 1}), rows=(_ONE,))
     weights, total, divides = _weights(p)
     scored, top = _exponential(values, weights)
     chains = [n for n in p.cone(scored) if rows[n].op == "fold"]
@@ -122,7 +129,7 @@ def _exponential(values: Values, weights: int) -> tuple[int, int]:
 
 def _scores(p: Product, fold: int) -> Product:
     """The product of queries with keys, queries on its left."""
-    q = at(p.values, fold)
+    q = at(p.values, fold, vectors=True)
     rows = p.values.rows
     keys, queries = {*p.depths}, {*p.rows}
     if keys & rows[q.left].axes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from waxeq.backend.call import Call
+from waxeq.ir.term import Term, postorder
 from waxeq_cfamily.values import Unsupported
 from waxeq_cupy.attended import Attention, found
 from waxeq_cupy.flash import Way, Written, ways
 from waxeq_cupy.gemm import Gemm
-from waxeq_cupy.kernels import Work, resolved
+from waxeq_cupy.kernels import Work, decided, resolved
 from waxeq_cupy.products import Product
 
 
@@ -18,6 +19,13 @@ class FlashAttention(Gemm):
 
     name = "attention"
     sought = "cuda product of attention"
+
+    def matches(self, meaning: Term) -> bool:
+        """A query that is alone has no axis, so that its products have none that the other side lacks."""
+        terms = tuple(postorder(meaning))
+        products = sum(t.head == "Sum" and t.terms[0].head == "Mul" for t in terms)
+        softened = any(t.head == "Red" and t.args[0] == "max" for t in terms)
+        return super().matches(meaning) or (products > 1 and softened)
 
     def way(self, a: Attention) -> Way:
         """How one attention is made. Raises Unsupported."""
@@ -29,17 +37,7 @@ class FlashAttention(Gemm):
 
     def attention(self, call: Call) -> Attention:
         """The attention that a call is. Raises Unsupported."""
-
-        def find() -> Attention | Unsupported:
-            try:
-                return found(resolved(call))
-            except Unsupported as e:
-                return e
-
-        known = call.remember("cuda attention", find)
-        if isinstance(known, Unsupported):
-            raise known
-        return known
+        return decided(call, "cuda attention", lambda: found(resolved(call)))
 
     def find(self, call: Call) -> Product:
         return self.attention(call).product

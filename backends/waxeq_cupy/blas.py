@@ -19,7 +19,7 @@ from waxeq_cfamily.values import Unsupported, Values, pointed
 from waxeq_cupy import device
 from waxeq_cupy.cublaslt import TYPES, WORKSPACE, Matrix, Multiplication
 from waxeq_cupy.gemm import Gemm
-from waxeq_cupy.kernels import Work
+from waxeq_cupy.kernels import Work, decided
 from waxeq_cupy.products import Product, Read, plain, steps
 
 _LONGEST = 1 << 31
@@ -184,18 +184,13 @@ class CublasGemm(Gemm):
     def multiplication(self, call: Call) -> Multiplication:
         """What the library is asked for. Raises Unsupported, also where it is not here or has no way."""
 
-        def find() -> Multiplication | Unsupported:
-            try:
-                m = multiplication(self.product(call))
-            except Unsupported as e:
-                return e
-            blas = device.current().blas
-            return m if blas is not None and blas.takes(m) else Unsupported("no library for it")
+        def find() -> Multiplication:
+            m, blas = multiplication(self.product(call)), device.current().blas
+            if blas is None or not blas.takes(m):
+                raise Unsupported("no library for it")
+            return m
 
-        known = call.remember(("cublas", device.identity()), find)
-        if isinstance(known, Unsupported):
-            raise known
-        return known
+        return decided(call, ("cublas", device.identity()), find)
 
     def _work(self, call: Call, aligned: bool) -> Work | None:
         """None of our own launches."""

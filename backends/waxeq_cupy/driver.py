@@ -42,6 +42,7 @@ _TAKES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoH_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t),
     "cuMemsetD8_v2": (ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t),
     "cuMemGetInfo_v2": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuMemHostAlloc": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
     "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
     "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
     "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
@@ -187,6 +188,12 @@ class Driver:
     def fill(self, address: int, value: int, size: int) -> None:
         self.call("cuMemsetD8_v2", address, value, size)
 
+    def pinned(self, size: int) -> int:
+        """The address of new memory of the CPU that the GPU reads by itself; it stays as long as the process."""
+        address = ctypes.c_void_p()
+        self.call("cuMemHostAlloc", ctypes.byref(address), size, 0)
+        return address.value or 0
+
     # -- streams: what is started on one happens in order
 
     def stream(self) -> int:
@@ -196,7 +203,8 @@ class Driver:
         return made.value or 0
 
     def upload_on(self, stream: int, to: int, host: int, size: int) -> None:
-        """Copy from memory that may be written again when this returns."""
+        """Copy from memory of the CPU, which may be written again when this returns if it is not pinned, and when the
+        stream has come so far if it is."""
         self.call("cuMemcpyHtoDAsync_v2", to, host, size, stream)
 
     def download_on(self, stream: int, host: int, address: int, size: int) -> None:
@@ -224,6 +232,10 @@ class Driver:
     def follow(self, stream: int, event: int) -> None:
         """What is started on the stream from now on waits for the event."""
         self.call("cuStreamWaitEvent", stream, event, 0)
+
+    def wait_for(self, event: int) -> None:
+        """Until a recorded event is."""
+        self.call("cuEventSynchronize", event)
 
     def between(self, first: int, last: int) -> float:
         """Seconds from one recorded event to another."""

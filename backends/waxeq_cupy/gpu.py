@@ -6,8 +6,10 @@ time, so that what runs once is not captured; WAXEQ_CUDA_GRAPH=0 starts them one
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,30 @@ from waxeq_cupy.exchange import CudaArray, Wire, taken
 from waxeq_cupy.kernels import Launch, Slot, Work
 
 GRAPHS = "WAXEQ_CUDA_GRAPH"
+
+
+_HALF, _SMALL = 8 << 20, 64 << 10
+"""Bytes that go through pinned memory at a time; those that the driver takes as they are, where they lie."""
+
+
+class Staging:
+    """Pinned memory that large arrays go to a GPU through, on a stream: one half is filled while the other is sent."""
+
+    def __init__(self, driver: Driver, stream: int) -> None:
+        self._driver, self._stream = driver, stream
+        self._halves = [driver.pinned(_HALF) for _ in range(2)]
+        self._sent = [driver.event() for _ in range(2)]
+        for event in self._sent:
+            driver.record(event, stream)
+
+    def send(self, to: int, host: int, size: int) -> None:
+        """Copy to the GPU; the memory of the CPU may be written again when this returns."""
+        for n, at in enumerate(range(0, size, _HALF)):
+            half, event, some = self._halves[n % 2], self._sent[n % 2], min(_HALF, size - at)
+            self._driver.wait_for(event)
+            ctypes.memmove(half, host + at, some)
+            self._driver.upload_on(self._stream, to + at, half, some)
+            self._driver.record(event, self._stream)
 
 
 class GpuStorage(Storage):
@@ -51,7 +77,14 @@ class GpuStorage(Storage):
 
     def upload(self, to: DeviceArray, host: np.ndarray) -> None:
         self.driver.enter()
-        self.driver.upload_on(self.stream, to.address, host.ctypes.data, host.nbytes)
+        if host.nbytes <= _SMALL:
+            self.driver.upload_on(self.stream, to.address, host.ctypes.data, host.nbytes)
+        else:
+            self._staging.send(to.address, host.ctypes.data, host.nbytes)
+
+    @cached_property
+    def _staging(self) -> Staging:
+        return Staging(self.driver, self.stream)
 
     def download(self, host: np.ndarray, a: DeviceArray) -> None:
         self.driver.enter()

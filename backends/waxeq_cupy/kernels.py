@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from waxeq_cupy.tensormaps import TensorMap
 from waxeq_cupy.text import Text
 from waxeq_cupy.threads import laid
 
+Found = TypeVar("Found")
 MOST_BLOCKS = (1 << 31) - 1
 _COSTLY = 8
 """Operations of a function that is more than one instruction."""
@@ -188,28 +190,44 @@ class Loops(device.OnDevice):
         return on.bound(w, operands, out, workspace) if w.launches else ()
 
 
-def resolved(call: Call) -> Values:
-    """The scalar values of a call's canonical form. Raises Unsupported for what no kernel is made of."""
+def decided(call: Call, what: Hashable, find: Callable[[], Found]) -> Found:
+    """What `find` makes of a call: looked for once, and refused once. Raises Unsupported."""
+
+    def tried() -> Found | Unsupported:
+        try:
+            return find()
+        except Unsupported as e:
+            return e
+
+    known = call.remember(what, tried)
+    if isinstance(known, Unsupported):
+        raise known
+    return known
+
+
+def values_of(call: Call) -> Values:
+    """The scalar values of a call's canonical form, all of dtypes that C has. Raises Unsupported."""
     c = call.canonical
     if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
         raise Unsupported("dtype")
-    values = call.remember("cuda values", lambda: _resolved(call))
-    if isinstance(values, Unsupported):
-        raise values
+    values = resolve(c.meaning, c.operands, c.out, c.sizes)
+    if any(r.dtype not in CTYPES for r in values.rows):
+        raise Unsupported("dtype")
+    if empty(values) or astray(values):
+        raise Unsupported("nothing to look at")
     return values
 
 
-def _resolved(call: Call) -> Values | Unsupported:
-    c = call.canonical
-    try:
-        values = resolve(c.meaning, c.operands, c.out, c.sizes)
-        if values.scans or any(r.dtype not in CTYPES for r in values.rows):
-            raise Unsupported("a scan or a dtype")
-        if empty(values) or astray(values):
-            raise Unsupported("nothing to look at")
+def resolved(call: Call) -> Values:
+    """The scalar values of a call without scans. Raises Unsupported for what no kernel is made of."""
+
+    def find() -> Values:
+        values = values_of(call)
+        if values.scans:
+            raise Unsupported("a scan")
         return values
-    except Unsupported as e:
-        return e
+
+    return decided(call, "cuda values", find)
 
 
 def launched(

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from waxeq_cfamily.scalars import NARROW, carried
-from waxeq_cfamily.spaces import collapsed, joined
 from waxeq_cfamily.split import cut
 from waxeq_cfamily.values import Index, Unsupported, Values, chain, pointed
+from waxeq_cupy.grouped import walked
 from waxeq_cupy.pieces import WIDTHS
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -106,7 +106,7 @@ def in_pieces(p: Product, width: int, operand: int) -> tuple[Product, Values, in
 
 
 def _only(values: Values, *, vectors: bool) -> Product:
-    values = joined(collapsed(values))
+    values = walked(values)
     folds = [n for n, r in enumerate(values.rows) if r.op == "fold"]
     if not folds:
         raise Unsupported("no product")

@@ -20,9 +20,19 @@ from waxeq_cfamily.scalars import CTYPES, NARROW, carried, number, rounded, star
 from waxeq_cfamily.spaces import collapsed
 from waxeq_cfamily.split import cut, piece
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.taken import astray, empty
-from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported, Values, kept, resolve
-from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Loops, Slot, Work, launched, library, operations
+from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported, Values, kept
+from waxeq_cupy.kernels import (
+    MOST_BLOCKS,
+    Launch,
+    Loops,
+    Slot,
+    Work,
+    decided,
+    launched,
+    library,
+    operations,
+    values_of,
+)
 from waxeq_cupy.pieces import WIDTHS, threaded
 from waxeq_cupy.rows import step
 from waxeq_cupy.sides import indented
@@ -80,8 +90,6 @@ def found(values: Values) -> Scan:
     """The scan that a meaning is. Raises Unsupported."""
     if len(values.scans) != 1 or any(r.op == "fold" for r in values.rows):
         raise Unsupported("no scan, or other folds as well")
-    if empty(values) or astray(values) or any(r.dtype not in CTYPES for r in values.rows):
-        raise Unsupported("nothing to look at")
     values = collapsed(values)
     n = values.scans[0]
     r = values.rows[n]
@@ -330,20 +338,7 @@ class Scans(Loops):
 
     def scan(self, call: Call) -> Scan:
         """The scan of a call. Raises Unsupported."""
-
-        def find() -> Scan | Unsupported:
-            c = call.canonical
-            try:
-                if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
-                    raise Unsupported("dtype")
-                return found(resolve(c.meaning, c.operands, c.out, c.sizes))
-            except Unsupported as e:
-                return e
-
-        known = call.remember("cuda scan", find)
-        if isinstance(known, Unsupported):
-            raise known
-        return known
+        return decided(call, "cuda scan", lambda: found(values_of(call)))
 
     def _work(self, call: Call, aligned: bool) -> Work | None:
         try:

@@ -31,7 +31,7 @@ from waxeq_cupy.tensormaps import RANK, TensorMap
 from waxeq_native.compiler import CompileFailed, Compiler, first_error
 from waxeq_native.library import Library
 
-FLAGS = ("-x", "c++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-ffp-contract=off", "-fno-exceptions")
+FLAGS = ("-x", "c++", "-Og", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-ffp-contract=off", "-fno-exceptions")
 ALIGNMENT = 16
 _PARTS = ("machine", "memory", "warps", "copies", "tensor_cores", "mbarriers", "warpgroups", "schedule", "launches")
 """The files of the simulated device, each after those that it uses."""

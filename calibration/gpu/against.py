@@ -36,8 +36,8 @@ def _missing(c: Check) -> str | None:
     return None if torch.cuda.is_available() else "torch sees no GPU"
 
 
-def against_target(c: Check, t: Target) -> Outcome:
-    """The fastest of our kernels that are right, against the peer of a target."""
+def against_target(c: Check, t: Target, *, compiled: bool) -> Outcome:
+    """The fastest of our kernels that are right, against the peer of a target; torch.compile takes most of the time."""
     rows = [r for r in c.journal.of("target") if r.get("target") == t.name and r["outcome"] == RIGHT]
     items = {i.case: i for i in c.items("target")}
     if not rows or (why := _missing(c)):
@@ -48,7 +48,8 @@ def against_target(c: Check, t: Target) -> Outcome:
     sets = [[v.array(f) for v, f in zip(views, flats, strict=True)] for flats in turns.flats]
     import torch
 
-    found = _in_turns(turns.seconds, [[_tensor(a) for a in s] for s in sets], lambda *xs: PEERS[t.peer](torch, *xs))
+    tensors = [[_tensor(a) for a in s] for s in sets]
+    found = _in_turns(turns.seconds, tensors, lambda *xs: PEERS[t.peer](torch, *xs), compiled=compiled)
     return RIGHT, {"kernel": best.call.kernel, **found}
 
 
@@ -62,7 +63,10 @@ def against_plan(c: Check, name: str) -> Outcome:
         }
     best = Bound(c, min(rows, key=lambda r: r["seconds"])["case"])
     given = {n: mapped(a, _tensor) for n, a in arguments(w, small=bool(c.kit.about["small"])).items()}
-    return RIGHT, {"plan": best.name, **_in_turns(best.replayed, [list(w.ordered(given))], w.forms["torch"]())}
+    return RIGHT, {
+        "plan": best.name,
+        **_in_turns(best.replayed, [list(w.ordered(given))], w.forms["torch"](), compiled=True),
+    }
 
 
 def _tensor(a: np.ndarray) -> Any:
@@ -73,18 +77,19 @@ def _tensor(a: np.ndarray) -> Any:
     return torch.from_numpy(np.ascontiguousarray(a)).cuda()
 
 
-def _in_turns(ours: Timed, sets: Sequence[Sequence[Any]], fn: Callable[..., Any]) -> dict[str, Any]:
+def _in_turns(ours: Timed, sets: Sequence[Sequence[Any]], fn: Callable[..., Any], *, compiled: bool) -> dict[str, Any]:
     """Median seconds of ours and of each peer, sample by sample in turns, and how many times as long as ours each
     takes."""
     import torch
 
     others: dict[str, Timed] = {"eager": _graph(fn, sets)}
     failed: dict[str, str] = {}
-    try:
-        torch._dynamo.reset()
-        others["compiled"] = _graph(torch.compile(fn, mode="max-autotune-no-cudagraphs"), sets)
-    except Exception as e:  # what torch cannot compile says nothing of us
-        failed["compiled"] = f"{type(e).__name__}: {e}"[:300]
+    if compiled:
+        try:
+            torch._dynamo.reset()
+            others["compiled"] = _graph(torch.compile(fn, mode="max-autotune-no-cudagraphs"), sets)
+        except Exception as e:  # what torch cannot compile says nothing of us
+            failed["compiled"] = f"{type(e).__name__}: {e}"[:300]
     timed: Mapping[str, Timed] = {"ours": ours, **others}
     repeats = {n: max(1, round(_SPAN / f(1))) for n, f in timed.items()}
     rounds = [{n: f(repeats[n]) for n, f in timed.items()} for _ in range(_ROUNDS)]

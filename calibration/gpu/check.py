@@ -73,7 +73,8 @@ class Check:
         if gpu.storage is None:
             raise UsageError("the check needs a GPU with memory of its own; WAXEQ_CUDA can be 'virtual', or not set")
         backend, host = waxeq_cupy.backend(), current_device(cores())
-        backend.unpack(kit.code)
+        for files in kit.groups.values():
+            backend.unpack(files)
         timings = Timings(out / "timings.jsonl", host)
         kept = [i for i in kit.items if i.call.kernel in backend.kernels]  # not what other GPUs alone have
         kit = replace(kit, items=[*kept, *_found_here(kit, backend.kernels)])

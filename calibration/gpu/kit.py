@@ -45,7 +45,7 @@ class Item:
 @dataclass(frozen=True)
 class Kit:
     """`plans`: encoded plans by name; `constants`: arrays of their graphs, as "plan/constant"; `code`: files that
-    the backend takes in. `about`: what it was made with."""
+    the backend takes in, group by group ("3/sm_90.cubin"). `about`: what it was made with."""
 
     items: Sequence[Item]
     code: Mapping[str, bytes]
@@ -85,6 +85,15 @@ class Kit:
         constants = {n[10:-4]: np.load(io.BytesIO(b)) for n, b in files.items() if n.startswith("constants/")}
         code = {n[5:]: b for n, b in files.items() if n.startswith("code/")}
         return Kit(items, code, data["plans"], constants, data["about"])
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, bytes]]:
+        """The files of code of each group by their own names."""
+        found: dict[str, dict[str, bytes]] = {}
+        for path, content in self.code.items():
+            group, _, name = path.partition("/")
+            found.setdefault(group, {})[name] = content
+        return found
 
 
 def digest(arrays: Sequence[np.ndarray]) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ PLANS: Mapping[str, Goal] = {
     "llama_decode_512": Goal("compiled", 1.1),
     **dict.fromkeys(
         ("mirage_rmsnorm_b8", "mirage_gated_mlp", "mirage_lora", "mirage_gqa_b8", "mirage_qknorm_b8",
-         "mirage_ntrans_b8"), Goal("compiled", 1.0),
+         "mirage_ntrans_b8"), Goal("torch", 1.0),
     ),
 }  # fmt: skip
 """Workloads, and what each is to reach."""
@@ -42,12 +41,14 @@ def arguments(w: Workload, *, small: bool) -> Mapping[str, Any]:
 
 
 def encoded(
-    names: Sequence[str] = tuple(PLANS), *, small: bool
+    names: Sequence[str], folder: Path, *, small: bool, say: Callable[[str], object]
 ) -> tuple[dict[str, Mapping[str, Any]], dict[str, np.ndarray], list[Call]]:
     """The plans of each workload that are predicted to be the fastest on a GPU, as data, by the workload's name and a
-    number; constants of their graphs, as "plan/constant"; the calls in them. None of them is run."""
+    number; constants of their graphs, as "plan/constant"; the calls in them. None of them is run. What was searched is
+    remembered in a table in `folder`."""
     plans, constants, calls = {}, {}, []
-    for name, plan in _searched(names, small=small):
+    for name, plan in _searched(names, folder, small=small):
+        say(f"plan {name}: {len(plan.steps)} kernels")
         plans[name] = encode(plan)
         constants |= {f"{name}/{n}": a for n, a in plan.graph.constants.items()}
         calls += [s.call for s in plan.steps]
@@ -111,20 +112,20 @@ class Bound:
         return quartile([self._on.seconds(call, _REPEATS) for _ in range(_SAMPLES)])
 
 
-def _searched(names: Sequence[str], *, small: bool) -> Iterator[tuple[str, Any]]:
+def _searched(names: Sequence[str], folder: Path, *, small: bool) -> Iterator[tuple[str, Any]]:
     from waxeq.compile import proposed
     from waxeq.events import Events
     from waxeq.frontend.trace import trace
     from waxeq.options import Options
     from waxeq.search.session import Session
 
-    with TemporaryDirectory() as folder:
-        options = Options.of(
-            backends=("cupy",), device="cuda", cost="roofline", tolerance=TOLERANCE, table=Path(folder, "none.duckdb")
-        )
-        for name in names:
-            w = WORKLOADS[name]
-            traced = trace(w.fn, arguments(w, small=small), weights=w.weights, name=name)
-            with Session.open(options, Events()) as session:
-                for n, found in enumerate(proposed(session, traced, prove=False)[0]):
-                    yield f"{name} {n}", found.plan
+    options = Options.of(
+        backends=("cupy",), device="cuda", cost="roofline", tolerance=TOLERANCE, table=folder / "searched.duckdb",
+        budget=None,
+    )  # fmt: skip
+    for name in names:
+        w = WORKLOADS[name]
+        traced = trace(w.fn, arguments(w, small=small), weights=w.weights, name=name)
+        with Session.open(options, Events()) as session:
+            for n, found in enumerate(proposed(session, traced, prove=False)[0]):
+                yield f"{name} {n}", found.plan

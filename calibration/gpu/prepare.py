@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from calibration.gpu.kit import Item, Kit, digest, shown
+from calibration.gpu.parts import Parts
 from calibration.gpu.plans import PLANS, encoded
 from calibration.gpu.targets import Target, calls, targets
 
 import waxeq_cupy
+from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel, prepare
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import AccuracyError
 from waxeq.runtime.files import require_writable
 from waxeq.search.samples import samples
+from waxeq.search.worker import encode_calls
 from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call
-from waxeq_cupy.packed import images
+from waxeq_cupy.kernels import prelude
+from waxeq_cupy.packed import ARCHITECTURES, images, launches
 
-_BATCH = 16
-"""Kernels that are compiled for the simulated GPU at once."""
+_BATCH, _TOGETHER = 16, 48
+"""Calls whose kernels are compiled at once: for the simulated GPU, for real ones."""
+Say = Callable[[str], object]
+Row = tuple[Kernel, Call]
 
 
 @dataclass(frozen=True)
@@ -39,23 +46,24 @@ class Scope:
     plans: Sequence[str] = tuple(PLANS)
 
 
-def write_kit(path: Path, scope: Scope, say: Callable[[str], object]) -> None:
-    """Write a kit; WAXEQ_CUDA is to be "virtual". Raises AccuracyError for a call that is wrong on the simulated GPU,
+def write_kit(path: Path, scope: Scope, say: Say) -> None:
+    """Write a kit; WAXEQ_CUDA is to be "virtual". What is made is kept beside it until it is whole, so that making one
+    that was cut off goes on from there. Raises AccuracyError for a call that is wrong on the simulated GPU,
     MissingDevice where there is none, PlanError where the file cannot be written."""
     require_writable(path)
+    parts = Parts(path)
     known = waxeq_cupy.backend().kernels
     kernels = {n: known[n] for n in known if known[n].form != "transfer" and n in (scope.kernels or known)}
     wanted = [t for t in targets() if scope.targets is None or t.name in scope.targets]
     items = [*_correct(kernels, wanted, scope.drawn), *_targets(kernels, wanted, scope), *_grid(kernels, scope.grid)]
-    say(f"{len(items)} calls; those that are to be right go through the simulated GPU")
     correct = [i for i in items if i.section == "correct"]
-    items = [*_run(kernels, correct), *(i for i in items if i.section != "correct")]
-    say(f"plans of {len(scope.plans)} models")
-    plans, constants, more = encoded(scope.plans, small=scope.small)
-    say("machine code")
-    rows = [(known[c.kernel], c) for c in (*(i.call for i in items), *more)]
+    items = [*_run(kernels, correct, parts, say), *(i for i in items if i.section != "correct")]
+    plans, constants, more = encoded(scope.plans, parts.folder, small=scope.small, say=say)
+    code = _compiled([(known[c.kernel], c) for c in (*(i.call for i in items), *more)], parts, scope, say)
     about = {"drawn": scope.drawn, "grid": scope.grid, "small": scope.small, "kernels": sorted(known)}
-    Kit(items, images(rows, simulated=scope.small), plans, constants, about).write(path)
+    Kit(items, code, plans, constants, about).write(path)
+    parts.remove()
+    say(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
 
 
 def _correct(kernels: Mapping[str, Kernel], wanted: Sequence[Target], drawn: int) -> Iterator[Item]:
@@ -81,12 +89,43 @@ def _grid(kernels: Mapping[str, Kernel], most: int) -> Iterator[Item]:
         yield Item("grid", f"{n}, {rows[n].kernel}", rows[n])
 
 
-def _run(kernels: Mapping[str, Kernel], items: Sequence[Item]) -> Iterator[Item]:
-    for start in range(0, len(items), _BATCH):
-        batch = items[start : start + _BATCH]
-        prepare([(kernels[i.call.kernel], i.call) for i in batch])
-        for i in batch:
-            yield _simulated(kernels[i.call.kernel], i)
+def _run(kernels: Mapping[str, Kernel], items: Sequence[Item], parts: Parts, say: Say) -> Iterator[Item]:
+    """What the simulated GPU makes of calls, which takes most of the time."""
+    start = time.monotonic()
+    for at in range(0, len(items), _BATCH):
+        batch = {_key(kernels[i.call.kernel], i): i for i in items[at : at + _BATCH]}
+        known = {key: parts.row(*key) for key in batch}
+        prepare([(kernels[i.call.kernel], i.call) for key, i in batch.items() if known[key] is None])
+        for key, i in batch.items():
+            if known[key] is None:
+                made = _simulated(kernels[i.call.kernel], i)
+                parts.keep([made.drawn, made.shown], *key)
+                yield made
+            else:
+                yield replace(i, drawn=known[key][0], shown=tuple(known[key][1]))
+        done = min(at + _BATCH, len(items))
+        say(f"simulated GPU: {done} of {len(items)} calls, {time.monotonic() - start:.0f} s")
+
+
+def _key(kernel: Kernel, i: Item) -> tuple[str, ...]:
+    """What decides what becomes of a call on the simulated GPU."""
+    return "simulated", kernel.code, encode_calls([i.call]), str(i.seed), i.case
+
+
+def _ready(rows: Sequence[Row], scope: Scope) -> tuple[str, ...]:
+    """What decides the machine code of calls."""
+    return "code", str(scope.small), *ARCHITECTURES, prelude(), *(x.source for x in launches(rows).values())
+
+
+def _compiled(rows: Sequence[Row], parts: Parts, scope: Scope, say: Say) -> dict[str, bytes]:
+    """Machine code of calls for GPUs, as files of groups of them."""
+    code, groups = dict[str, bytes](), -(-len(rows) // _TOGETHER)
+    for n in range(groups):
+        some = rows[n * _TOGETHER : (n + 1) * _TOGETHER]
+        made = parts.files(lambda some=some: images(some, simulated=scope.small), *_ready(some, scope))
+        code |= {f"{n}/{name}": content for name, content in made.items()}
+        say(f"machine code: {n + 1} of {groups} parts, {sum(map(len, code.values())) / 2**20:.0f} MiB")
+    return code
 
 
 def _simulated(kernel: Kernel, i: Item) -> Item:

@@ -12,9 +12,10 @@ from calibration.gpu import machine, sanitize
 from calibration.gpu.against import against_plan, against_target
 from calibration.gpu.check import Case, Check, Outcome
 from calibration.gpu.clocked import cold
-from calibration.gpu.journal import RIGHT, WRONG
+from calibration.gpu.journal import LEFT_OUT, RIGHT, WRONG
 from calibration.gpu.kit import Item, digest, shown
 from calibration.gpu.plans import Bound, workload
+from calibration.gpu.targets import Target
 
 from waxeq.runtime.device_timing import Turns, time_on
 from waxeq.testing.conformance import check_call
@@ -29,6 +30,32 @@ the dtype of the result are that far off."""
 def _machine(c: Check) -> Iterator[Case]:
     yield "environment", lambda: (RIGHT, machine.environment(c.gpu, c.host, real=c.real))
     yield "copy", lambda: (RIGHT, machine.copy_rate(c.storage, real=c.real))
+    for dtype in ("float16", "float32"):
+        yield f"product {dtype}", partial(_product_rate, c, dtype)
+
+
+def _product_rate(c: Check, dtype: str) -> Outcome:
+    """The measured ceiling of all that multiplies: the largest product of the targets by NVIDIA's library, or, where
+    that is not here, by the fastest kernel of ours."""
+    items = [i for i in c.items("target") if i.target.startswith("product ") and i.target.endswith(f" {dtype}")]
+    plain = [i for i in items if len(i.call.operands) == 2]
+    most = max((prod(i.call.sizes.values()) for i in plain), default=0)
+    largest = [i for i in plain if prod(i.call.sizes.values()) == most]
+    if not largest:
+        return LEFT_OUT, {"why": "the kit has no such product"}
+    library = [i for i in largest if i.call.kernel == "cupy.gemm_cublas"] or largest
+    took = {i.call.kernel: _once(c, i) for i in library}
+    kernel = min(took, key=lambda n: took[n])
+    sizes = dict(largest[0].call.sizes)
+    return RIGHT, {"kernel": kernel, "sizes": sizes, "operations_per_second": 2 * most / took[kernel]}
+
+
+def _once(c: Check, i: Item) -> float:
+    """Seconds of a call, in a graph."""
+    turns = Turns(c.storage, c.bench, c.kernels[i.call.kernel], i.call)
+    turns.run()
+    turns.run()
+    return min(turns.seconds() for _ in range(3))
 
 
 def _correct(c: Check) -> Iterator[Case]:
@@ -97,12 +124,27 @@ def _one_plan(c: Check, name: str) -> Outcome:
     return RIGHT, {**found, "seconds": plan.seconds(), "called": plan.called()}
 
 
+_PEERS = ("compiled", "cublas")
+"""What goals are counted by that only a peer can tell."""
+
+
 def _against(c: Check) -> Iterator[Case]:
-    for t in (c.targets[n] for n in dict.fromkeys(i.target for i in c.items("target"))):
-        if t.peer:
-            yield t.name, partial(against_target, c, t)
+    """What goals are counted by first; torch.compile only where one is, as it takes a minute for a product."""
     for name in dict.fromkeys(map(workload, c.kit.plans)):
         yield name, partial(against_plan, c, name)
+    for t in sorted(_with_peer(c), key=lambda t: t.goal.of not in _PEERS):
+        yield t.name, partial(against_target, c, t, compiled=t.goal.of == "compiled")
+
+
+def _compiled(c: Check) -> Iterator[Case]:
+    """All others against torch.compile."""
+    for t in _with_peer(c):
+        if t.goal.of != "compiled":
+            yield t.name, partial(against_target, c, t, compiled=True)
+
+
+def _with_peer(c: Check) -> Iterator[Target]:
+    return (c.targets[n] for n in dict.fromkeys(i.target for i in c.items("target")) if c.targets[n].peer)
 
 
 def _sanitized(c: Check) -> Iterator[Case]:
@@ -118,4 +160,5 @@ SECTIONS: Mapping[str, Callable[[Check], Iterator[Case]]] = {
     "against": _against,
     "grid": partial(_timed, section="grid"),
     "sanitized": _sanitized,
+    "compiled": _compiled,
 }

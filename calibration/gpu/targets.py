@@ -13,13 +13,13 @@ from waxeq.ir.term import Term
 from waxeq.search.samples import Sample
 
 F16, BF16, F32 = "float16", "bfloat16", "float32"
-Measure = Literal["copy", "cublas", "compiled", "tflops"]
+Measure = Literal["copy", "cublas", "compiled", "torch", "tflops"]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """`of`: what `least` is a multiple of: the bandwidth of a copy, the speed of cuBLAS, that of torch.compile, or
-    10^12 operations a second; all in the same run."""
+    """`of`: what `least` is a multiple of: the bandwidth of a copy, the speed of cuBLAS, that of torch.compile, that of
+    torch compiled or not, or 10^12 operations a second; all in the same run."""
 
     of: Measure
     least: float

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from calibration.gpu import against, prepare, sanitize
 from calibration.gpu import run as running
 from calibration.gpu.check import Check
 from calibration.gpu.clocked import cold, copy_bandwidth
 from calibration.gpu.journal import DIED, LEFT_OUT, RIGHT, WRONG, Journal, append
 from calibration.gpu.kit import Kit
+from calibration.gpu.plans import PLANS
+from calibration.gpu.prepare import Scope, write_kit
 from calibration.gpu.report import write_summary
 from calibration.gpu.run import Task, watch
 from calibration.gpu.sections import SECTIONS
@@ -30,7 +34,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.cli import main
 from waxeq.cost.table import TimingTable
 from waxeq.errors import PlanError, UsageError
-from waxeq_cupy.device import VARIABLE, MissingDevice
+from waxeq_cupy.device import VARIABLE, VIRTUAL, MissingDevice
 from waxeq_cupy.driver import Driver
 
 PROGRAM = Path(__file__).resolve().parents[2] / "calibration" / "gpu_check.py"
@@ -211,6 +215,130 @@ def test_kernels_that_were_not_where_the_kit_was_made_are_checked_too(kit: Path,
     found = {(i.section, i.case) for i in Check.of(made, tmp_path).kit.items}
     assert {(s, "1 rows float16, cupy.gemv") for s in ("correct", "target")} <= found
     assert all(case.endswith("cupy.gemv") for _, case in found)
+
+
+def test_making_a_kit_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the simulated GPU did, and what was compiled, is not done again; nothing of it is left in the end."""
+    monkeypatch.setenv(VARIABLE, VIRTUAL)
+    path, said = tmp_path / "a.kit", list[str]()
+    scope = Scope(drawn=0, grid=1, small=True, kernels=("cupy.loops",), targets=("softmax float16",), plans=())
+    simulated, compiled = prepare._simulated, prepare.images
+
+    def cut_off(self: Kit, where: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Kit, "write", cut_off)
+        write_kit(path, scope, said.append)
+    assert not path.exists() and [p for p in tmp_path.iterdir() if p.is_dir()]
+
+    def again(*_: Any, **__: Any) -> Any:
+        raise AssertionError("this was done before")
+
+    monkeypatch.setattr(prepare, "_simulated", again)
+    monkeypatch.setattr(prepare, "images", again)
+    write_kit(path, scope, said.append)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.kit"] and said[-1].endswith("MiB")
+    monkeypatch.setattr(prepare, "_simulated", simulated)
+    monkeypatch.setattr(prepare, "images", compiled)
+    write_kit(tmp_path / "b.kit", scope, said.append)
+    first, other = Kit.read(path), Kit.read(tmp_path / "b.kit")
+    assert first.items == other.items and first.code.keys() == other.code.keys() and first.groups["0"]
+
+
+def test_every_goal_is_answered_yes_no_or_not_measured(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "results.jsonl")
+    rows = {t.name: t.goal for t in targets()} | dict(PLANS)
+    journal.add("machine", "copy", RIGHT, bytes_per_second=4e12)
+    moved = {"outcome": RIGHT, "kernel": "k", "operations": 7e14, "cold": 2.0, "samples": 3}
+    for name, speed in (("softmax float16", 3.6e12), ("softmax float32", 3.2e12), ("attention 4096 float16", 3.6e12)):
+        journal.add("target", f"{name}, k", target=name, seconds=1.0, bytes=speed, **moved)
+    names = [n for n, g in rows.items() if g.of in ("cublas", "compiled", "torch")]
+    for name, ratios in zip(names, ({"eager": 0.99}, {"eager": 0.97}, {"eager": 2.0, "compiled": 1.2}), strict=False):
+        journal.add("against", name, RIGHT, seconds={"ours": 1.0, **ratios}, ratios=ratios)
+    mirage = next(n for n, g in PLANS.items() if g.of == "torch")
+    journal.add("against", mirage, RIGHT, seconds={"ours": 1.0}, ratios={"eager": 0.9, "compiled": 1.3})
+    write_summary(journal, tmp_path)
+    text = (tmp_path / "summary.md").read_text()
+    lines = text[text.index("## Goals") :].split("\n\n")[0].splitlines()[3:]
+    found = {r[1].strip(): (r[3].strip(), r[4].strip()) for r in (line.split("|") for line in lines)}
+    assert found.keys() == rows.keys()
+    assert found["softmax float16"] == ("90% of a copy", "yes") and found["softmax float32"][1] == "no"
+    assert found["attention 4096 float16"] == ("700 TFLOP/s", "yes") and found["RMS norm float16"][0] == "not measured"
+    assert [found[n][1] for n in names[:3]] == ["yes", "no", "yes"] and found[mirage] == ("0.90 of torch", "no")
+
+
+@pytest.fixture
+def timed(check: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """After its targets were timed, on what passes for a GPU."""
+    for case, run in SECTIONS["target"](check):
+        outcome, found = run()
+        check.journal.add("target", case, outcome, **found)
+    monkeypatch.setattr(Check, "real", True)
+    return check
+
+
+@pytest.mark.parametrize("section", ["against", "compiled"])
+def test_torch_is_warmed_up_captured_and_replayed_in_turns_with_ours(
+    section: str, timed: Check, torch_on_numpy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = torch_on_numpy()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(against, "find_spec", lambda name: name == "torch")
+    cases = {name: run for name, run in SECTIONS[section](timed) if name == "softmax float16"}
+    outcome, found = cases["softmax float16"]()
+    peers = {"eager"} | ({"compiled"} if section == "compiled" else set())
+    assert outcome == RIGHT and found["seconds"].keys() == {"ours", *peers} and found["ratios"].keys() == peers
+    assert found["kernel"].startswith("cupy.") and all(r > 0 for r in found["ratios"].values())
+    assert torch.compiled == len(peers) - 1 and torch.replays > 11 * len(peers)
+    assert torch.eager == 3 * len(peers) * 4, "warmed up on every set of arguments; after that, graphs alone"
+
+
+def test_why_torch_was_not_compared_with_is_said(
+    timed: Check, torch_on_numpy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(against, "find_spec", lambda name: None)
+    ((_, first), *_) = SECTIONS["against"](timed)
+    assert first()[0] == LEFT_OUT
+    monkeypatch.setattr(against, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "torch", torch_on_numpy(available=False))
+    (case,) = (run for name, run in SECTIONS["against"](timed) if name == "softmax float16")
+    assert case() == (LEFT_OUT, {"why": "torch sees no GPU"})
+
+
+def test_the_ceiling_of_products_is_that_of_the_fastest(check: Check) -> None:
+    cases = dict(SECTIONS["machine"](check))
+    assert cases["product float16"]() == (LEFT_OUT, {"why": "the kit has no such product"})
+    rows = [replace(i, target="product 40 float16") for i in check.items("target") if "rows" in i.target]
+    check.kit = replace(check.kit, items=rows)
+    outcome, found = cases["product float16"]()
+    assert outcome == RIGHT and found["kernel"] in {i.call.kernel for i in rows} and found["sizes"]["n"] == 40
+    assert found["operations_per_second"] > 0
+
+
+SANITIZER = """#!{python}
+import os, subprocess, sys
+tool, code = sys.argv[sys.argv.index("--tool") + 1], sys.argv[sys.argv.index("--error-exitcode") + 1]
+program = sys.argv[sys.argv.index(code) + 1 :]
+ran = subprocess.run(program)
+print("======== ERROR SUMMARY:", tool)
+sys.exit(int(code) if tool == "racecheck" else ran.returncode)
+"""
+
+
+def test_the_sanitizer_runs_the_small_calls(check: Check, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By a program that stands for it, and finds something with one of its tools."""
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(SANITIZER.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(Check, "real", True)
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM)])
+    outcome, found = sanitize.run(check, "memcheck")
+    assert outcome == RIGHT and found["cases"] == len(list(check.items("correct"))), found
+    outcome, found = sanitize.run(check, "racecheck")
+    assert outcome == WRONG and "racecheck found something" in found["why"]
+    assert "ERROR SUMMARY" in (tmp_path / "sanitized_racecheck" / "said.txt").read_text()
 
 
 def test_clocks(check: Check) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
-from waxeq.basis.heads import VIEWS
 from waxeq.cost.estimate import CostModel, Estimate
 from waxeq.cost.key import METHOD, Family, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State, by_pattern
 from waxeq.extract.choice import Mood, Priced, Problem
 from waxeq.extract.rough import FLOP, READ, START, Means
+from waxeq.extract.views import seen
 
 _HEARD = 0.1
 """Part of a family's timings that must be new before the prices of what was not measured are worked out again."""
@@ -180,5 +180,5 @@ def other_means(space: Space) -> list[Means]:
                 moved = sum(math.prod(sizes[k] for k in space.snapshot.classes[a].axes) for a in {i, *reads})
                 work = pace * (FLOP * 2 * volume + READ * moved)
                 rows.append(Means(i, START + work, tuple(dict.fromkeys(reads)), n))
-        rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if n.head in VIEWS]
+        rows += [Means(i, 0.0, (n.args[-1],), n) for n in c.nodes if seen(space.snapshot, n)]
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 from waxeq.backend.call import View
 from waxeq.basis.heads import VIEWS
-from waxeq.egraph.snapshot import Snapshot
+from waxeq.egraph.snapshot import ENode, Snapshot
 
 _DEPTH, _SOURCES = 6, 6
 
@@ -43,6 +43,16 @@ def sources(snapshot: Snapshot, number: int) -> tuple[Source, ...]:
                 seen.add(base)
                 found.append(Source(base, ((n.head, tuple(rest)), *s.path)))
     return tuple(found)
+
+
+def seen(snapshot: Snapshot, n: ENode) -> bool:
+    """Whether an e-node may be another way to look at memory: not one that repeats what it merges, as the heads of keys
+    that queries share, which strides cannot express in any order."""
+    if n.head != "Merge":
+        return n.head in VIEWS
+    p, q, _, base = n.args
+    own = snapshot.classes[base].axes
+    return (p in own) == (q in own)
 
 
 def _with(v: View, axis: str, size: int) -> View:

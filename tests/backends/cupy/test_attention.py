@@ -14,7 +14,8 @@ from waxeq.testing.conformance import check_call, check_kernel
 from waxeq_cupy import attention as attentions
 from waxeq_cupy import nvrtc
 from waxeq_cupy.attention import FlashAttention
-from waxeq_cupy.kernels import Launch, prelude
+from waxeq_cupy.grouped import walked
+from waxeq_cupy.kernels import Launch, prelude, resolved
 from waxeq_cupy.simulated import Simulated
 
 F16, BF16, F32, F64 = "float16", "bfloat16", "float32", "float64"
@@ -29,10 +30,14 @@ def attention(
     *,
     late: bool = False,
     causal: float | None = None,
+    repeated: bool = False,
 ) -> Term:
     """softmax(q k + mask) v over keys n and depth d; divided by the sum of exponentials before the second product, or
-    (late) after it. causal: a key counts if its place is at most the query's plus this."""
+    (late) after it. causal: a key counts if its place is at most the query's plus this. repeated: each head h of keys
+    and values is for g heads i of queries, one after another."""
     q, k, v = (operand(i, axes, dtype) for i, axes in enumerate(sides))
+    if repeated:
+        k, v = (Term("Merge", "h", "g", "i", x) for x in (k, v))
     s = Term("Mul", Term("Sum", "d", Term("Mul", q, k)), Term("Num", 0.25, dtype))
     if mask is not None:
         s = Term("Add", s, mask)
@@ -66,6 +71,11 @@ def _cases() -> Iterator[tuple[str, Call]]:
     shared = ("hmd", "nd", "ne")
     after = Term("Add", Term("Map", "tanh", attention(F32, shared)), operand(3, "hme", F32))
     yield "keys for all heads, in place", call(after, {**small, "h": 3, "m": 7}, [*shared, "hme"], "hme", F32)
+    repeated = ("bimd", "bhnd", "bhne")
+    again = attention(F16, repeated, causal=2.0, repeated=True)
+    wide = {"b": 2, "i": 4, "h": 2, "g": 2, "m": 40, "n": 70, "d": 16, "e": 24}
+    yield "repeated keys", call(again, wide, [*repeated], "bmie", F16)
+    yield "one query", call(attention(F32, ("hd", "hnd", "hne")), small, ["hd", "hnd", "hne"], "he", F32)
     yield "doubles", call(attention(F64, heads), {**small, "e": 9}, [*heads], "hme", F64)
 
 
@@ -83,6 +93,11 @@ def _decoded() -> Iterator[tuple[str, Call]]:
     for kernel in ("few", "split"):
         c = call(attention(F32, heads, causal=300.0), last, [*heads], "hme", F32, f"attention_{kernel}")
         yield f"pieces without keys, {kernel}", c
+    repeated = ("id", "hnd", "hne")
+    alone = {"i": 6, "h": 2, "g": 3, "n": 600, "d": 64, "e": 64}
+    for kernel in ("few", "split"):
+        c = call(attention(F16, repeated, repeated=True), alone, [*repeated], "ie", F16, f"attention_{kernel}")
+        yield f"grouped heads by repeated keys, {kernel}", c
     turned, odd = ("dm", "dn", "en"), {"m": 8, "n": 520, "d": 5, "e": 7}
     yield "turned doubles, few", call(attention(F64, turned), odd, [*turned], "me", F64, "attention_few")
     yield "turned doubles, split", call(attention(F64, turned), odd, [*turned], "me", F64, "attention_split")
@@ -120,6 +135,18 @@ def test_keys_are_cut_in_pieces_where_blocks_are_few() -> None:
                 ["hmd", "hnd", "hne"], "hme", F16)  # fmt: skip
     assert len(launches(many)) == 1 and not KERNELS["cupy.attention_split"].accepts(many)
     assert not KERNELS["cupy.attention_few"].differs(many) and KERNELS["cupy.attention_tiled"].differs(many)
+
+
+def test_queries_that_share_repeated_keys_are_rows_of_one_product() -> None:
+    """As where the heads are told apart by an axis of their own."""
+    apart, repeated = (CASES[f"grouped heads{how}, few"] for how in ("", " by repeated keys"))
+    found = [KERNELS[c.kernel].product(c) for c in (apart, repeated)]
+    assert [(p.many, p.size(p.rows), p.size(p.columns)) for p in found] == [(2, 3, 64)] * 2
+    prefilled = KERNEL.product(CASES["repeated keys"])
+    assert (prefilled.many, prefilled.size(prefilled.rows)) == (2 * 2, 2 * 40)
+    halves = Term("Merge", "h", "g", "i", Term("Map", "tanh", operand(0, "hg", F32)))  # nothing is repeated
+    c = call(Term("Mul", halves, operand(1, "i", F32)), {"h": 2, "g": 3, "i": 6}, ["hg", "i"], "i", F32)
+    assert walked(resolved(c)) == resolved(c)
 
 
 def test_the_order_of_threads_changes_no_bit(device: Simulated) -> None:

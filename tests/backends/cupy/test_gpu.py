@@ -16,6 +16,7 @@ import waxeq as wx
 from waxeq.backend.storage import DeviceArray
 from waxeq.errors import TypeMismatch
 from waxeq_cupy import device as devices
+from waxeq_cupy import gpu as gpus
 from waxeq_cupy.cubins import Cubins
 from waxeq_cupy.driver import Driver
 from waxeq_cupy.exchange import CudaArray
@@ -181,6 +182,19 @@ def test_positions_outside_their_axis_are_told_by_a_graph_too(optimized: Callabl
         assert np.abs(program(table, at) - 2 * np.tanh(table)[at]).max() < 1e-5
         with pytest.raises(IndexError):
             program(table, at + 5)
+
+
+def test_large_arrays_go_through_pinned_memory_in_parts(gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part is written again before the GPU has read it, and what is uploaded may be, at once."""
+    monkeypatch.setattr(gpus, "_HALF", 1 << 16)
+    x = np.arange(5 * (1 << 14) + 7, dtype=np.float32)
+    given = x.copy()
+    stand.started.clear()
+    first = gpu.storage.uploaded(given)
+    given[:] = -1
+    second = gpu.storage.uploaded(x + 1)
+    assert [len(p) for p in stand.pinned] == [1 << 16] * 2 and stand.started == ["upload"] * 12
+    assert first.address % 256 == 0 and np.array_equal(first.get(), x) and np.array_equal(second.get(), x + 1)
 
 
 def test_seconds_are_those_of_the_gpu(gpu: Gpu) -> None:

