@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from waxeq.basis.evaluate import Ideal, NamedArray
@@ -66,7 +65,7 @@ def _moved(
     e: Canonical, t: Term, args: list[Any], x: NamedArray, dtype: str, error: float, rng: np.random.Generator
 ) -> NamedArray:
     """The value with what rounding may add, another in every draw and never nothing, so that no two steps cancel."""
-    info = ml_dtypes.finfo(numpy_dtype(dtype))
+    info = _finfo(dtype)
     eps, least = float(info.eps), float(info.smallest_subnormal if dtype == "float16" else info.tiny)
     x, unit, size = e.present(x, _DRAW), _UNITS * eps, x
     if t.head in _FOLDED:
@@ -79,3 +78,12 @@ def _moved(
 
 def _magnitude(x: Any) -> Any:
     return NamedArray(x.axes, np.abs(x.data)) if isinstance(x, NamedArray) and x.data.dtype.kind == "f" else x
+
+
+def _finfo(dtype: str) -> Any:
+    """What NumPy knows of a float; bfloat16 alone needs ml_dtypes, which is not everywhere that kernels are checked."""
+    if dtype != "bfloat16":
+        return np.finfo(numpy_dtype(dtype))
+    from ml_dtypes import finfo
+
+    return finfo(numpy_dtype(dtype))
