@@ -32,6 +32,10 @@ class Processes:
             time.sleep(0.02)
         self.address = at.read_text()
         self.all += [self.start("worker", self.address, *said, str(self.log)) for said in WORKERS]
+        distributed = pytest.importorskip("distributed")
+        at_once = sum(what != "spare" for *_, what in WORKERS)
+        with distributed.Client(self.address, set_as_default=False) as client:  # patience is short here
+            client.wait_for_workers(at_once, timeout=120)
 
     @property
     def doomed(self) -> subprocess.Popen:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from waxeq.backend.kernel import Kernel
 from waxeq.inspect.explain import explain_plan
 from waxeq.inspect.report import accuracy, memory
-from waxeq.memory.estimate import amount
+from waxeq.memory.estimate import COPIED, amount
 from waxeq.search.sizes import SizedResult
 from waxeq.symbolic.dims import Box
 from waxeq.symbolic.peak import peaks
@@ -111,7 +111,8 @@ def memory_sizes_view(d: Data) -> RenderableType:
     parts = []
     for i in d["intervals"]:
         peak = i["peak"][0] if len(i["peak"]) == 1 else f"max({', '.join(i['peak'])})"
-        what = "" if i["as_written"] else ", before each buffer of the arena is rounded up to 64"
+        small = f"and inputs of up to {amount(COPIED)} are copied"
+        what = "" if i["as_written"] else f", before each buffer of the arena is rounded up to 64 {small}"
         rows = [(range_(i["ranges"]), f"at most {peak} bytes{what}")]
         rows += [(f"   {written(e['sizes'])}", memory_line(e)) for e in i["edges"]]
         parts.append(facts(rows))

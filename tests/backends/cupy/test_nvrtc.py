@@ -45,7 +45,7 @@ def test_every_form_compiles_and_spills_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "architecture"), enumerate(ARCHITECTURES))
+@pytest.mark.parametrize(("seed", "architecture"), [*enumerate(ARCHITECTURES)])
 def test_drawn_calls_compile_and_spill_nothing(
     seed: int, architecture: str, compiler: nvrtc.Nvrtc, loops: Loops, kernels_of: KernelsOf
 ) -> None:
