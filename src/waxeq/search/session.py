@@ -192,6 +192,16 @@ class Session:
         """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
         return self.events.stop_requested or self.deadline.left < _KEPT * (self.deadline.seconds or 0.0)
 
+    @property
+    def pressed(self) -> bool:
+        """Whether what is left is for other blocks, or nothing is."""
+        return self.hurried or self.deadline.elapsed > self.until
+
+    def share(self, part: float) -> None:
+        """From now on measure for this part of what is left for measuring at most."""
+        left = self.deadline.left - _KEPT * (self.deadline.seconds or 0.0)
+        self.until = self.deadline.elapsed + part * max(0.0, left)
+
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for
         searching, and never nothing, for there must be a plan."""
