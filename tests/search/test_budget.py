@@ -63,7 +63,7 @@ def test_growing_that_is_cut_short_leaves_candidates_of_a_whole_plan(tmp_path: P
 
 
 def test_a_block_that_was_cut_short_says_so_and_is_not_remembered(tmp_path: Path) -> None:
-    given = {"measure": False, "trial": False, "polish": False}
+    given: dict[str, Any] = {"measure": False, "trial": False, "polish": False}
     for _ in range(2):
         with opened(tmp_path, **given) as session:
             session.deadline = Deadline(60.0, Clock(each=20.0))
