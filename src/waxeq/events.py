@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +96,20 @@ class Events:
             signal.signal(signal.SIGINT, before)
 
 
+@dataclass(frozen=True)
 class Deadline:
     """A budget of seconds that began when this was made; None has no end."""
 
-    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.seconds, self._clock, self._start = seconds, clock, clock()
+    seconds: float | None
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", self.clock())
 
     @property
     def elapsed(self) -> float:
-        return self._clock() - self._start
+        return self.clock() - self.start
 
     @property
     def left(self) -> float:
@@ -118,3 +123,11 @@ class Deadline:
     def share(self, part: float, longest: float = 60.0) -> float:
         """A part of what is left, at most `longest` seconds."""
         return min(longest, part * max(0.0, self.left))
+
+    def within(self, seconds: float) -> Deadline:
+        """A budget of so many seconds from now, a part of this one; with this clock."""
+        return Deadline(None if seconds == float("inf") else seconds, self.clock)
+
+
+FOREVER = Deadline(None)
+"""No end."""

@@ -36,7 +36,7 @@ def options(folder: Path, **more: object) -> Options:
 
 
 def test_without_a_whole_choice_a_block_is_planned_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_block, "grow", lambda space, roots: [])
+    monkeypatch.setattr(search_block, "grow", lambda *given: [])
     found = optimize(model, X, W, options=options(tmp_path))
     np.testing.assert_allclose(found.program(X, W), model(X, W), rtol=1e-4, atol=1e-4)
     assert not found.plan.written and found.plan.steps
@@ -49,8 +49,8 @@ def test_without_a_whole_choice_a_block_is_planned_as_written(tmp_path: Path, mo
 
 
 def test_without_any_kernel_there_is_no_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_block, "grow", lambda space, roots: [])
-    monkeypatch.setattr(search_block, "grow_all", lambda space, roots: [])
+    monkeypatch.setattr(search_block, "grow", lambda *given: [])
+    monkeypatch.setattr(search_block, "grow_all", lambda *given: [])
     with pytest.raises(BudgetError, match="no kernel"):
         optimize(model, X, W, options=options(tmp_path))
 

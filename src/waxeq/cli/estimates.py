@@ -14,12 +14,9 @@ from waxeq.errors import TableError
 if TYPE_CHECKING:
     from waxeq.cost.curves import Curve
     from waxeq.cost.device import Peaks
-    from waxeq.cost.key import Family, Timing
     from waxeq.cost.table import TimingTable
 
 Table = Path | None
-_NEWEST = 256
-"""Timings of a family that errors are worked out from."""
 _PANELS = 9
 
 
@@ -93,12 +90,8 @@ def estimate_rows(store: TimingTable) -> list[dict[str, Any]]:
 
     rows = []
     for device, peaks in known_devices(store):
-        families: dict[Family, list[Timing]] = {}
-        for t in sorted(store.families(device), key=lambda t: -t.when):
-            families.setdefault(t.key.family, []).append(t)
-        some = [t for group in families.values() for t in group[:_NEWEST]]
         with threadpool_limits(1):  # the matrices are small
-            errors = held_out(peaks, some)
+            errors = held_out(peaks, store.families(device))
         rows += [
             {"device": device, "kernel": h.family.kernel, "dtype": h.family.dtype, "code": h.family.code,
              "timings": h.timings, "median": h.median, "ninth": h.ninth, "inside": h.inside}

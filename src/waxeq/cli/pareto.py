@@ -33,7 +33,8 @@ def pareto(
 
     The model is searched under every tolerance up to --tolerance (1e-2 unless given) at which there is more to choose
     from: other rules, kernels that approximate, weights in sixteen bits. The cheapest plans of each are run side by
-    side on the model's inputs, with their errors against float64. --budget is for all of it; none unless given.
+    side on the model's inputs, with their errors against float64. --budget is for all of it; none unless given; what it
+    has no room for is noted.
 
     Parameters
     ----------

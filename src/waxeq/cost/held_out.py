@@ -10,7 +10,7 @@ import numpy as np
 from waxeq.cost.device import Peaks
 from waxeq.cost.elements import Alone, alone, elements, unseen
 from waxeq.cost.estimate import ENOUGH, CostModel
-from waxeq.cost.fit import LeftOut
+from waxeq.cost.fit import NEIGHBOURS, LeftOut
 from waxeq.cost.key import Family, Timing, TimingKey
 from waxeq.cost.places import hash_of
 
@@ -45,9 +45,13 @@ def held_out(peaks: Peaks, timings: Iterable[Timing], folds: int = FOLDS) -> lis
 
 
 def predictions(peaks: Peaks, timings: Iterable[Timing], folds: int = FOLDS) -> list[tuple[Timing, float, float]]:
-    """For each timing what is estimated without its group, and the factor around that; none for families that have too
-    few. A group is left out of all families at once: another kernel for the same would give it away too."""
-    model = CostModel(peaks, timings)
+    """For each timing, of a family the newest NEIGHBOURS, what is estimated without its group, and the factor around
+    that; none for families that have too few. A group is left out of all families at once: another kernel for the same
+    would give it away too."""
+    families: dict[Family, list[Timing]] = {}
+    for t in sorted(timings, key=lambda t: -t.when):
+        families.setdefault(t.key.family, []).append(t)
+    model = CostModel(peaks, [t for rows in families.values() for t in reversed(rows[:NEIGHBOURS])])
     fits = model.fits()
     functions = _functions(model, folds)
     rows = []

@@ -13,6 +13,7 @@ from waxeq.backend.storage import CPU
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.snapshot import ENode, Snapshot
+from waxeq.events import FOREVER, Deadline
 from waxeq.extract.cuts import Cut, Cuts
 from waxeq.extract.orders import Order, Orders
 from waxeq.extract.views import Source, sources
@@ -94,17 +95,23 @@ class Space:
         return rows
 
 
-def candidates(space: Space, cuts: Cuts) -> list[Candidate]:
-    """All candidates, in a deterministic order."""
+def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER) -> list[Candidate]:
+    """All candidates, in a deterministic order. Those of the cheapest cut of each class, and of its own e-node alone,
+    come whatever the time is; those of the other cuts until then."""
+    numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
+    made = [i for i in numbers if i not in space.leaves]
+    loops = {(i, n): list(_loops(space, i, cut)) for i in made for n, cut in enumerate(cuts.of(i)) if cuts.first(i, n)}
+    for i in made:
+        for n, cut in enumerate(cuts.of(i)):
+            if (i, n) not in loops and not until.expired:
+                loops[i, n] = list(_loops(space, i, cut))
     rows: list[Candidate] = []
-    for number, c in enumerate(space.snapshot.classes):
-        if c.weights_only:
-            continue
-        if number not in space.leaves:
-            rows += (c for n in space.snapshot.classes[number].nodes for c in by_pattern(space, number, n))
-            rows += _loops(space, number, cuts)
-        rows += _copies(space, number)
-        rows += _transfers(space, number)
+    for i in numbers:
+        if i not in space.leaves:
+            rows += (c for n in space.snapshot.classes[i].nodes for c in by_pattern(space, i, n))
+            rows += [c for n in range(len(cuts.of(i))) for c in loops.get((i, n), ())]
+        rows += _copies(space, i)
+        rows += _transfers(space, i)
     return _of_one_pool(space, rows)
 
 
@@ -174,21 +181,20 @@ def _leaf(space: Space, i: int, number: int) -> Term:
     return operand(i, c.axes, c.dtype)
 
 
-def _loops(space: Space, number: int, cuts: Cuts) -> Iterator[Candidate]:
+def _loops(space: Space, number: int, cut: Cut) -> Iterator[Candidate]:
     """Loops of the quickest kernels of each device that take a cut: where one of them makes instructions of every
     function, those of its pool that call a library are not looked at either."""
-    for cut in cuts.best.get(number, ()):
-        meaning = cut_meaning(space.snapshot, cut)
-        able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if _grown(k) and k.matches(meaning)]
-        pace, pools = dict[str, float](), set[tuple[str, str]]()
-        for name, k, swift in sorted(able, key=lambda row: not row[2]):
-            if k.pace > pace.get(k.device, math.inf) or ((k.device, k.pool) in pools and not swift):
-                continue
-            for c in _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())):
-                if swift:
-                    pace[k.device] = min(pace.get(k.device, math.inf), k.pace)
-                    pools.add((k.device, k.pool))
-                yield c
+    meaning = cut_meaning(space.snapshot, cut)
+    able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if _grown(k) and k.matches(meaning)]
+    pace, pools = dict[str, float](), set[tuple[str, str]]()
+    for name, k, swift in sorted(able, key=lambda row: not row[2]):
+        if k.pace > pace.get(k.device, math.inf) or ((k.device, k.pool) in pools and not swift):
+            continue
+        for c in _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())):
+            if swift:
+                pace[k.device] = min(pace.get(k.device, math.inf), k.pace)
+                pools.add((k.device, k.pool))
+            yield c
 
 
 def _grown(k: Kernel) -> bool:

@@ -6,11 +6,12 @@ structural choices. A cut of an e-class is a set of e-nodes computed together an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from waxeq.egraph.snapshot import ENode
+from waxeq.events import FOREVER, Deadline
 from waxeq.extract.rough import FLOP, START, Rough
 
 _KEEP, _KEEP_ALONE, _NODES, _SPAN, _PASSES = 4, 2, 6, 80, 4
@@ -33,12 +34,23 @@ class Cut:
 
 
 class Cuts:
-    """The best cuts of every e-class that loops can compute. Growing them makes rough prices (`rough.flow`) smaller."""
+    """The best cuts of every e-class that loops can compute. Growing them makes rough prices (`rough.flow`) smaller.
 
-    def __init__(self, rough: Rough) -> None:
-        self.rough, self.snapshot, self.flow = rough, rough.snapshot, rough.flow
+    It goes on `until` then: classes that were not reached have the cut of their own e-node alone."""
+
+    def __init__(self, rough: Rough, until: Deadline = FOREVER) -> None:
+        self.rough, self.snapshot, self.flow, self.until = rough, rough.snapshot, rough.flow, until
         self.best: dict[int, tuple[Cut, ...]] = {}
         self._grow()
+
+    def of(self, number: int) -> tuple[Cut, ...]:
+        """Of a class, the cheapest first."""
+        return self.best.get(number, ())
+
+    def first(self, number: int, n: int) -> bool:
+        """Whether this one of the cuts of a class is its cheapest, or its own e-node alone, from which all can be made
+        without running in a circle."""
+        return n == 0 or self.best[number][n].inside == {number: self.rough.maker.get(number)}
 
     def _grow(self) -> None:
         """Cuts of classes in rising order of price, again where those of what they are made from changed."""
@@ -53,11 +65,22 @@ class Cuts:
         for _ in range(_PASSES):
             for i in order:
                 if i in stale:
+                    if self.until.expired:
+                        self._leave_alone(order)
+                        return
                     stale.discard(i)
                     if self._better(i):
                         stale |= users.get(i, set())
             if not stale:
                 return
+
+    def _leave_alone(self, order: Sequence[int]) -> None:
+        """Cuts of one e-node for classes that have none yet."""
+        for i in order:
+            n = self.rough.maker.get(i)
+            if i not in self.best and n in self.rough.single[i]:
+                cut = self._merge(i, n, (None,) * len(n.tensors))
+                self.best[i] = () if cut is None else (cut,)
 
     def _better(self, i: int) -> bool:
         """Find a class's cuts anew; whether there are others than before."""

@@ -18,7 +18,7 @@ from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.saturate import Limits, Saturation, saturate
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.errors import BudgetError, FallbackError
-from waxeq.events import StageFinished, StageStarted
+from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
 from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.cuts import Cuts
@@ -40,6 +40,7 @@ _GAIN = 0.98
 """Part of a choice's cost that another must not exceed to be worth measuring for."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
+_CUT_SHORT = "the budget cut the growing of candidates short: fewer ways to fuse were looked at"
 _TIMED_OUT = "polishing was stopped by time: the plan may differ on another run"
 
 
@@ -133,7 +134,8 @@ def search_block(session: Session, block: Block, first: Saturated | None = None)
     Where the candidates that were grown make no whole plan, the block is planned as it is written. Raises FallbackError
     (with `strict`) in that case, BudgetError when no kernel can compute some value even so.
     """
-    found = _found(session, block, first or _stage(session, "saturate", lambda: saturated(session, block)), grow)
+    first = first or _stage(session, "saturate", lambda: saturated(session, block))
+    found = _found(session, block, first, grow)
     if found is None:
         note = f"no choice of kernels makes every result of the block at {_place(block)} once it is rewritten"
         if session.options.strict:
@@ -149,13 +151,18 @@ def search_block(session: Session, block: Block, first: Saturated | None = None)
 
 
 def _found(
-    session: Session, block: Block, at: Saturated, grown: Callable[[Space, tuple[State, ...]], list[Candidate]]
+    session: Session,
+    block: Block,
+    at: Saturated,
+    grown: Callable[[Space, tuple[State, ...], Deadline], list[Candidate]],
 ) -> Optimized | None:
     lowered, saturation = at.lowered, at.saturation
     unusable = len(session.prices.excluded)
     kernels = {n: k for n, k in session.kernels.items() if n not in session.prices.excluded}
     space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads, block.places)
-    rows = _stage(session, "candidates", lambda: grown(space, roots))
+    until = session.growing()
+    rows = _stage(session, "candidates", lambda: grown(space, roots, until))
+    notes = [_CUT_SHORT] if until.expired else []
     chosen = _stage(session, "extract", lambda: choose(session, space, rows, roots))
     if len(session.prices.excluded) > unusable:  # others are to do what was left to kernels that do not run here
         return _found(session, block, at, grown)
@@ -164,7 +171,8 @@ def _found(
     chosen = _stage(session, "tune", partial(_improved, session, space, rows, roots, chosen))
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
-    note = f"{_TIMED_OUT} (the block at {_place(block)})" if choice.timed_out else ""
+    notes += [_TIMED_OUT] if choice.timed_out else []
+    note = f"{'; '.join(notes)} (the block at {_place(block)})" if notes else ""
     found = Optimized(
         block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished, note
     )
@@ -231,14 +239,16 @@ def make_space(
     return space, tuple(roots)
 
 
-def grow(space: Space, roots: Iterable[State]) -> list[Candidate]:
+def grow(space: Space, roots: Iterable[State], until: Deadline = FOREVER) -> list[Candidate]:
     """Candidates of a space, without those that rough prices rule out even if all loops were fused."""
-    return grow_all(replace(space, snapshot=_rough(space, fused=True).pruned({r.number for r in roots})), roots)
+    return grow_all(replace(space, snapshot=_rough(space, fused=True).pruned({r.number for r in roots})), roots, until)
 
 
-def grow_all(space: Space, roots: Iterable[State]) -> list[Candidate]:
-    """All candidates of a space that cuts are grown for."""
-    return candidates(space, Cuts(_rough(space)))
+def grow_all(space: Space, roots: Iterable[State], until: Deadline = FOREVER) -> list[Candidate]:
+    """All candidates of a space that cuts are grown for; what can be done without is left out once the time is over.
+    Growing cuts takes a third of it at most."""
+    seconds = float("inf") if until.seconds is None else until.left / 3
+    return candidates(space, Cuts(_rough(space), until.within(seconds)), until)
 
 
 def _rough(space: Space, *, fused: bool = False) -> Rough:

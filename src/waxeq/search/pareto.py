@@ -8,7 +8,7 @@ from itertools import islice
 
 from waxeq.backend.discover import backends, kernels
 from waxeq.errors import AccuracyError, BudgetError
-from waxeq.events import Events, Progress, StageFinished, StageStarted
+from waxeq.events import Deadline, Events, Note, Progress, StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.memory.estimate import plan_estimate
 from waxeq.options import Options
@@ -23,6 +23,10 @@ from waxeq.search.trials import Ran, plan_key, run_plans
 _LOOKED = 24
 """Plans of each tolerance that are laid out in memory, to find those that need less of it."""
 _TOGETHER = 8
+_RUNNING = 0.4
+"""Part of the budget that is kept for running plans."""
+_PROCESS, _BRIEF = 2.0, 0.5
+"""Seconds that a process takes to start, import and load; and that plans which are run together take at least."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +60,14 @@ def offers(
     options: Options, events: Events, opened: Opened, traced: Traced, assemble: Assemble, plans: int
 ) -> list[Offer]:
     """Search under each tolerance, run the `plans` cheapest plans of each, some that need less memory, and
-    the model as written, all side by side; the offers, fastest first."""
-    found: dict[str, tuple[float, Result]] = {}
-    steps = levels(options)
-    budget = None if options.budget is None else 0.6 * options.budget / len(steps)
-    for n, tolerance in enumerate(steps):
-        if events.stop_requested:
-            break
-        events.emit(StageStarted("pareto", f"tolerance {tolerance:g}"))
-        events.emit(Progress("pareto", n, len(steps), f"tolerance {tolerance:g}"))
-        level = options.model_copy(update={"tolerance": tolerance, "budget": budget, "fresh": True})
-        with Session.open(level, events, opened) as session:
-            for result in _cheapest(session, traced, assemble, plans):
-                found.setdefault(plan_key(result.plan, session.device.id), (tolerance, result))
-    rows = list(found.values())
+    the model as written, all side by side; the offers, fastest first. What the budget has no room for is noted."""
+    clock = Deadline(options.budget)
+    rows = _found(options, events, opened, traced, assemble, plans, clock)
     if rows:
         first = rows[0][1]
-        rows.append((0.0, replace(first, plan=as_written(first.plan))))
+        rows.insert(1, (0.0, replace(first, plan=as_written(first.plan))))
     with Session.open(options, events, opened) as session:
-        ran = run_plans(session, traced, [r for _, r in rows], 1.0 * len(rows), _TOGETHER)
+        ran = _ran(session, traced, [r for _, r in rows], clock)
         proofs = Proofs(session, traced, None)
         made = [
             Offer(t, r, one, None if r.plan.written else _rejected(proofs, t, r))
@@ -84,13 +77,59 @@ def offers(
     return sorted(_marked(made), key=lambda o: o.ran.seconds)
 
 
+def _found(
+    options: Options,
+    events: Events,
+    opened: Opened,
+    traced: Traced,
+    assemble: Assemble,
+    plans: int,
+    clock: Deadline,
+) -> list[tuple[float, Result]]:
+    """Distinct plans of each tolerance, the cheapest of each before the second cheapest of any."""
+    found: dict[str, tuple[int, float, Result]] = {}
+    steps = levels(options)
+    for n, tolerance in enumerate(steps):
+        searching = clock.left - _RUNNING * (clock.seconds or 0.0)
+        if events.stop_requested or (found and searching <= 0):
+            left = ", ".join(f"{t:g}" for t in steps[n:])
+            if not events.stop_requested:
+                events.emit(Note(f"the budget was spent before these tolerances were searched: {left}"))
+            break
+        events.emit(StageStarted("pareto", f"tolerance {tolerance:g}"))
+        events.emit(Progress("pareto", n, len(steps), f"tolerance {tolerance:g}"))
+        budget = None if clock.seconds is None else max(0.0, searching / (len(steps) - n))
+        level = options.model_copy(update={"tolerance": tolerance, "budget": budget, "fresh": True})
+        with Session.open(level, events, opened) as session:
+            for rank, result in enumerate(_cheapest(session, traced, assemble, plans)):
+                found.setdefault(plan_key(result.plan, session.device.id), (rank, tolerance, result))
+    return [(t, r) for _, t, r in sorted(found.values(), key=lambda row: row[:2])]
+
+
+def _ran(session: Session, traced: Traced, results: Sequence[Result], clock: Deadline) -> list[Ran]:
+    """The plans run, a second for each; as many as the budget has room for, those that come first, and at least one
+    group of them."""
+    ran: list[Ran] = []
+    groups = [results[i : i + _TOGETHER] for i in range(0, len(results), _TOGETHER)]
+    for n, group in enumerate(groups):
+        if n > 0 and clock.left < _PROCESS:
+            text = f"the budget was spent before {len(results) - len(ran)} of {len(results)} plans were run"
+            session.events.emit(Note(text))
+            break
+        seconds = min(1.0 * len(group), max(_BRIEF, clock.left / (len(groups) - n) - _PROCESS))
+        ran += run_plans(session, traced, group, seconds, _TOGETHER)
+        if session.stopped:
+            break
+    return ran
+
+
 def _cheapest(session: Session, traced: Traced, assemble: Assemble, plans: int) -> Iterator[Result]:
     """The plans predicted to be the fastest, then those of some more that need least memory, while less than these."""
     spread = Spread(session, traced)
     listings = spread.listings()
     rows: list[Result] = []
     for path in islice(spread.menu(listings).cheapest(), max(plans, _LOOKED)):
-        if session.stopped and rows:
+        if (session.stopped or session.hurried) and len(rows) >= (1 if session.stopped else plans):
             break
         try:
             rows.append(assemble(session, traced, spread.graph, spread.blocks, spread.optimized(listings, path)))

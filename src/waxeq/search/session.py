@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from waxeq.__about__ import __version__
+from waxeq.amounts import cores
 from waxeq.backend.call import Call
 from waxeq.backend.discover import Found, backends, kernels
 from waxeq.backend.discover import found as found_backends
@@ -41,6 +42,12 @@ from waxeq.search.tables import Opened, open_table
 Value = TypeVar("Value")
 _KEPT = 0.4
 """Part of the budget that measuring kernels leaves for choosing among them and for timing whole plans."""
+_GROWN = 0.5
+"""Part of the time for a block in which its candidates are grown."""
+_LEAST = 0.25
+"""Seconds for a step of the search that a plan cannot be had without."""
+_TOGETHER = 4
+"""Calls for each core that are compiled before the clock is looked at again."""
 _OBJECTS = 200_000
 """Objects made until Python looks for cycles among them, of which a search makes next to none: by default it looks so
 often that a tenth of a search goes into it."""
@@ -195,6 +202,13 @@ class Session:
         left = self.deadline.left - _KEPT * (self.deadline.seconds or 0.0)
         self.until = self.deadline.elapsed + part * max(0.0, left)
 
+    def growing(self) -> Deadline:
+        """The time for growing candidates of the block that is searched: half of its share of what is left for
+        searching, and never nothing, for there must be a plan."""
+        ends = (1.0 - _KEPT) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
+        left = min(self.until, ends) - self.deadline.elapsed
+        return self.deadline.within(max(_LEAST, _GROWN * left))
+
     @property
     def stopped(self) -> bool:
         """Whether nobody waits for more than what was found so far."""
@@ -247,17 +261,25 @@ class Session:
         if self.pressed or not calls:
             self.skipped += len(calls)
             return ()
-        begun = time.perf_counter()
+        begun, ready = time.perf_counter(), list[Call]()
+        together = _TOGETHER * cores() if self.deadline.seconds is not None else len(calls)
         try:
-            prepare((self.kernels[c.kernel], c) for c in calls)
+            for start in range(0, len(calls), together):
+                if self.pressed:
+                    self.skipped += len(calls) - len(ready)
+                    break
+                group = calls[start : start + together]
+                prepare((self.kernels[c.kernel], c) for c in group)
+                ready += group
         except WaxeqError as e:
             if self.options.strict:
                 raise FallbackError(f"kernels could not be made ready: {e}") from e
             failed = self._give_up(calls)
             self.notes = (*self.notes, f"{', '.join(sorted(failed))} could not be used: {e}")
+            ready = list(calls)
         finally:
             self.compiling_seconds += time.perf_counter() - begun
-        return [c for c in calls if c.kernel not in self.prices.excluded]
+        return [c for c in ready if c.kernel not in self.prices.excluded]
 
     def _give_up(self, calls: Sequence[Call]) -> set[str]:
         """Exclude the kernels that cannot be made ready, and all that are made in the same way."""

@@ -1,0 +1,111 @@
+"""A budget ends each step of a search with what there is by then; a clock that is told the time says when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call
+from waxeq.compile import optimize_traced
+from waxeq.events import Deadline, Events, Note
+from waxeq.extract.greedy import greedy
+from waxeq.frontend.trace import Traced, trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.options import Options
+from waxeq.search import block as blocks_search
+from waxeq.search import pareto
+from waxeq.search.session import Session
+
+
+@dataclass
+class Clock:
+    """Seconds that pass when they are told to, and `each` time that somebody looks."""
+
+    now: float = 0.0
+    each: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.each
+        return self.now
+
+
+def opened(folder: Path, events: Events | None = None, **more: object) -> Session:
+    return Session.open(Options.of(**{"table": folder / "t.duckdb", "threads": 1, **more}), events or Events())
+
+
+def traced() -> Traced:
+    def model(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return np.tanh(e / e.sum(-1, keepdims=True)) * 2
+
+    return trace(model, {"x": np.random.default_rng(0).standard_normal((40, 48)).astype(np.float32)})
+
+
+def test_growing_that_is_cut_short_leaves_candidates_of_a_whole_plan(tmp_path: Path) -> None:
+    with opened(tmp_path) as session:
+        (block,) = cut(expand(traced().graph))
+        at = blocks_search.saturated(session, block)
+        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        whole = blocks_search.grow(space, roots)
+        counts = []
+        for seconds in (0.0, 9.0, 1e9):
+            rows = blocks_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
+            again = blocks_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
+            assert rows == again and greedy(session.prices.problem(space, rows, roots)) is not None
+            counts.append(len(rows))
+        assert rows == whole and counts == sorted(counts) and counts[0] < counts[-1]
+
+
+def test_a_block_that_was_cut_short_says_so_and_is_not_remembered(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"measure": False, "trial": False, "polish": False}
+    for _ in range(2):
+        with opened(tmp_path, **given) as session:
+            session.deadline = Deadline(60.0, Clock(each=20.0))
+            found = optimize_traced(session, traced())
+        assert any("the budget cut the growing of candidates short" in n for n in found.report.notes)
+        assert not any(b.remembered for b in found.blocks)
+
+
+def test_no_more_is_compiled_than_there_is_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as session:
+        (block,) = cut(expand(traced().graph))
+        at = blocks_search.saturated(session, block)
+        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        calls = [c.call for c in blocks_search.grow(space, roots)]
+        session.deadline = Deadline(100.0, clock := Clock())
+        compiled: list[Call] = []
+
+        def prepare(rows: Any) -> None:
+            compiled.extend(c for _, c in rows)
+            clock.now += 40.0
+
+        monkeypatch.setattr("waxeq.search.session.prepare", prepare)
+        monkeypatch.setattr(Session, "_timed", lambda *given: pytest.fail("there is no time for this"))
+        assert session.measure(calls) == 0
+    assert 0 < len(compiled) < len(calls), "two groups, and then what is left is for the trial"
+
+
+def test_a_front_is_of_the_plans_that_there_is_time_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    events = Events(lambda e: notes.append(e.text) if isinstance(e, Note) else None)
+    given: list[float] = []
+    clock = Clock()
+
+    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, together: int) -> list[Any]:
+        given.append(seconds)
+        clock.now += 2.0 + seconds
+        return list(group)
+
+    monkeypatch.setattr(pareto, "run_plans", run)
+    with opened(tmp_path, events) as session:
+        plans: list[Any] = [*range(20)]
+        assert pareto._ran(session, traced(), plans, Deadline(4.0, clock)) == plans[:8]
+        assert pareto._ran(session, traced(), plans, Deadline(None, clock)) == plans
+    assert given == [0.5, 8.0, 8.0, 4.0]
+    assert notes == ["the budget was spent before 12 of 20 plans were run"]
