@@ -66,9 +66,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def time_calls(
-    fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1
-) -> Samples:
+def time_calls(fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1) -> Samples:
     """Seconds per call of `fn`; calls shorter than 200 us are repeated within a sample. At least three samples.
 
     Samples in which a thread waited for a core do not count while there are three others within four times as long.

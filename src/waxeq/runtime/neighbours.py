@@ -100,6 +100,6 @@ class Watch:
         if self.disturbed <= _MANY * self.timings and (had <= _TAKEN or self.seconds < _SHORT):
             return None
         return (
-            f"other processes had {had:.1f} of {cores()} cores while kernels were timed, and disturbed {self.disturbed} "
-            f"of {self.timings} timings: on a quiet machine the outcome may be another"
+            f"other processes had {had:.1f} of {cores()} cores while kernels were timed, and disturbed "
+            f"{self.disturbed} of {self.timings} timings: on a quiet machine the outcome may be another"
         )

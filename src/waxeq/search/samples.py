@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 from waxeq.backend.call import Call, View, operand
@@ -26,9 +26,7 @@ class Sample:
     operands: tuple[View, ...]
     order: tuple[str, ...]
 
-    def calls(
-        self, kernels: Mapping[str, Kernel], patterns: Mapping[str, Pattern], threads: int = 1
-    ) -> Iterator[Call]:
+    def calls(self, kernels: Mapping[str, Kernel], patterns: Mapping[str, Pattern], threads: int = 1) -> Iterator[Call]:
         """The call of each kernel that computes this, on so many threads; of those that prepare what stays the same
         also one with an operand that does."""
         out = View.dense(self.order, self.sizes, types(self.meaning)[self.meaning].dtype)
