@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import resolve_name
 from types import CodeType, ModuleType
-from typing import Any
 
 
 @lru_cache(maxsize=1024)
