@@ -145,5 +145,5 @@ def assemble(
         traced.tensors,
         session.kernels,
         tuple(plans.values()),
-        Report(len(blocks), plan.predicted, notes=(*session.notes, *traced.notes)),
+        Report(len(blocks), plan.predicted, notes=(*session.remarks, *traced.notes)),
     )

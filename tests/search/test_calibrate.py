@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from waxeq.backend.call import Call
 from waxeq.backend.discover import backends, kernels
 from waxeq.basis.typing import sizes_fit, types
 from waxeq.cost.device import current_device
@@ -44,6 +46,25 @@ def test_the_grid_reaches_every_kernel(quick: bool) -> None:
     found = kernels(backends())
     forms = patterns(found)
     assert {c.kernel for s in samples(quick) for c in s.calls(found, forms)} == set(found)
+
+
+def test_calls_are_made_on_the_threads_they_are_filed_under(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timings of one thread were once taken for those of two."""
+    seen: list[Call] = []
+    monkeypatch.setattr("waxeq.search.session.Session.measure", lambda self, calls, *_: seen.extend(calls) or 0)
+    calibrate(options(tmp_path).model_copy(update={"threads": 2}), Events(), quick=True)
+    assert seen and {c.threads for c in seen} == {2}
+
+
+def test_what_kernels_prepare_once_is_timed_prepared() -> None:
+    found = kernels(backends())
+    forms = patterns(found)
+    for s in samples(True):
+        calls = list(s.calls(found, forms, 2))
+        for c in calls:
+            kept = [d for f in ((0,), (1,)) if found[c.kernel].retained(d := replace(c, fixed=f))]
+            kept = [d for d in kept if len(c.operands) == 2 and found[c.kernel].accepts(d)]
+            assert not kept or any(d.kernel == c.kernel and d.fixed for d in calls), c
 
 
 def stopping(after: int) -> tuple[Events, list[Event]]:

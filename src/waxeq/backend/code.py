@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import resolve_name
 from types import CodeType, ModuleType
-from typing import Any
 
 
 @lru_cache(maxsize=1024)
@@ -89,33 +88,63 @@ def _read(module: ModuleType) -> _Unit | None:
     defined: dict[str, str] = {}
     uses: dict[str, frozenset[str]] = {}
     imported: dict[str, tuple[str, str | None]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imported.update(_imports(node, module))
     for node in tree.body:
-        bare = _Bare().visit(node)
-        if bare is None:
+        if _alone(node):
             continue
-        text, names = ast.dump(bare), frozenset(n.id for n in ast.walk(bare) if isinstance(n, ast.Name))
-        for name in _targets(bare):  # a name bound twice is made of both
+        bare = _Bare()
+        text, names = bare.text(node), frozenset(bare.names)
+        for i in bare.imports:
+            imported.update(_imports(i, module))
+        for name in _targets(node, bare):  # a name bound twice is made of both
             defined[name] = defined.get(name, "") + text
             uses[name] = uses.get(name, frozenset()) | names
     return _Unit(defined, uses, imported)
 
 
-class _Bare(ast.NodeTransformer):
-    """Without strings that stand alone: docstrings, and those that describe constants."""
-
-    def visit_Expr(self, node: ast.Expr) -> Any:
-        alone = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if alone else self.generic_visit(node)
+def _alone(node: object) -> bool:
+    """Whether this is a string that stands alone: a docstring, or what describes a constant."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _targets(node: ast.AST) -> set[str]:
+class _Bare:
+    """The text of a statement without strings that stand alone, as `ast.dump` writes it, and what is met on the way, in
+    one walk: it is taken of all sources of a backend whenever a process begins."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.bound: set[str] = set()
+        self.made: set[str] = set()
+        self.imports: list[ast.Import | ast.ImportFrom] = []
+
+    def text(self, node: object) -> str:
+        if isinstance(node, list):
+            return f"[{', '.join(self.text(n) for n in node if not _alone(n))}]"
+        if not isinstance(node, ast.AST):
+            return repr(node)
+        kind = type(node)
+        self._note(node)
+        parts = []
+        for name in kind._fields:
+            value = getattr(node, name, None)
+            if value is not None or getattr(kind, name, ...) is not None:
+                parts.append(f"{name}={self.text(value)}")
+        return f"{kind.__name__}({', '.join(parts)})"
+
+    def _note(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            self.names.add(node.id)
+            if isinstance(node.ctx, ast.Store):
+                self.bound.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            self.made.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            self.imports.append(node)
+
+
+def _targets(node: ast.AST, bare: _Bare) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
-    bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return bound | {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return bare.bound | bare.made
 
 
 def _imports(node: ast.Import | ast.ImportFrom, module: ModuleType) -> dict[str, tuple[str, str | None]]:

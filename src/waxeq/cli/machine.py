@@ -50,6 +50,7 @@ def calibrate(
         "left": found.left,
         "seconds": found.seconds,
         "path": None if found.path is None else str(found.path),
+        "note": found.note,
     }
     finish(show, data, calibrate_view)
     return 130 if events.stop_requested else 0

@@ -15,7 +15,7 @@ from waxeq.ir.types import TensorType
 from waxeq.options import cores
 from waxeq.runtime.files import write_atomically
 from waxeq.runtime.load import opened
-from waxeq.runtime.measure import Samples, time_calls
+from waxeq.runtime.measure import time_calls
 from waxeq.runtime.program import Program
 
 
@@ -25,7 +25,7 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
     inputs = {**saved, **read_inputs(given)}
     with _limited(threads):
         results = program.flat_results(inputs)
-        times = Samples(time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50))
+        times = time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50)
     if output is not None:
         data = io.BytesIO()
         np.savez(data, allow_pickle=False, **results)

@@ -175,7 +175,7 @@ def _size(b: int) -> str:
 
 
 def measure_peaks(threads: int) -> Peaks:
-    """Measure the ceilings of this machine with BLAS held to `threads` threads, in under two seconds."""
+    """Measure the ceilings of this machine with BLAS held to `threads` threads, in about a second."""
     import numpy as np
     from threadpoolctl import threadpool_limits
 
@@ -185,7 +185,7 @@ def measure_peaks(threads: int) -> Peaks:
             a = np.ones((768, 768), dtype)
             out = np.empty_like(a)
             flops[dtype] = 2 * 768**3 / _best(lambda a=a, out=out: np.matmul(a, a, out=out))
-    far = min(max(64 << 20, 2 * _cache_bytes(3)), 256 << 20)
+    far = min(max(64 << 20, 2 * _cache_bytes(3)), 128 << 20)  # touching fresh memory takes longer than the copies
     near = min(max(64 << 10, _cache_bytes(2) // 4), 1 << 20)
     small, out = np.ones(8, np.float32), np.empty(8, np.float32)
     launch = _best(lambda: [np.add(small, small, out) for _ in range(1000)]) / 1000
@@ -195,8 +195,7 @@ def measure_peaks(threads: int) -> Peaks:
 def _copy_bandwidth(size: int, times: int) -> float:
     import numpy as np
 
-    x = np.ones(size, np.uint8)
-    y = np.ones_like(x)
+    x, y = np.ones(size, np.uint8), np.empty(size, np.uint8)
     return 2 * size * times / _best(lambda: [np.copyto(y, x) for _ in range(times)])
 
 

@@ -77,7 +77,8 @@ class TimingKey:
 @dataclass(frozen=True)
 class Timing:
     """Raw samples in seconds, features of the call, errors relative to the RMS of the float64 reference (NaN: not
-    taken), and when it was taken (seconds since 1970).
+    taken), and when it was taken (seconds since 1970). `disturbed`: other processes had the cores meanwhile; known to
+    whoever took it, not stored.
 
     Raises ValueError without samples, or with one that is not a positive number.
     """
@@ -88,6 +89,7 @@ class Timing:
     rms_relative_error: float
     features: Mapping[str, float]
     when: float
+    disturbed: bool = False
 
     def __post_init__(self) -> None:
         if not self.samples or not (min(self.samples) > 0.0 and math.isfinite(sum(self.samples))):

@@ -305,6 +305,7 @@ def calibrate_view(d: Data) -> RenderableType:
     rows = [("device", d["device"]), ("new timings", f"{d['timings']:,} in {time_(d['seconds'])}")]
     rows += [("not reached", f"{d['left']:,} calls")] if d["left"] else []
     rows += [("written to", d["path"])] if d["path"] else []
+    rows += [("note", d["note"])] if d["note"] else []
     return facts(rows)
 
 

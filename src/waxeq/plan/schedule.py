@@ -103,8 +103,9 @@ class _Writer:
         sizes = {k: self.lowered.sizes[k] for k in want}
         out = View.dense(want, sizes, c.dtype)
         src = View.dense(s.order, self.snapshot.sizes, c.dtype)
+        threads = max((s.call.threads for s in self.steps), default=1)
         for kernel, k in self.kernels.items():
-            call = Call(kernel, operand(0, c.axes, c.dtype), sizes, (src,), out)
+            call = Call(kernel, operand(0, c.axes, c.dtype), sizes, (src,), out, threads=threads)
             if k.form == "copy" and k.device == s.place and k.accepts(call):
                 made = self._temporary(None, out, s.place)
                 self.steps.append(Step(call, (have,), made, self._workspace(call)))

@@ -22,17 +22,21 @@ from typing import Any
 
 from waxeq.errors import WaxeqError
 from waxeq.events import NOTICE
+from waxeq.runtime.neighbours import sample
 
 _SAMPLE = 2e-4
+_FEWEST, _PATIENCE = 3, 4
+"""Samples that are taken at least, and how many times longer than was meant for them."""
 _GAIN = 1.01
 """The least gain that is believed: less than a hundredth comes and goes with where memory happens to lie."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Raw seconds per call, in the order taken."""
+    """Raw seconds per call, in the order taken. `disturbed`: other processes had the cores for a part of most."""
 
     seconds: tuple[float, ...]
+    disturbed: bool = False
 
     @property
     def median(self) -> float:
@@ -62,25 +66,33 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def time_calls(
-    fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1
-) -> tuple[float, ...]:
-    """Seconds per call of `fn`; calls shorter than 200 us are repeated within a sample. At least three samples."""
+def time_calls(fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1) -> Samples:
+    """Seconds per call of `fn`; calls shorter than 200 us are repeated within a sample. At least three samples.
+
+    Samples in which a thread waited for a core do not count while there are three others within four times as long.
+    """
     for _ in range(warmup):
         fn()
     start = time.perf_counter()
     fn()
     once = max(time.perf_counter() - start, 1e-9)
     inner = max(1, round(_SAMPLE / once))
-    samples: list[float] = []
+
+    def repeated() -> None:
+        for _ in range(inner):
+            fn()
+
+    calm, others = list[float](), list[float]()
     with uncollected():
-        end = time.perf_counter() + min_seconds
-        while len(samples) < 3 or (len(samples) < max_samples and time.perf_counter() < end):
-            start = time.perf_counter()
-            for _ in range(inner):
-                fn()
-            samples.append((time.perf_counter() - start) / inner)
-    return tuple(samples)
+        begun = time.perf_counter()
+        while len(calm) < max_samples:
+            late = time.perf_counter() - begun
+            if late > min_seconds * (1 if len(calm) >= _FEWEST else _PATIENCE) and len(calm) + len(others) >= _FEWEST:
+                break
+            seconds, undisturbed = sample(repeated)
+            (calm if undisturbed else others).append(seconds / inner)
+    enough = len(calm) >= _FEWEST
+    return Samples(tuple(calm if enough else calm + others), not enough)
 
 
 def compare(a: Samples, b: Samples, *, seed: int = 0, resamples: int = 400) -> Comparison:

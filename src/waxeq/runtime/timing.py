@@ -17,7 +17,8 @@ from waxeq.cost.key import TimingKey
 from waxeq.cost.table import Timing
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
-from waxeq.runtime.measure import time_calls
+from waxeq.runtime.measure import Samples, time_calls
+from waxeq.runtime.neighbours import sample
 from waxeq.runtime.rest import rest
 
 _CHECKED = 1 << 20
@@ -48,19 +49,20 @@ class Bench:
         steps = tuple(kernel.bind(call, arrays, out, scratch))
         rest()
         with np.errstate(all="ignore"):
-            once = _seconds(steps)
+            once, calm = sample(lambda: _run(steps))
             worst, rms = call_error(call, arrays, out)
             if once > _PATIENCE * seconds:
-                samples: tuple[float, ...] = (once,)
+                samples = Samples((once,), not calm)
             elif once > seconds:  # its operands leave the cache by themselves
-                samples = tuple(_seconds(steps) for _ in range(2))
+                samples = _calm([sample(lambda: _run(steps)) for _ in range(2)])
             else:
                 turns = [steps, *self._elsewhere(kernel, call, scratch)]
                 for turn in turns:
                     _run(turn)
                 runs = cycle(turns)
                 samples = time_calls(lambda: _run(next(runs)), min_seconds=seconds, max_samples=40, warmup=1)
-        return Timing(key, samples, worst, rms, dict(kernel.features(call)), time.time())
+        features = dict(kernel.features(call))
+        return Timing(key, samples.seconds, worst, rms, features, time.time(), samples.disturbed)
 
     def _elsewhere(self, kernel: Kernel, call: Call, scratch: np.ndarray) -> list[tuple[Instruction, ...]]:
         """The call on other memory, to take turns with: between two runs of a kernel in a plan others use the cache,
@@ -105,10 +107,10 @@ def _moved(kernel: Kernel, call: Call) -> int:
     return max(0, call.bytes_read - fixed) + held + call.out.bytes
 
 
-def _seconds(steps: tuple[Instruction, ...]) -> float:
-    start = time.perf_counter()
-    _run(steps)
-    return time.perf_counter() - start
+def _calm(taken: Sequence[tuple[float, bool]]) -> Samples:
+    """Those that count, or all where none does."""
+    counting = tuple(seconds for seconds, counts in taken if counts)
+    return Samples(counting or tuple(seconds for seconds, _ in taken), not counting)
 
 
 def _run(steps: tuple[Instruction, ...]) -> None:

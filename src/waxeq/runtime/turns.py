@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from waxeq.runtime.measure import Samples, uncollected
+from waxeq.runtime.neighbours import sample
 from waxeq.runtime.rest import rest
 
 _GOING = 15e-3
@@ -21,6 +22,8 @@ _TURN = 2e-3
 """Shorter calls are repeated until about so many seconds have gone by, and count together."""
 _LONG = 0.2
 """Longer calls need no untimed call that fills caches and wakes threads."""
+_AGAIN = 3
+"""Times that a turn is taken, at most, when other processes had the cores meanwhile."""
 _FEWEST, _SIFTED, _ALONE = 5, 3, 20
 """Rounds taken in any case; after which those more than three times slower than the best end; and after which a contest
 ends of which one rival is left."""
@@ -65,10 +68,15 @@ def _turn(fn: Callable[[], object], last: float) -> float:
     while last <= _LONG and time.perf_counter() < going:
         fn()
     repeats = max(1, round(_TURN / last))
-    start = time.perf_counter()
-    for _ in range(repeats):
-        fn()
-    return max((time.perf_counter() - start) / repeats, 1e-9)
+
+    def repeated() -> None:
+        for _ in range(repeats):
+            fn()
+
+    taken = list[tuple[float, bool]]()
+    while not any(calm for _, calm in taken) and len(taken) < (_AGAIN if last <= _LONG else 1):
+        taken.append(sample(repeated))
+    return max(next((s for s, calm in taken if calm), min(s for s, _ in taken)) / repeats, 1e-9)
 
 
 def _once(fn: Callable[[], object]) -> float:

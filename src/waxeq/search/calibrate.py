@@ -30,13 +30,15 @@ _BATCH = 32
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """`rows` timings were taken (calls that the table knew are not timed again) in `seconds`; `left` were not reached.
-    `path`: the Parquet file with all timings of the device, if one was asked for."""
+    `path`: the Parquet file with all timings of the device, if one was asked for. `note`: a sentence when other
+    processes disturbed so many that it had better be done again."""
 
     device: str
     rows: int
     left: int
     seconds: float
     path: Path | None
+    note: str | None = None
 
 
 def calibrate(options: Options, events: Events, *, out: Path | None = None, quick: bool = False) -> Calibration:
@@ -57,13 +59,13 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
             path = _exported(session, out)
         seconds = session.deadline.elapsed
         events.emit(StageFinished("calibrate", seconds, f"{rows} timings"))
-        return Calibration(session.device.id, rows, len(calls) - rows, seconds, path)
+        return Calibration(session.device.id, rows, len(calls) - rows, seconds, path, session.watch.note)
 
 
 def _unknown(session: Session, quick: bool) -> list[Call]:
     """Calls that the table does not know, mixed, so that a run cut short knows a little of everything."""
     forms = patterns(session.kernels)
-    calls = [c for s in samples(quick) for c in s.calls(session.kernels, forms)]
+    calls = [c for s in samples(quick) for c in s.calls(session.kernels, forms, session.options.threads)]
     calls = list({session.prices.key(c): c for c in calls}.values())
     priced = zip(calls, session.prices.of(calls), strict=True)
     known = "" if session.options.fresh else "measured"

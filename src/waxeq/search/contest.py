@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -21,9 +19,9 @@ from waxeq.backend.discover import backends, kernels
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.plan.encode import decode
+from waxeq.runtime.handover import Groups, Handed, handed
 from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import load_plan, save_plan
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.result import Result, Trial
@@ -64,11 +62,9 @@ def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[i
     once = sum(r.plan.predicted for r in results) + 2 * (time.perf_counter() - start)
     if session.deadline.left < _PROCESS + _RUNS * once:
         return 0, _brief(results[0], traced, written)
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d) / "trial.plan.json"
-        save_plan(path, results[0].plan, results[0].tensors, traced.inputs)
+    with handed(given(results[0], traced)) as arrays:
         budget = min(_LONGEST, 0.4 * (session.deadline.left - _PROCESS))
-        job = (str(path), texts[1:], traced.origin, budget)
+        job = (arrays, texts, traced.origin, budget)
         answer = in_fresh_process(
             contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested
         )
@@ -97,18 +93,22 @@ def _brief(result: Result, traced: Traced, written: Callable[[], object]) -> Tri
     return Trial(plan, model, ratio, ratio, ratio, verdict, brief=True)
 
 
+def given(result: Result, traced: Traced) -> Groups:
+    """The arrays that plans of a model are timed on."""
+    return {"weight": result.tensors, "constant": result.plan.graph.constants, "input": traced.inputs}
+
+
 def contest(
-    path: str, more: Sequence[str], origin: tuple[str, str] | None, budget: float
+    arrays: Handed, texts: Sequence[str], origin: tuple[str, str] | None, budget: float
 ) -> tuple[int, Mapping[str, object]]:
-    """Time a saved plan, and `more` encoded plans on its tensors, against the model as written; runs in a process of
-    its own. The number of the fastest plan, and how it compares."""
-    installed, saved = kernels(backends()), load_plan(path)
-    plans = [saved.plan, *(decode(json.loads(t), saved.plan.graph.constants) for t in more)]
-    inputs = {n: np.asarray(a) for n, a in saved.inputs.items()}
+    """Time encoded plans on the arrays that are `given` against the model as written; runs in a process of its own. The
+    number of the fastest plan, and how it compares."""
+    installed, (tensors, constants, inputs) = kernels(backends()), taken(arrays)
+    plans = [decode(json.loads(t), constants) for t in texts]
     rivals: dict[str, Callable[[], object]] = {
-        f"plan {i}": partial(Program(p, installed, saved.tensors).flat_results, inputs) for i, p in enumerate(plans)
+        f"plan {i}": partial(Program(p, installed, tensors).flat_results, inputs) for i, p in enumerate(plans)
     }
-    rivals["written"] = partial(Written(saved.plan.graph, saved.tensors), inputs)
+    rivals["written"] = partial(Written(plans[0].graph, tensors), inputs)
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
     times = take_turns(rivals, rounds=200, fewest=_FEWEST, budget=budget, settled=partial(decided, len(plans)))
@@ -129,6 +129,12 @@ def contest(
         "high": c.high,
         "verdict": c.verdict,
     }
+
+
+def taken(arrays: Handed) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Weights, constants and inputs that were `given`."""
+    groups = arrays.taken()
+    return groups.get("weight", {}), groups.get("constant", {}), groups.get("input", {})
 
 
 def _best_written(times: Mapping[str, Samples]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice, product
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from waxeq.backend.call import Call, View, operand
@@ -26,15 +26,19 @@ class Sample:
     operands: tuple[View, ...]
     order: tuple[str, ...]
 
-    def calls(self, kernels: Mapping[str, Kernel], patterns: Mapping[str, Pattern]) -> Iterator[Call]:
-        """The call of each kernel that computes this."""
+    def calls(self, kernels: Mapping[str, Kernel], patterns: Mapping[str, Pattern], threads: int = 1) -> Iterator[Call]:
+        """The call of each kernel that computes this, on so many threads; of those that prepare what stays the same
+        also one with an operand that does."""
         out = View.dense(self.order, self.sizes, types(self.meaning)[self.meaning].dtype)
+        asked = Call("", self.meaning, self.sizes, self.operands, out, threads=threads)
         forms = {p.kernel: p for p in patterns.values()}
         for name, k in kernels.items():
             fits = k.dtypes is None or all(v.dtype in k.dtypes for v in self.operands)
             if fits and _may_compute(k, forms.get(name), self.meaning):
-                rows = (Call(name, self.meaning, self.sizes, self.operands, out, fixed=f) for f in self._fixed())
-                yield from islice((c for c in rows if c.out.bytes >= k.smallest and k.accepts(c)), 1)
+                rows = (replace(asked, kernel=name, fixed=f) for f in self._fixed())
+                taken = [c for c in rows if c.out.bytes >= k.smallest and k.accepts(c)]
+                yield from taken[:1]
+                yield from [c for c in taken[1:] if k.retained(c)][-1:]
 
     def _fixed(self) -> Iterator[tuple[int, ...]]:
         """Which operands may stay the same, for kernels that take no others: none, or one of two."""

@@ -35,6 +35,7 @@ from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.plan.encode import encode_rules
 from waxeq.runtime.device_timing import timed
+from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
 from waxeq.search.tables import Opened, open_table
@@ -54,8 +55,10 @@ often that a tenth of a search goes into it."""
 
 
 def _middle(timings: Sequence[Timing]) -> Timing:
-    """Of several timings of one call that which is neither lucky nor disturbed; of two the faster."""
-    return sorted(timings, key=lambda t: t.seconds)[(len(timings) - 1) // 2]
+    """Of several timings of one call, of those that no other process disturbed if there are any, that which is neither
+    lucky nor late; of two the faster."""
+    calm = [t for t in timings if not t.disturbed] or timings
+    return sorted(calm, key=lambda t: t.seconds)[(len(calm) - 1) // 2]
 
 
 def _expected(found: Found) -> bool:
@@ -91,6 +94,8 @@ class Session:
     closed: bool = False
     until: float = math.inf
     """Seconds into the budget at which the block that is searched has had its share of measuring."""
+    watch: Watch = field(default_factory=Watch)
+    """What other processes took of the machine while kernels were timed."""
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
     model: str = ""
@@ -178,6 +183,11 @@ class Session:
         rows = (f"{n}:{k.form}:{k.pattern}:{k.code}" for n, k in sorted(self.kernels.items()))
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what the outcome depends on: what was not used, and who disturbed the timings."""
+        return (*self.notes, *filter(None, (self.watch.note,)))
+
     def memo_key(self, block: str) -> str:
         """Under what an optimized block is remembered: its content and all that decides its plan but the timings."""
         return hashlib.sha256("|".join((__version__, block, *self._decisive)).encode()).hexdigest()
@@ -236,7 +246,7 @@ class Session:
         calls = self._ready(calls)
         while calls and not self.stopped and wait(self._beside, NOTICE).not_done:
             pass
-        begun = time.perf_counter()
+        begun, load = time.perf_counter(), Load.now()
         taken: list[list[Timing]] = [[] for _ in calls]
         for n in range(visits * len(calls)):
             if self.pressed:
@@ -247,6 +257,7 @@ class Session:
             taken[n % len(calls)].append(self._timed(call, each))
         rows = [_middle(found) for found in taken if found]
         if rows:
+            self.watch.add(load, (r.disturbed for r in rows))
             self.table.record(rows)
             self.prices.learn({r.key: r for r in rows})
         self.measuring_seconds += time.perf_counter() - begun

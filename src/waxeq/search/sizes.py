@@ -223,7 +223,7 @@ def _searched(work: Work, model: Sized, places: Sequence[Sizes], notes: list[str
             except (PlanError, BudgetError, UnsupportedError) as e:
                 notes.append(f"the plan found where {written(sizes)} holds there only: {e}")
             break
-        notes += session.notes
+        notes += session.remarks
     return found
 
 

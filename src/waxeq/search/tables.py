@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from waxeq.cost.device import current_device
 from waxeq.cost.table import TimingTable, default_path
 from waxeq.cost.unsaved import UnsavedTable, exists, look
 from waxeq.errors import FallbackError, TableError, TableWriteError
@@ -61,5 +62,9 @@ def table_status(named: Path | None, wait: float = 20.0) -> Mapping[str, Any]:
 
 
 def calibration_tables() -> Iterable[str]:
-    """The measured Parquet tables that ship with waxeq."""
-    return sorted(str(p) for p in share("calibration").glob("*.parquet"))
+    """The measured Parquet tables that ship with waxeq for machines like this one, on any number of threads; those of
+    others would be read for nothing."""
+    files = sorted(share("calibration").glob("*.parquet"))
+    one = current_device(1)
+    own = {replace(one, threads=t).id for t in range(1, one.cores + 1)} if files else set[str]()
+    return [str(p) for p in files if p.stem in own]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from waxeq.backend.discover import backends, kernels
@@ -17,11 +15,12 @@ from waxeq.memory.estimate import plan_estimate
 from waxeq.plan.encode import decode, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.alone import alone
+from waxeq.runtime.handover import Handed, handed
 from waxeq.runtime.measure import Samples, in_fresh_process
 from waxeq.runtime.program import Program
-from waxeq.runtime.save import load_plan, save_plan
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
+from waxeq.search.contest import given, taken
 from waxeq.search.result import Result
 from waxeq.search.session import Session
 from waxeq.search.trial import Proofs
@@ -96,15 +95,13 @@ def _recalled(session: Session, plan: Plan) -> Samples | None:
 
 def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float) -> list[Samples]:
     """Time plans in a process of their own, alone on the machine; none when the user wants to stop."""
-    with tempfile.TemporaryDirectory() as folder, alone(stopped=lambda: session.stopped) as held:
+    with handed(given(results[0], traced)) as arrays, alone(stopped=lambda: session.stopped) as held:
         if not held:
             return []
-        path = Path(folder) / "trial.plan.json"
-        save_plan(path, results[0].plan, results[0].tensors, traced.inputs)
-        texts = [r.text for r in results[1:]]
+        texts = [r.text for r in results]
         wait = 600.0 + 40 * sum(r.plan.predicted for r in results)
         found = in_fresh_process(
-            take, (str(path), texts, seconds), threads=session.options.threads, timeout=wait,
+            take, (arrays, texts, seconds), threads=session.options.threads, timeout=wait,
             stopped=lambda: session.stopped,
         )  # fmt: skip
     rows = [Samples(tuple(s)) for s in found or ()]
@@ -113,12 +110,11 @@ def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds:
     return rows
 
 
-def take(path: str, more: Sequence[str], budget: float) -> list[tuple[float, ...]]:
-    """Raw seconds of a saved plan, and of `more` encoded plans on its tensors, by turns; runs in a process of its
-    own."""
-    installed, saved = kernels(backends()), load_plan(path)
-    plans = [saved.plan, *(decode(json.loads(t), saved.plan.graph.constants) for t in more)]
-    rivals = {str(i): _call(p, installed, saved.tensors, saved.inputs) for i, p in enumerate(plans)}
+def take(arrays: Handed, texts: Sequence[str], budget: float) -> list[tuple[float, ...]]:
+    """Raw seconds of encoded plans on the arrays that are given, by turns; runs in a process of its own."""
+    installed, (tensors, constants, inputs) = kernels(backends()), taken(arrays)
+    plans = [decode(json.loads(t), constants) for t in texts]
+    rivals = {str(i): _call(p, installed, tensors, inputs) for i, p in enumerate(plans)}
     times = take_turns(rivals, budget=budget, fewest=_FEWEST, rounds=_MOST)
     return [times[str(i)].seconds for i in range(len(plans))]
 

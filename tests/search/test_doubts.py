@@ -1,0 +1,51 @@
+"""Doubts: what decides is timed even where the estimates speak against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from waxeq.cost.estimate import Estimate
+from waxeq.events import Events
+from waxeq.extract.choice import Priced, Problem
+from waxeq.extract.greedy import greedy
+from waxeq.frontend.trace import trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.options import Options
+from waxeq.search import block as blocks_search
+from waxeq.search.session import Session
+
+X, W = (np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) for i in range(2))
+
+
+def searched(session: Session):
+    (block,) = cut(expand(trace(lambda x, w: np.tanh(x @ w), {"x": X, "w": W}).graph))
+    at = blocks_search.saturated(session, block)
+    space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+    return blocks_search.grow(space, roots), space, roots
+
+
+def at(problem: Problem, seconds: float, source: str = "fitted") -> Problem:
+    """The problem with all calls that are not chosen predicted to take so long."""
+    estimate = Estimate(seconds, seconds, seconds, source)  # pyright: ignore[reportArgumentType]
+    makers = {s: tuple(Priced(p.candidate, estimate) for p in rows) for s, rows in problem.makers.items()}
+    return replace(problem, makers=makers, spare={})
+
+
+def test_other_calls_for_the_same_work_are_doubted(tmp_path: Path) -> None:
+    with Session.open(Options.of(table=tmp_path / "t.duckdb", threads=1, measure=False), Events()) as session:
+        rows, space, roots = searched(session)
+        problem = session.prices.problem(space, rows, roots, mood="expected")
+        choice = greedy(problem)
+        assert choice is not None
+        have = set(choice.made) | problem.given
+        heavy = max(p.cost for p in choice.in_order())
+        found = blocks_search._doubted(at(problem, heavy), choice)
+        assert found and len(found) == len({id(c) for c in found})
+        made = {id(p.candidate.call): p.candidate for p in problem.candidates}
+        assert all(set(made[id(c)].inputs) <= have and made[id(c)].out in choice.made for c in found)
+        assert not blocks_search._doubted(at(problem, heavy, "measured"), choice), "nothing is left to find out"
+        assert not blocks_search._doubted(at(problem, 1e3 * choice.cost), choice), "not those that are far slower"
