@@ -277,3 +277,11 @@ def test_a_full_disk(tmp_path: Path, timing: Make, limit: int, stored: bool) -> 
     assert stored or "cannot be written" in out
     assert texts(table) == before | {f"full:{n}" for n in range(400 * stored)}
     assert not list(table.shards.folder.glob(".*"))
+
+
+def test_a_table_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB takes this name for memory: what was merged into it was lost."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TableError, match=":memory: is no place for a table"):
+        TimingTable.open(":memory:")
+    assert not list(tmp_path.iterdir())

@@ -73,6 +73,14 @@ def test_time(worker: Worker) -> None:
     check_usable(found)
 
 
+def test_a_worker_that_starts_late_is_waited_for(worker: Worker) -> None:
+    """Its start once counted as time for saturating: on a busy machine there was no plan then."""
+    worker.close()
+    found = saturate(long_sum(), program(GROWS, "grow"), Limits(nodes=2_000, seconds=-2.0), worker)
+    assert found.stop is Stop.TimeLimit
+    check_usable(found)
+
+
 @pytest.mark.slow
 def test_memory(worker: Worker) -> None:
     limits = Limits(nodes=10**9, seconds=300, memory_bytes=200 << 20)

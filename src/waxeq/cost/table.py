@@ -62,6 +62,8 @@ class TimingTable:
     def open(path: str | Path | None = None, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
         """The table at `path`, or the user's own; made if it is not there."""
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
+        if str(path) == ":memory:":  # to DuckDB that is no file, and what is merged into it is gone
+            raise TableError(f"{path} is no place for a table; {NAME_ANOTHER}")
         if path is None and not table.path.is_absolute():  # it would lie in whatever folder waxeq is called from
             raise TableWriteError(f"{table.path} is no place for a table, set HOME; or {NAME_ANOTHER}")
         with table._nothing_left_if_refused():

@@ -47,6 +47,10 @@ class Saturation:
     phases: tuple[PhaseRun, ...]
 
 
+_START = 60.0
+"""Seconds that a worker may take to start and to load the model, on top of what is meant for saturating."""
+
+
 class Worker:
     """A child process that saturates, kept between blocks; started at once, ready a moment later."""
 
@@ -138,7 +142,7 @@ def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
 def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Saturation:
     worker.send(task)
     again = True
-    end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
+    end = time.monotonic() + _START + task.seconds
     last = None
     while True:
         try:
@@ -160,6 +164,8 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
             if message.error is not None or message.snapshot is None:
                 raise RuleError(message.error or "the e-graph could not be read")
             return Saturation(message.snapshot, Stop[message.stop], message.phases)
+        if last is None:
+            end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
         last = message
 
 
