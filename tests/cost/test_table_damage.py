@@ -283,7 +283,7 @@ def test_a_file_that_cannot_be_written_is_named_and_not_the_table(tmp_path: Path
     table = TimingTable.open(tmp_path / "t.duckdb")
     table.record([timing(1)])
     (tmp_path / ".out.parquet.part").symlink_to("/dev/full")
-    with pytest.raises(TableWriteError, match="out.parquet cannot be written: No space left on device; name another"):
+    with pytest.raises(TableWriteError, match=r"out\.parquet cannot be written: No space left on device; name"):
         table.export_parquet(tmp_path / "out.parquet", timing(1).key.device)
 
 
