@@ -366,8 +366,7 @@ class TimingTable:
 
     def export_parquet(self, path: str | Path, device: str) -> int:
         """Write the newest timing of every call timed on a device as Parquet, each with the device's description and
-        samples in single precision (more digits than a clock has); how many. The file appears whole or not at all.
-        """
+        samples in single precision (more digits than a clock has); how many. The file appears whole or not at all."""
         with self.database() as db:
             return parquet.write(db, Path(path), device)
 
