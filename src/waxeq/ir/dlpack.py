@@ -22,6 +22,8 @@ _BFLOAT = 4
 
 
 class Type(ctypes.Structure):
+    """DLDataType."""
+
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
     @staticmethod
@@ -39,6 +41,8 @@ class Type(ctypes.Structure):
 
 
 class Tensor(ctypes.Structure):
+    """DLTensor."""
+
     _fields_ = (
         ("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("number", ctypes.c_int32), ("ndim", ctypes.c_int32),
         ("dtype", Type), ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
@@ -47,7 +51,7 @@ class Tensor(ctypes.Structure):
 
 
 class Managed(ctypes.Structure):
-    pass
+    """DLManagedTensor."""
 
 
 Delete = ctypes.CFUNCTYPE(None, ctypes.POINTER(Managed))
