@@ -268,7 +268,7 @@ def _named(named: Table) -> TimingTable:
     path = named or default_path()
     if not exists(path):
         raise TableError(f"there is no table at {path}")
-    return TimingTable.open(path, calibration_tables())
+    return TimingTable.open(path, calibration_tables(), whole=True)
 
 
 def _opened(named: Table) -> TimingTable:

@@ -37,6 +37,7 @@ def write_all(db: Any, path: Path, device: str | None) -> int:
 def _copy(db: Any, path: Path, query: str, how: str) -> int:
     """The file appears whole or not at all."""
     whole = path.with_name(f".{path.name}.part")
+    archive.hasten(db)
     try:
         row = db.execute(f"COPY ({query}) TO '{quoted(whole)}' (FORMAT parquet, {how})").fetchone()
         whole.replace(path)

@@ -59,14 +59,15 @@ class TimingTable:
     _read_before: dict[Path, Content] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def open(path: str | Path | None = None, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
-        """The table at `path`, or the user's own; made if it is not there."""
+    def open(path: Path | str | None = None, extra: Iterable[str] = (), wait=20.0, *, whole=False) -> TimingTable:
+        """The table at `path`, or the user's own; made if it is not there. As a `whole` it is worked on in the archive:
+        every shard is brought in, and no near copy made, which takes minutes of ten million rows."""
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
         if path is None and not table.path.is_absolute():  # it would lie in whatever folder waxeq is called from
             raise TableWriteError(f"{table.path} is no place for a table, set HOME; or {NAME_ANOTHER}")
         with table._nothing_left_if_refused():
             table._make_room()
-            table._ask(lambda near, waiting: None)
+            table.merge() if whole else table._ask(lambda near, waiting: None)
         return table
 
     def _make_room(self) -> None:

@@ -18,6 +18,10 @@ from waxeq.egraph.worker import Finished, PhaseRun, Task
 from waxeq.errors import BudgetError, RuleError
 from waxeq.events import NOTICE
 
+_LOADING = 120.0
+"""Seconds in which a worker must have read the rules and the model, which takes a fraction of one: no plan can be had
+without that, so the budget does not end it, and a machine that does something else for a while does not either."""
+
 
 class Stop(enum.Enum):
     """Why a saturation ended."""
@@ -138,7 +142,7 @@ def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
 def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Saturation:
     worker.send(task)
     again = True
-    end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
+    end = time.monotonic() + _LOADING
     last = None
     while True:
         try:
@@ -160,6 +164,8 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
             if message.error is not None or message.snapshot is None:
                 raise RuleError(message.error or "the e-graph could not be read")
             return Saturation(message.snapshot, Stop[message.stop], message.phases)
+        if last is None:
+            end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
         last = message
 
 
