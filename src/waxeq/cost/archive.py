@@ -134,6 +134,13 @@ def shipped(db: Any, path: str | Path, sql: str) -> Any:
         raise TableError(f"the table {path} cannot be read ({first_line(e)}); remove it") from e
 
 
+def meaning(path: Path, e: Exception) -> BaseException | None:
+    """What an error of DuckDB's about the table at `path` means to its user; None for one that is not DuckDB's."""
+    if isinstance(e, RuntimeError) and "Query interrupted" in str(e):  # Ctrl-C, as it tells of it
+        return KeyboardInterrupt()
+    return refusal(path, e) if type(e).__module__.partition(".")[0] in ("duckdb", "_duckdb") else None
+
+
 def refusal(path: Path, e: Exception) -> WaxeqError:
     """What it means for a table that DuckDB raised an error."""
     text = first_line(e)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from waxeq.cost import archive, copying, parquet
-from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, refusal
+from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, meaning
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.near import RECENT, Near
@@ -125,8 +125,8 @@ class TimingTable:
         except OSError as e:
             raise TableWriteError(f"{self.path} cannot be used: {e.strerror or e}; {NAME_ANOTHER}") from e
         except Exception as e:
-            if type(e).__module__.partition(".")[0] in ("duckdb", "_duckdb"):
-                raise refusal(self.path, e) from e
+            if (meant := meaning(self.path, e)) is not None:
+                raise meant from e
             raise
 
     @contextmanager
