@@ -114,7 +114,7 @@ def _one_timed(c: Check, i: Item, section: str) -> Outcome:
 def _plans(c: Check) -> Iterator[Case]:
     """The plan that was predicted to be the best of each workload before the others; each as it is, and by the fastest
     kernels."""
-    first = {workload(name): name for name in reversed(c.kit.plans)}
+    first = {workload(name): name for name in reversed(list(c.kit.plans))}
     names = dict.fromkeys((*(n for n in c.kit.plans if n in first.values()), *c.kit.plans))
     for name in names:
         if any(s.call.kernel not in c.kernels for s in plan_of(c, name).steps):

@@ -215,6 +215,15 @@ def test_a_damaged_kit_is_a_sentence(damage: bytes | None, tmp_path: Path) -> No
         Kit.read(path)
 
 
+def test_a_kit_of_other_kernels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "k.kit"
+    Kit([], {}).write(path)
+    assert not Kit.read(path).items
+    monkeypatch.setattr("calibration.gpu.kit.written", lambda: "others")
+    with pytest.raises(PlanError, match="another checkout"):
+        Kit.read(path)
+
+
 def test_kernels_that_were_not_where_the_kit_was_made_are_checked_too(kit: Path, virtual: None, tmp_path: Path) -> None:
     made = Kit.read(kit)
     others = [n for n in made.about["kernels"] if n != "cupy.gemv"]
