@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waxeq.cost.device import Peaks
-from waxeq.cost.elements import Elements, alone, elements, unseen
+from waxeq.cost.elements import alone, elements, unseen
 from waxeq.cost.features import is_function, roofline
 from waxeq.cost.fit import Fit
 from waxeq.cost.key import Family, Timing, TimingKey
@@ -61,7 +61,7 @@ class CostModel:
         self._rows: dict[Family, dict[TimingKey, Timing]] = {}
         self._fits: dict[Family, Fit | None] = {}
         self._stale: set[Family] = set()
-        self._elements: dict[str, tuple[int, Elements]] = {}
+        self._elements: dict[str, tuple[int, Mapping[str, float]]] = {}
         self.learn(timings)
 
     def learn(self, timings: Iterable[Timing]) -> frozenset[Family]:
@@ -114,7 +114,7 @@ class CostModel:
         none = roofline({}, family.dtype, peaks)
         return {f: roofline({f: 1e9}, family.dtype, peaks) / 1e9 - none / 1e9 for f in sorted(names)}
 
-    def _of_elements(self, backend: str) -> Elements:
+    def _of_elements(self, backend: str) -> Mapping[str, float]:
         """Of the functions that a backend's kernels have timed; worked out anew when there are many timings more."""
         groups = [of for family, of in self._rows.items() if family.backend == backend]
         count, known = self._elements.get(backend, (0, {}))
@@ -159,6 +159,6 @@ class CostModel:
             if not names.issuperset(f):
                 new = {n: v for n, v in f.items() if n not in names}
                 known = self._of_elements(family.backend) if any(map(is_function, new)) else {}
-                s += unseen(new, family.kernel, known, family.dtype, peaks)
+                s += unseen(new, known, family.dtype, peaks)
             s = max(s, 1e-7)
             yield Estimate(s, s / spread, s * spread, "fitted")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from waxeq.cost.device import Peaks
-from waxeq.cost.elements import Alone, Elements, alone, elements, unseen
+from waxeq.cost.elements import Alone, alone, elements, unseen
 from waxeq.cost.estimate import ENOUGH, CostModel
-from waxeq.cost.fit import NEIGHBOURS, Fit
+from waxeq.cost.fit import NEIGHBOURS, LeftOut
 from waxeq.cost.key import Family, Timing, TimingKey
-from waxeq.cost.places import Calls, hash_of
+from waxeq.cost.places import hash_of
 
 FOLDS = 5
 """Parts that the timings of a family are cut into; each is predicted from the others."""
@@ -52,31 +52,30 @@ def predictions(peaks: Peaks, timings: Iterable[Timing], folds: int = FOLDS) -> 
     for t in sorted(timings, key=lambda t: -t.when):
         families.setdefault(t.key.family, []).append(t)
     model = CostModel(peaks, [t for rows in families.values() for t in reversed(rows[:NEIGHBOURS])])
+    fits = model.fits()
     functions = _functions(model, folds)
     rows = []
-    for family, fit in model.fits().items():
-        timed = sorted((t for t in model.measured.values() if t.key.family == family), key=lambda t: t.when)
-        part = np.array([_part(t.key, folds) for t in timed])
+    for family, fit in fits.items():
+        part = np.array([_part(k, folds) for k in fit.calls.keys])
         for number in range(folds):
             gone = np.flatnonzero(part == number)
             if 0 < len(gone) <= len(part) - ENOUGH:
                 known = functions.get((family.backend, number), {})
-                rows += _predicted(model, fit.without(gone), [timed[i] for i in gone], known)
+                rows += _predicted(model, family, fit.left_out(gone), [fit.calls.keys[i] for i in gone], known)
     return rows
 
 
 def _predicted(
-    model: CostModel, fit: Fit, rows: Sequence[Timing], known: Elements
+    model: CostModel, family: Family, found: LeftOut, keys: Sequence[TimingKey], known: Mapping[str, float]
 ) -> Iterator[tuple[Timing, float, float]]:
-    names = frozenset(fit.law.names)
-    found = fit.predict(Calls.of([t.key for t in rows], [t.work for t in rows], fit.law.names))
-    for t, seconds, spread in zip(rows, *(a.tolist() for a in found), strict=True):
-        new = {n: v for n, v in t.work.items() if n not in names}
-        more = unseen(new, t.key.kernel, known, t.key.dtype, model.peaks_of(t.key.kernel)) if new else 0.0
+    for k, seconds, spread in zip(keys, found.seconds.tolist(), found.spread.tolist(), strict=True):
+        t = model.measured[k]
+        new = {n: v for n, v in t.work.items() if n not in found.names}
+        more = unseen(new, known, family.dtype, model.peaks_of(family.kernel)) if new else 0.0
         yield t, seconds + more, spread
 
 
-def _functions(model: CostModel, folds: int) -> Mapping[tuple[str, int], Elements]:
+def _functions(model: CostModel, folds: int) -> Mapping[tuple[str, int], Mapping[str, float]]:
     """What functions cost, by backend and the part of the timings that was left out."""
     found: dict[str, list[tuple[int, Alone]]] = {}
     for a in alone(model.peaks, model.measured.values()):

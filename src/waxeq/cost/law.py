@@ -70,10 +70,6 @@ class Law:
 
         return np.maximum(a @ self.coefficients, 1e-9)
 
-    def shares(self, a: Array) -> Array:
-        """What part of the seconds of each row each feature takes."""
-        return a * self.coefficients / self.seconds(a)[:, None]
-
 
 def nonnegative(gram: Array, h: Array, start: Array | None = None) -> Array:
     """The x >= 0 with the least |a x - b|, of gram = a' a and h = a' b, by active sets; `start`: an x >= 0 to go from,
