@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
+import signal
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -38,18 +41,27 @@ settings.load_profile("waxeq")
 
 NOBODY = Path(tempfile.mkdtemp(prefix="waxeq-nobody-"))
 """Where the table of whoever runs the tests would lie: in this process, and in those that a test starts."""
-COMPILED = Path(tempfile.mkdtemp(prefix="waxeq-compiled-"))
+COMPILED = NOBODY.with_name(NOBODY.name.replace("nobody", "compiled"))
+"""What was compiled, where pytest has no cache of its own to keep it in."""
+
+
+@atexit.register  # also where pytest ends before it has begun: an option that makes no sense, an error in this file
+def leave_nothing() -> None:
+    for folder in (NOBODY, COMPILED):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def terminated(number: int, frame: object) -> None:
+    """As Ctrl-C, so that what a test made is removed: `timeout` and CI end what is late with this signal."""
+    raise KeyboardInterrupt
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_DATA_HOME"] = str(NOBODY)
     kept = getattr(config, "cache", None)  # what was compiled is kept from run to run, and by no other checkout
     os.environ["WAXEQ_CACHE"] = str(COMPILED if kept is None else kept.mkdir("waxeq-compiled"))
-
-
-def pytest_unconfigure() -> None:
-    for folder in (NOBODY, COMPILED):
-        shutil.rmtree(folder, ignore_errors=True)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, terminated)
 
 
 @pytest.fixture(autouse=True)

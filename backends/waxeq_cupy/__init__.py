@@ -64,9 +64,9 @@ class CupyBackend(Backend):
         return current().about
 
     def packed(self, calls: Sequence[Call]) -> Mapping[str, bytes]:
-        from waxeq_cupy.packed import images
+        from waxeq_cupy.packed import images, launches
 
-        return images([(self.kernels[c.kernel], c) for c in calls])
+        return images(launches([(self.kernels[c.kernel], c) for c in calls]))
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
         from waxeq_cupy.packed import bring_all

@@ -116,13 +116,20 @@ class Written:
         t = self.tile
         return t.rows // t.own[0] * (t.columns // t.own[1]) * (32 if self.warps else 1)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether what is on its way takes more registers than two blocks on a processor leave: a side that is made of
+        several operands, on the largest tile of tensor cores."""
+        made_of = (len(loads(self.product, row)) for row in (self.product.left, self.product.right))
+        return self.warps and self.tile.own == _WARPS[0].own and max(made_of) > 1
+
     @cached_property
     def text(self) -> Text:
         p = self.product
         outer = (*p.around, *p.rows, *p.columns)
         space = Space(p.values, outer, {}, (p.columns[-1],))
         text = Text(space, library(), (), "", self.dtypes, self.replaced, threads=self.threads, counted=False)
-        return replace(text, together=512 // self.threads)
+        return replace(text, together=512 // self.threads // (2 if self.crowded else 1))
 
     def _side(self, row: int, own: tuple[str, ...], names: tuple[str, str]) -> Side:
         p, wide = self.product, GROUP // numpy_dtype(self.product.dtype).itemsize

@@ -30,10 +30,9 @@ def launches(rows: Iterable[tuple[Kernel, Call]]) -> dict[str, Launch]:
     return {x.name: x for w in works if w is not None for x in w.launches}
 
 
-def images(rows: Iterable[tuple[Kernel, Call]], *, simulated: bool = True) -> Mapping[str, bytes]:
-    """Files with the code of these calls: cubins where NVRTC is here, and, if `simulated`, what the virtual device
+def images(found: Mapping[str, Launch], *, simulated: bool = True) -> Mapping[str, bytes]:
+    """Files with the code of kernels, by name: cubins where NVRTC is here, and, if `simulated`, what the virtual device
     runs, where it is the device."""
-    found = launches(rows)
     files: dict[str, bytes] = {}
     if not found:
         return files

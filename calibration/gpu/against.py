@@ -61,11 +61,12 @@ def against_plan(c: Check, name: str) -> Outcome:
         return LEFT_OUT, {
             "why": "no plan was right" if not rows else why if "torch" in w.forms else "torch has no form"
         }
-    best = Bound(c, min(rows, key=lambda r: r["seconds"])["case"])
+    best = min(rows, key=lambda r: r["seconds"])
+    ours = Bound(c, best["plan"], dict(best["chosen"]))
     given = {n: mapped(a, _tensor) for n, a in arguments(w, small=bool(c.kit.about["small"])).items()}
     return RIGHT, {
-        "plan": best.name,
-        **_in_turns(best.replayed, [list(w.ordered(given))], w.forms["torch"](), compiled=True),
+        "plan": best["case"],
+        **_in_turns(ours.replayed, [list(w.ordered(given))], w.forms["torch"](), compiled=True),
     }
 
 

@@ -14,6 +14,7 @@ from calibration.gpu.kit import Item, Kit
 from calibration.gpu.targets import Target, calls, targets
 
 import waxeq_cupy
+from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import DeviceArray, Storage
 from waxeq.cost.device import Device, current_device
@@ -98,9 +99,9 @@ class Check:
         """Calls of a section, in the order in which they are to be made."""
         return (i for i in self.kit.items if i.section == section)
 
-    def key(self, i: Item) -> TimingKey:
+    def timing_key(self, call: Call) -> TimingKey:
         """What a timing is filed under."""
-        return timing_key(i.call, self.kernels[i.call.kernel], self.host.id, self.host.threads)
+        return timing_key(call, self.kernels[call.kernel], self.host.id, self.host.threads)
 
 
 def _found_here(kit: Kit, kernels: Mapping[str, Kernel]) -> Iterator[Item]:

@@ -10,12 +10,15 @@ import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+import waxeq_cfamily
+import waxeq_cupy
 from waxeq.__about__ import __version__
 from waxeq.backend.call import Call
 from waxeq.errors import PlanError
@@ -56,7 +59,13 @@ class Kit:
     def write(self, path: Path) -> None:
         """As a file that appears whole or not at all. Raises PlanError."""
         rows = [{k: v for k, v in asdict(i).items() if k != "call"} for i in self.items]
-        data = {"waxeq": __version__, "about": dict(self.about), "items": rows, "plans": dict(self.plans)}
+        data = {
+            "waxeq": __version__,
+            "text": written(),
+            "about": dict(self.about),
+            "items": rows,
+            "plans": dict(self.plans),
+        }
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as z:
             z.writestr("kit.json", json.dumps(data))
@@ -80,6 +89,8 @@ class Kit:
             raise PlanError(f"{path} is no kit of the check, or damaged; make it anew with --prepare") from e
         if data["waxeq"] != __version__:
             raise PlanError(f"{path} is of waxeq {data['waxeq']}, this is {__version__}; make it anew with --prepare")
+        if data.get("text") != written():
+            raise PlanError(f"the kernels in {path} are of another checkout than this one; make it anew with --prepare")
         rows = zip(data["items"], calls, strict=True)
         items = [Item(**{**r, "call": c, "shown": tuple(r["shown"])}) for r, c in rows]
         constants = {n[10:-4]: np.load(io.BytesIO(b)) for n, b in files.items() if n.startswith("constants/")}
@@ -94,6 +105,17 @@ class Kit:
             group, _, name = path.partition("/")
             found.setdefault(group, {})[name] = content
         return found
+
+
+@cache
+def written() -> str:
+    """A hash of the text that kernels are made by: their machine code is found by their own text."""
+    found = sha256()
+    for package in (waxeq_cfamily, waxeq_cupy):
+        home = Path(str(package.__file__)).parent
+        for path in sorted(p for p in home.rglob("*") if p.suffix in (".py", ".cuh", ".h")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def digest(arrays: Sequence[np.ndarray]) -> str:

@@ -11,9 +11,12 @@ from benchmarks.workload import Workload, flat, mapped
 from benchmarks.workloads import mirage, transformer
 from calibration.gpu.clocked import quartile
 from calibration.gpu.targets import Goal
+from calibration.gpu.tuned import by, rivals
 
 from waxeq.backend.call import Call
+from waxeq.backend.kernel import Kernel
 from waxeq.plan.encode import decode, encode
+from waxeq.plan.plan import Plan
 from waxeq.runtime.program import Program
 from waxeq.runtime.verify import Truth
 
@@ -41,17 +44,17 @@ def arguments(w: Workload, *, small: bool) -> Mapping[str, Any]:
 
 
 def encoded(
-    names: Sequence[str], folder: Path, *, small: bool, say: Callable[[str], object]
+    names: Sequence[str], kernels: Mapping[str, Kernel], folder: Path, *, small: bool, say: Callable[[str], object]
 ) -> tuple[dict[str, Mapping[str, Any]], dict[str, np.ndarray], list[Call]]:
     """The plans of each workload that are predicted to be the fastest on a GPU, as data, by the workload's name and a
-    number; constants of their graphs, as "plan/constant"; the calls in them. None of them is run. What was searched is
-    remembered in a table in `folder`."""
+    number; constants of their graphs, as "plan/constant"; the calls in them, by each of `kernels` that makes them. None
+    of them is run. What was searched is remembered in a table in `folder`."""
     plans, constants, calls = {}, {}, []
     for name, plan in _searched(names, folder, small=small):
         say(f"plan {name}: {len(plan.steps)} kernels")
         plans[name] = encode(plan)
         constants |= {f"{name}/{n}": a for n, a in plan.graph.constants.items()}
-        calls += [s.call for s in plan.steps]
+        calls += [c for s in plan.steps for c in rivals(s.call, kernels)]
     return plans, constants, calls
 
 
@@ -60,14 +63,21 @@ def workload(plan: str) -> str:
     return plan.partition(" ")[0]
 
 
-class Bound:
-    """A plan of the kit, bound to its weights on the GPU, with its inputs there."""
+def plan_of(c: Check, name: str) -> Plan:
+    """A plan of the kit."""
+    constants = {n.partition("/")[2]: a for n, a in c.kit.constants.items() if n.partition("/")[0] == name}
+    return decode(c.kit.plans[name], constants)
 
-    def __init__(self, c: Check, name: str) -> None:
-        self.name, self._on = name, c.storage
-        w = WORKLOADS[workload(name)]
-        constants = {n.partition("/")[2]: a for n, a in c.kit.constants.items() if n.partition("/")[0] == name}
-        plan = decode(c.kit.plans[name], constants)
+
+class Bound:
+    """A plan of the kit, bound to its weights on the GPU, with its inputs there; `chosen`: other kernels than its own
+    for some steps."""
+
+    def __init__(self, c: Check, name: str, chosen: Mapping[int, str]) -> None:
+        self._on, w = c.storage, WORKLOADS[workload(name)]
+        plan = plan_of(c, name)
+        if chosen:
+            plan = by(plan, chosen, c.kernels)
         arrays = {
             p: a for n, v in arguments(w, small=bool(c.kit.about["small"])).items() for p, a in flat(v, n).items()
         }

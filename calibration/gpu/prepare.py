@@ -14,7 +14,6 @@ from calibration.gpu.plans import PLANS, encoded
 from calibration.gpu.targets import Target, calls, targets
 
 import waxeq_cupy
-from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel, prepare
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import AccuracyError
@@ -23,13 +22,12 @@ from waxeq.search.samples import samples
 from waxeq.search.worker import encode_calls
 from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call
-from waxeq_cupy.kernels import prelude
+from waxeq_cupy.kernels import Launch, prelude
 from waxeq_cupy.packed import ARCHITECTURES, images, launches
 
-_BATCH, _TOGETHER = 16, 48
-"""Calls whose kernels are compiled at once: for the simulated GPU, for real ones."""
+_BATCH, _TOGETHER = 16, 64
+"""Calls whose kernels are compiled at once for the simulated GPU; kernels that are for real ones."""
 Say = Callable[[str], object]
-Row = tuple[Kernel, Call]
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,8 @@ def write_kit(path: Path, scope: Scope, say: Say) -> None:
     items = [*_correct(kernels, wanted, scope.drawn), *_targets(kernels, wanted, scope), *_grid(kernels, scope.grid)]
     correct = [i for i in items if i.section == "correct"]
     items = [*_run(kernels, correct, parts, say), *(i for i in items if i.section != "correct")]
-    plans, constants, more = encoded(scope.plans, parts.folder, small=scope.small, say=say)
-    code = _compiled([(known[c.kernel], c) for c in (*(i.call for i in items), *more)], parts, scope, say)
+    plans, constants, more = encoded(scope.plans, kernels, parts.folder, small=scope.small, say=say)
+    code = _compiled(launches([(known[c.kernel], c) for c in (*(i.call for i in items), *more)]), parts, scope, say)
     about = {"drawn": scope.drawn, "grid": scope.grid, "small": scope.small, "kernels": sorted(known)}
     Kit(items, code, plans, constants, about).write(path)
     parts.remove()
@@ -112,16 +110,16 @@ def _key(kernel: Kernel, i: Item) -> tuple[str, ...]:
     return "simulated", kernel.code, encode_calls([i.call]), str(i.seed), i.case
 
 
-def _ready(rows: Sequence[Row], scope: Scope) -> tuple[str, ...]:
-    """What decides the machine code of calls."""
-    return "code", str(scope.small), *ARCHITECTURES, prelude(), *(x.source for x in launches(rows).values())
+def _ready(found: Mapping[str, Launch], scope: Scope) -> tuple[str, ...]:
+    """What decides the machine code of kernels."""
+    return "code", str(scope.small), *ARCHITECTURES, prelude(), *(x.source for x in found.values())
 
 
-def _compiled(rows: Sequence[Row], parts: Parts, scope: Scope, say: Say) -> dict[str, bytes]:
-    """Machine code of calls for GPUs, as files of groups of them."""
-    code, groups = dict[str, bytes](), -(-len(rows) // _TOGETHER)
+def _compiled(found: Mapping[str, Launch], parts: Parts, scope: Scope, say: Say) -> dict[str, bytes]:
+    """Machine code of kernels for GPUs, as files of groups of them."""
+    rows, code, groups = list(found.items()), dict[str, bytes](), -(-len(found) // _TOGETHER)
     for n in range(groups):
-        some = rows[n * _TOGETHER : (n + 1) * _TOGETHER]
+        some = dict(rows[n * _TOGETHER : (n + 1) * _TOGETHER])
         made = parts.files(lambda some=some: images(some, simulated=scope.small), *_ready(some, scope))
         code |= {f"{n}/{name}": content for name, content in made.items()}
         say(f"machine code: {n + 1} of {groups} parts, {sum(map(len, code.values())) / 2**20:.0f} MiB")

@@ -26,7 +26,8 @@ DONE, WRONG, LATE, AGAIN = 0, AccuracyError.exit_code, BudgetError.exit_code, 75
 GPU does not answer any more, start another."""
 _PATIENCE = 120.0
 """Seconds that one case may take."""
-_LOOK = 0.1
+_LOOK, _MOST = 0.1, 1.0
+"""Seconds between two looks at what was found; those that one look counts for at most."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +112,16 @@ def watch(task: Task, again: Sequence[str], say: Callable[[str], object]) -> int
 def _watched(again: Sequence[str], results: Path, until: float) -> int | None:
     """The exit code of a process that works; None for one that was stopped: it did not come on for long."""
     with subprocess.Popen(again) as process:
-        size, moved = -1, time.monotonic()
+        size, waited, last = -1, 0.0, time.monotonic()
         try:
             while (code := process.poll()) is None:
                 time.sleep(_LOOK)
-                now = results.stat().st_size if results.exists() else 0
+                now, at = results.stat().st_size if results.exists() else 0, time.monotonic()
+                waited += min(at - last, _MOST)  # whoever was stopped for minutes has not waited for that long
+                last = at
                 if now != size:
-                    size, moved = now, time.monotonic()
-                if time.monotonic() - moved > _PATIENCE:
+                    size, waited = now, 0.0
+                if waited > _PATIENCE:
                     process.kill()
                     process.wait()
                     return None

@@ -14,8 +14,9 @@ from calibration.gpu.check import Case, Check, Outcome
 from calibration.gpu.clocked import cold
 from calibration.gpu.journal import LEFT_OUT, RIGHT, WRONG
 from calibration.gpu.kit import Item, digest, shown
-from calibration.gpu.plans import Bound, workload
+from calibration.gpu.plans import TOLERANCE, Bound, plan_of, workload
 from calibration.gpu.targets import Target
+from calibration.gpu.tuned import fastest
 
 from waxeq.runtime.device_timing import Turns, time_on
 from waxeq.testing.conformance import check_call
@@ -91,7 +92,7 @@ def _timed(c: Check, section: str) -> Iterator[Case]:
 
 def _one_timed(c: Check, i: Item, section: str) -> Outcome:
     kernel, call = c.kernels[i.call.kernel], i.call
-    timing = time_on(c.storage, c.bench, kernel, call, c.key(i), _EACH[section])
+    timing = time_on(c.storage, c.bench, kernel, call, c.timing_key(call), _EACH[section])
     found: dict[str, Any] = {
         "kernel": call.kernel,
         "seconds": timing.seconds,
@@ -111,14 +112,27 @@ def _one_timed(c: Check, i: Item, section: str) -> Outcome:
 
 
 def _plans(c: Check) -> Iterator[Case]:
-    for name in c.kit.plans:
+    """The plan that was predicted to be the best of each workload before the others; each as it is, and by the fastest
+    kernels."""
+    first = {workload(name): name for name in reversed(list(c.kit.plans))}
+    names = dict.fromkeys((*(n for n in c.kit.plans if n in first.values()), *c.kit.plans))
+    for name in names:
+        if any(s.call.kernel not in c.kernels for s in plan_of(c, name).steps):
+            continue  # what other GPUs alone have
         yield name, partial(_one_plan, c, name)
+        yield f"{name}, timed", partial(_one_timed_plan, c, name)
 
 
-def _one_plan(c: Check, name: str) -> Outcome:
-    plan = Bound(c, name)
+def _one_timed_plan(c: Check, name: str) -> Outcome:
+    chosen = fastest(c, plan_of(c, name), TOLERANCE)
+    return _one_plan(c, name, chosen) if chosen else (LEFT_OUT, {"why": "its own kernels are the fastest"})
+
+
+def _one_plan(c: Check, name: str, chosen: Mapping[int, str] | None = None) -> Outcome:
+    plan = Bound(c, name, chosen or {})
     error, allowed = plan.error()
-    found = {"workload": workload(name), "rms_error": error, "steps": plan.steps}
+    found = {"workload": workload(name), "rms_error": error, "steps": plan.steps, "plan": name}
+    found["chosen"] = [[n, kernel] for n, kernel in (chosen or {}).items()]
     if not error <= allowed:
         return WRONG, {**found, "why": f"relative RMS error {error:.2g} against float64, {allowed:.2g} allowed"}
     return RIGHT, {**found, "seconds": plan.seconds(), "called": plan.called()}

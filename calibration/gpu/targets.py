@@ -173,9 +173,9 @@ def calls(t: Target, kernels: Mapping[str, Kernel], *, small: bool) -> list[Call
     found = t.sample(small=small).calls(kernels, patterns(kernels))
     slow = multiplies(t.meaning) and not small
     rows = ((kernels[c.kernel], c) for c in found)
-    return [c for k, c in rows if not (k.variant_of and not k.differs(c)) and not (slow and _naive(k))]
+    return [c for k, c in rows if not (k.variant_of and not k.differs(c)) and not (slow and naive(k))]
 
 
-def _naive(k: Kernel) -> bool:
+def naive(k: Kernel) -> bool:
     """Whether a kernel takes a product apart into folds, as it takes anything."""
     return k.form == "loops" and k.matches(operand(0, "i", F32))

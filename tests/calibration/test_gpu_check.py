@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from calibration.gpu import against, prepare, sanitize
+from calibration.gpu import against, prepare, sanitize, tuned
 from calibration.gpu import run as running
 from calibration.gpu.check import Check
 from calibration.gpu.clocked import cold, copy_bandwidth
@@ -29,11 +29,18 @@ from calibration.gpu.report import write_summary
 from calibration.gpu.run import Task, watch
 from calibration.gpu.sections import SECTIONS
 from calibration.gpu.targets import targets
+from calibration.gpu.tuned import by, fastest, rivals
 
+from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.cli import main
+from waxeq.cost.key import Timing
 from waxeq.cost.table import TimingTable
 from waxeq.errors import PlanError, UsageError
+from waxeq.frontend.trace import trace
+from waxeq.memory.plan import assign_plan
+from waxeq.plan.plan import Buffer, Output, Plan, Step
+from waxeq.runtime.program import Program
 from waxeq_cupy.device import VARIABLE, VIRTUAL, MissingDevice
 from waxeq_cupy.driver import Driver
 
@@ -86,7 +93,7 @@ def _timings_come_into_a_table(timings: Path, tmp_path: Path, rows: list[dict[st
     assert main(["db", "export", str(parquet), "--device", first["id"], "--table", str(table), "--json"]) == 0
     own = TimingTable.open(tmp_path / "other.duckdb", extra=[str(parquet)])
     found = own.families(first["id"])
-    assert len(found) == sum(r["outcome"] == RIGHT for r in rows) > 3
+    assert len(found) >= sum(r["outcome"] == RIGHT for r in rows) > 3, "and what plans were timed by"
     assert {t.key.kernel for t in found} == {"cupy.loops", "cupy.gemv"}
     with duckdb.connect() as db:
         described = db.execute(f"SELECT DISTINCT description FROM '{parquet}'").fetchall()
@@ -205,6 +212,15 @@ def test_a_damaged_kit_is_a_sentence(damage: bytes | None, tmp_path: Path) -> No
     if damage is not None:
         path.write_bytes(damage)
     with pytest.raises(PlanError, match=r"no such file|--prepare"):
+        Kit.read(path)
+
+
+def test_a_kit_of_other_kernels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "k.kit"
+    Kit([], {}).write(path)
+    assert not Kit.read(path).items
+    monkeypatch.setattr("calibration.gpu.kit.written", lambda: "others")
+    with pytest.raises(PlanError, match="another checkout"):
         Kit.read(path)
 
 
@@ -339,6 +355,52 @@ def test_the_sanitizer_runs_the_small_calls(check: Check, monkeypatch: pytest.Mo
     outcome, found = sanitize.run(check, "racecheck")
     assert outcome == WRONG and "racecheck found something" in found["why"]
     assert "ERROR SUMMARY" in (tmp_path / "sanitized_racecheck" / "said.txt").read_text()
+
+
+def _product_plan(call: Call, c: Check) -> Plan:
+    """One product of an input and a weight, on the device."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(v.shape).astype(np.float16) for v in call.operands)
+    graph = trace(lambda a, b: a @ b.T, {"a": a, "b": b}, weights=["b"]).graph
+    sizes = {"a": a.size, "b": b.size, "t": call.out.elements}
+    roles = {"a": "input", "b": "weight", "t": "temporary"}
+    buffers = {n: Buffer(n, "float16", size, roles[n], place="cuda") for n, size in sizes.items()}  # pyright: ignore
+    ((name, value),) = graph.outputs
+    out = Output(name, graph.type(value), "t")
+    step = Step(call, ("a", "b"), "t")
+    return assign_plan(Plan("p", graph, buffers, (), (step,), (out,), ()), c.kernels)
+
+
+def _ran(plan: Plan, c: Check) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(v.shape).astype(np.float16) for v in plan.steps[0].call.operands)
+    (found,) = Program(plan, c.kernels, {"b": b}).flat_results({"a": a}).values()
+    return found
+
+
+def test_a_plan_gets_the_kernels_that_are_the_fastest(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call by every kernel that makes it, timed once; and the plan is what it was."""
+    product = next(i.call for i in check.items("target") if i.call.kernel == "cupy.gemv")
+    assert [c.kernel for c in rivals(product, check.kernels)][:1] == ["cupy.gemv"]
+    assert {"cupy.gemm", "cupy.gemm_split"} <= {c.kernel for c in rivals(product, check.kernels)} - {"cupy.loops"}
+    asked: list[str] = []
+    quick = {"cupy.gemm_split": 1e-6}
+
+    def time_on(on: Any, bench: Any, kernel: Any, call: Any, key: Any, seconds: float) -> Timing:
+        asked.append(call.kernel)
+        error = 1.0 if call.kernel == "cupy.gemm_large" else 0.0
+        return Timing(key, (quick.get(call.kernel, 1e-9 if error else 1e-3),) * 3, error, error, {}, 0.0)
+
+    monkeypatch.setattr(tuned, "time_on", time_on)
+    plan = _product_plan(product, check)
+    chosen = fastest(check, plan, 1e-2)
+    assert chosen == {0: "cupy.gemm_split"} and len(asked) == len(set(asked)) > 3, "a wrong one is not the fastest"
+    first = len(asked)
+    assert fastest(check, plan, 1e-2) == chosen and asked[first:] == ["cupy.gemm_large"], "timings are kept"
+    other = by(plan, chosen, check.kernels)
+    assert other.steps[0].call.kernel == "cupy.gemm_split" and other.steps[0].workspace in other.buffers
+    want, got = (_ran(p, check) for p in (plan, other))
+    assert np.abs(want.astype(float) - got.astype(float)).max() < 1e-2 < np.abs(want).max()
 
 
 def test_clocks(check: Check) -> None:

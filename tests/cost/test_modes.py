@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waxeq.cost.modes import FEWEST, dip, modes
+from waxeq.cost.modes import FEWEST, dip, doubtful, modes
 
 pytestmark = pytest.mark.quick
 STATFACULTY = [
@@ -68,3 +68,17 @@ def test_moods_that_hardly_differ_do_not_matter() -> None:
 def test_few_samples_say_nothing() -> None:
     assert modes([1e-5, 1e-5, 1e-5, 9e-5, 9e-5, 9e-5]) is None and modes([]) is None
     assert math.isfinite(dip([1.0]))
+
+
+def test_many_timings_at_once_leave_out_none_with_two_moods() -> None:
+    rng = np.random.default_rng(7)
+    rows: list[list[float]] = []
+    for n in (FEWEST - 1, FEWEST, 11, 17, 40, 90):
+        tails = 1 + rng.lognormal(-2, 1, (30, n))
+        moods = np.where(rng.random((30, n)) < rng.uniform(0.1, 0.9, (30, 1)), 1.0, rng.uniform(1.1, 3.0, (30, 1)))
+        steps = np.round(tails, 1)  # many that are equal
+        rows += [*tails.tolist(), *(moods * rng.normal(1, 0.03, (30, n))).tolist(), *steps.tolist(), [1.0] * n]
+    left = doubtful(rows)
+    two = {i for i, row in enumerate(rows) if modes(row) is not None}
+    assert len(two) > 20 and two <= set(left)
+    assert len(left) < len(rows) / 2, "most are told apart without a look at each"

@@ -16,6 +16,7 @@ import pytest
 from waxeq.cost.key import Timing
 from waxeq.cost.near import Near, pack
 from waxeq.cost.table import TimingTable
+from waxeq.cost.unsaved import look
 
 Make = Callable[..., Timing]
 
@@ -141,6 +142,7 @@ KILLED = """
 import sys
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.table import TimingTable
+from waxeq.cost.unsaved import look
 
 def timing(n):
     key = TimingKey("numpy", "numpy.gemm", "c0de", str(n), "", "", "float32", "here", 1)
@@ -173,3 +175,17 @@ def test_a_merge_that_is_killed_anywhere_leaves_copy_and_archive_agreeing(tmp_pa
         assert told <= stored == read
         assert {int(t.key.text) for t in table.families("here")} == stored
     assert len(told) >= 6
+
+
+def test_looking_at_an_archive_whole_makes_no_near_copy_and_is_bounded(table: TimingTable, timing: Make) -> None:
+    """Either takes minutes or gigabytes where there are millions of rows."""
+    table.record([timing(1)])
+    Near.remove(Near.beside(table.path))
+    left = table.path.with_name("t.duckdb.spill")
+    left.mkdir()
+    (left / "duckdb_temp_block-1.block").write_bytes(b"of a process that was killed")
+    with look(table.path).database() as db:
+        assert db.execute("SELECT count(*) FROM timings").fetchone() == (1,)
+        said = db.execute("SELECT current_setting('memory_limit'), current_setting('temp_directory')").fetchone()
+        assert said == ("1.0 GiB", str(left))
+    assert not Near.beside(table.path).exists() and not left.exists()

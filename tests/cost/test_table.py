@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import math
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -153,3 +156,17 @@ def test_a_damaged_parquet_table_is_named(tmp_path: Path) -> None:
     table = TimingTable.open(tmp_path / "t.duckdb")
     with pytest.raises(TableError, match=r"bad\.parquet"):
         table.import_parquet(bad)
+
+
+def test_ctrl_c_in_the_midst_of_a_query_is_ctrl_c(table: TimingTable) -> None:
+    """DuckDB notices it first, and raises an error of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    later = threading.Timer(0.3, _thread.interrupt_main)
+    try:
+        with pytest.raises(KeyboardInterrupt), table.database() as db:
+            later.start()
+            db.execute("SELECT count(*) FROM range(10000000000000) a(i) WHERE hash(i) = 0")
+    finally:
+        later.join()
+        signal.signal(signal.SIGINT, before)
+    table.merge()

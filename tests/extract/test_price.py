@@ -66,3 +66,13 @@ def test_the_first_timings_of_a_family_are_heard_at_once() -> None:
     for c in calls[:9]:
         prices.learn(c.timed(1e-9 * c.features["bytes"]))
     assert prices.of(last)[0].source == "fitted"
+
+
+def test_nobody_hopes_for_miracles() -> None:
+    """Calls of half a second were timed again and again, as their intervals began at microseconds."""
+    from waxeq.cost.estimate import Estimate
+    from waxeq.extract.choice import Priced
+
+    wide = Estimate(0.5, 5e-5, 5e3, "fitted")
+    assert Priced(cast(Any, None), wide, "hopeful").cost == 0.5 / 8
+    assert Priced(cast(Any, None), Estimate(0.5, 0.2, 1.0, "fitted"), "hopeful").cost == 0.2

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from waxeq.errors import TypeMismatch
 from waxeq.ir.array import as_array
+from waxeq.ir.dlpack import CPU, Delete, Managed, Tensor, Type, packed
 from waxeq.ir.types import DTYPES, numpy_dtype
 
 pytestmark = pytest.mark.quick
@@ -80,8 +83,37 @@ def test_arrays_of_other_libraries_are_taken_where_they_lie() -> None:
         as_array(Foreign(a, (2, 0)), "input 'x'")
 
 
+def test_bfloat16_of_others_is_taken_where_it_lies_and_given_back() -> None:
+    """Which NumPy has no dtype for, and refuses."""
+    a, back = np.arange(6, dtype=np.float32).astype(ml_dtypes.bfloat16).reshape(2, 3), list[int]()
+    delete = Delete(lambda managed: back.append(1))
+
+    class Foreign:
+        dtype = "torch.bfloat16"
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return CPU, 0
+
+        def __dlpack__(self) -> Any:
+            shape, steps = (ctypes.c_int64 * 2)(3, 2), (ctypes.c_int64 * 2)(1, 3)
+            tensor = Tensor(a.ctypes.data, CPU, 0, 2, Type.of(a.dtype), shape, steps, 0)
+            self.made = Managed(tensor, None, delete)
+            return packed(self.made)
+
+    lender = Foreign()
+    found = as_array(lender, "x")
+    assert found.dtype == a.dtype and np.array_equal(found, a.T) and np.shares_memory(found, a)
+    assert not found.flags.writeable and not back
+    del found
+    assert back == [1]
+
+
 def test_arrays_of_torch_are_taken() -> None:
     torch = pytest.importorskip("torch")
     assert as_array(torch.ones(3), "x").tolist() == [1, 1, 1]
     with pytest.raises(TypeMismatch, match="requires grad"):
         as_array(torch.ones(3, requires_grad=True), "x")
+    halves = torch.arange(6).to(torch.bfloat16).reshape(2, 3)
+    turned = as_array(halves.T, "x")
+    assert turned.dtype.name == "bfloat16" and turned.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert as_array(halves, "x").ctypes.data == halves.data_ptr() and as_array(halves[:0], "x").shape == (0, 3)

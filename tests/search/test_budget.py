@@ -13,13 +13,15 @@ import pytest
 from waxeq.backend.call import Call
 from waxeq.compile import optimize_traced
 from waxeq.events import Deadline, Events, Note
-from waxeq.extract.greedy import greedy
+from waxeq.extract.exact import polish
+from waxeq.extract.greedy import followed, greedy
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
+from waxeq.runtime.measure import Samples
 from waxeq.search import block as blocks_search
-from waxeq.search import pareto
+from waxeq.search import pareto, trials
 from waxeq.search.session import Session
 
 
@@ -62,6 +64,19 @@ def test_growing_that_is_cut_short_leaves_candidates_of_a_whole_plan(tmp_path: P
         assert rows == whole and counts == sorted(counts) and counts[0] < counts[-1]
 
 
+def test_choosing_that_is_cut_short_leaves_a_whole_choice(tmp_path: Path) -> None:
+    with opened(tmp_path) as session:
+        (block,) = cut(expand(traced().graph))
+        at = blocks_search.saturated(session, block)
+        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        problem = session.prices.problem(space, blocks_search.grow(space, roots), roots)
+        best, first = greedy(problem), greedy(problem, Deadline(0.0))
+    assert best is not None and not best.timed_out
+    assert first is not None and first.timed_out and first.cost >= best.cost
+    assert followed(problem, first.made, "greedy") is not None
+    assert polish(problem, first, 0.0, work=0.0).cost <= first.cost
+
+
 def test_a_block_that_was_cut_short_says_so_and_is_not_remembered(tmp_path: Path) -> None:
     given: dict[str, Any] = {"measure": False, "trial": False, "polish": False}
     for _ in range(2):
@@ -97,7 +112,7 @@ def test_a_front_is_of_the_plans_that_there_is_time_to_run(tmp_path: Path, monke
     given: list[float] = []
     clock = Clock()
 
-    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, together: int) -> list[Any]:
+    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, *more: object) -> list[Any]:
         given.append(seconds)
         clock.now += 2.0 + seconds
         return list(group)
@@ -109,3 +124,24 @@ def test_a_front_is_of_the_plans_that_there_is_time_to_run(tmp_path: Path, monke
         assert pareto._ran(session, traced(), plans, Deadline(None, clock)) == plans
     assert given == [0.5, 8.0, 8.0, 4.0]
     assert notes == ["the budget was spent before 12 of 20 plans were run"]
+
+
+def test_plans_are_held_against_float64_while_there_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, fewest = Clock(), list[int]()
+
+    def proved(proofs: object, result: object) -> tuple[float, float]:
+        clock.now += 1.0
+        return 0.0, 0.0
+
+    def timed(session: Session, model: Traced, results: Sequence[Any], seconds: float, rounds: int) -> list[Samples]:
+        fewest.append(rounds)
+        return [Samples((1e-3,)) for _ in results]
+
+    monkeypatch.setattr(trials, "_errors", proved)
+    monkeypatch.setattr(trials, "_timed", timed)
+    given: dict[str, Any] = {"measure": False, "trial": False, "polish": False, "budget": 0}
+    with opened(tmp_path, **given) as session:
+        rows = [optimize_traced(session, traced())] * 5
+        counts = [len(trials.run_plans(session, traced(), rows, 1.0, 4, Deadline(s, clock))) for s in (None, 2.5, 0.0)]
+    assert counts == [5, 3, 1]
+    assert fewest[0] > fewest[-1], "with an end, fewer rounds do"

@@ -37,20 +37,20 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
     from waxeq.inspect.paths import estimates_view
     from waxeq.inspect.show import group
     from waxeq.inspect.tables import status_view
-    from waxeq.search.tables import table_status
 
     with aside():
         from waxeq.cost.survey import counts, survey
 
-        data = dict(table_status(table))
+        store = _looked_at(table)
+        data = dict(store.status())
         if data["exists"]:
-            with _looked_at(table).database() as db:
+            with store.database() as db:
                 parts = survey(db, _present())
                 data["quarantined"] = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
                 calls = db.execute("SELECT count(DISTINCT digest) FROM timings").fetchone()[0]
             data["superseded"] = sum(p.rows for p in parts) - calls
             data["parts"], data["rows"] = [asdict(p) for p in parts], counts(parts)
-            data["estimates"] = estimate_rows(_looked_at(table))
+            data["estimates"] = estimate_rows(store)
     finish(
         show, data, lambda d: group(status_view(d), estimates_view(d["estimates"])) if d["exists"] else status_view(d)
     )
@@ -268,7 +268,7 @@ def _named(named: Table) -> TimingTable:
     path = named or default_path()
     if not exists(path):
         raise TableError(f"there is no table at {path}")
-    return TimingTable.open(path, calibration_tables())
+    return TimingTable.open(path, calibration_tables(), whole=True)
 
 
 def _opened(named: Table) -> TimingTable:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from waxeq.amounts import cores
 from waxeq.cost.rows import TIMINGS, written
 from waxeq.cost.shards import Content
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
@@ -18,6 +20,8 @@ makes every merge write most of it anew."""
 _BEFORE = 2
 """The version that is brought up to this one in place."""
 NAME_ANOTHER = "name another table with --table"
+MEMORY = "1GiB"
+"""What DuckDB may take for itself, however large a table is; what has no room there lies beside the table meanwhile."""
 STORAGE = " (STORAGE_VERSION 'v1.5.0')"
 _COLUMNS = ", ".join(f"{n} {t}" for n, t in TIMINGS.items())
 _ABOUT = "CREATE TABLE about (schema INTEGER, mark VARCHAR)"
@@ -41,17 +45,25 @@ _UPGRADE = (
 
 def attach(db: Any, path: Path) -> None:
     """Make the archive at `path` the current database, made or brought up to this version if need be. Raises
-    TableError and TableWriteError."""
+    TableError and TableWriteError. To be called under the table's lock."""
     known = path.exists()
     if known and not os.access(path, os.W_OK):
         raise TableWriteError(f"{path} is read-only; make it writable, or {NAME_ANOTHER}")
-    db.execute("SET threads=1")
+    spilled = path.with_name(path.name + ".spill")
+    shutil.rmtree(spilled, ignore_errors=True)  # of one that was killed
+    for setting in ("threads=1", f"memory_limit='{MEMORY}'", f"temp_directory='{quoted(spilled)}'"):
+        db.execute(f"SET {setting}")
     db.execute(f"ATTACH '{quoted(path)}' AS t{'' if known else STORAGE}")
     db.execute("USE t")
     if not db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]:
         make_tables(db)
     if require_version(db, "about", path) == _BEFORE:
         _all(db, (*_UPGRADE, _about()))
+
+
+def hasten(db: Any) -> None:
+    """Let DuckDB work on every core, as what is asked next reads the whole archive; a search asks for little."""
+    db.execute(f"SET threads={cores()}")
 
 
 def make_tables(db: Any) -> None:
@@ -122,6 +134,13 @@ def shipped(db: Any, path: str | Path, sql: str) -> Any:
         raise TableError(f"the table {path} cannot be read ({first_line(e)}); remove it") from e
 
 
+def meaning(path: Path, e: Exception) -> BaseException | None:
+    """What an error of DuckDB's about the table at `path` means to its user; None for one that is not DuckDB's."""
+    if isinstance(e, RuntimeError) and "Query interrupted" in str(e):  # Ctrl-C, as it tells of it
+        return KeyboardInterrupt()
+    return refusal(path, e) if type(e).__module__.partition(".")[0] in ("duckdb", "_duckdb") else None
+
+
 def refusal(path: Path, e: Exception) -> WaxeqError:
     """What it means for a table that DuckDB raised an error."""
     text = first_line(e)
@@ -130,6 +149,10 @@ def refusal(path: Path, e: Exception) -> WaxeqError:
     if "Could not write" in text or "No space left" in text:
         return TableWriteError(
             f"{path} cannot be written: {reason(text)}; make room, or {NAME_ANOTHER}; what is stored stays"
+        )
+    if "Out of Memory" in text or "temp_directory" in text:
+        return TableWriteError(
+            f"{path} needs more room beside it for a moment: {text}; make some; what is stored stays"
         )
     return TableError(f"{path} cannot be used ({text}); move it aside and a new one is made, or {NAME_ANOTHER}")
 

@@ -71,6 +71,7 @@ def _in_place_of(db: Any, path: Path, fill: Any) -> None:
 
 
 def _count(db: Any, table: TimingTable, present: Present, states: frozenset[State]) -> Spare:
+    archive.hasten(db)
     parts = tuple(p for p in survey(db, present) if p.state in states)
     _unwanted(db, parts)
     used = (

@@ -16,11 +16,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 FEWEST = 8
 """Samples below which two modes cannot be told from chance."""
 ALIKE = 1.25
 """Factor below which samples are of one mood, however they lie."""
 _APART, _PART = 2.0, 0.2
+_LOOSE = 1.0 - 1e-9
+"""What is told of many rows at once is told with this much to spare: sums are rounded in another order there."""
+_TRIED = 20
+"""Histograms that are tried for sets of samples of one length."""
 _CRITICAL = {8: 0.5477, 10: 0.5718, 12: 0.5862, 15: 0.6008, 20: 0.6201, 30: 0.6424, 40: 0.6572, 80: 0.6768}
 """By number of samples n: sqrt(n) times the dip that one set of uniform samples in a thousand exceeds, of 200,000."""
 
@@ -52,6 +58,63 @@ def modes(samples: Sequence[float]) -> Modes | None:
     if separation <= _APART or means[1] - means[0] < math.log(ALIKE):
         return None
     return Modes(math.exp(means[0]), math.exp(means[1]), 1 - at / len(x), value, separation)
+
+
+def doubtful(rows: Sequence[Sequence[float]]) -> list[int]:
+    """The places of those sets of positive samples in which `modes` may find two moods; it finds none in the others.
+    Told of all rows of a length together, some fifty times as fast as one by one."""
+    lengths: dict[int, list[int]] = {}
+    for place, samples in enumerate(rows):
+        lengths.setdefault(len(samples), []).append(place)
+    found: list[int] = []
+    for n, places in lengths.items():
+        if n >= FEWEST:
+            x = np.log(np.sort(np.array([rows[p] for p in places]), axis=1)).T
+            left = np.flatnonzero(_parted(x))
+            found += [places[p] for p in left[_unfitted(np.ascontiguousarray(x[:, left]))]]
+    return sorted(found)
+
+
+def _parted(x: np.ndarray) -> np.ndarray:
+    """Which columns of sorted values (samples x sets) may be cut into two clusters that lie apart."""
+    n, found = len(x), np.zeros(x.shape[1], bool)
+    sums, squares = np.cumsum(x, axis=0), np.cumsum(x * x, axis=0)
+    for k in range(math.ceil(_PART * n), n - math.ceil(_PART * n) + 1):
+        low, high = sums[k - 1] / k, (sums[-1] - sums[k - 1]) / (n - k)
+        parts = (squares[k - 1] / k - low**2) + ((squares[-1] - squares[k - 1]) / (n - k) - high**2)
+        gap = high - low
+        found |= (gap >= math.log(ALIKE) * _LOOSE) & (2.0 * gap**2 >= _APART**2 * _LOOSE * parts)
+    return found
+
+
+def _unfitted(x: np.ndarray) -> np.ndarray:
+    """The columns of sorted values (samples x sets) that no histogram of up to three bars between samples comes near
+    that has one mode. The dip is the distance from the nearest such distribution, so the others' is no larger."""
+    n = len(x)
+    at, near = (np.arange(n) + 0.5) / n, _critical(n) / math.sqrt(n) * _LOOSE - 0.5 / n
+    left = np.arange(x.shape[1])
+    for i, k in _knees(n):
+        far = ~_near(x, at, i, k, near)
+        left, x = left[far], x[:, far]
+    return left
+
+
+def _knees(n: int) -> list[tuple[int, int]]:
+    """Where the middle bar of three begins and ends, most likely places first: a bar of a third to a half of the
+    samples near the middle fits nine timings in ten."""
+    pairs = ((i, k) for i in range(1, n - 2) for k in range(i + max(2, n // 5), n - 1))
+    return sorted(pairs, key=lambda p: (abs(p[0] - 0.37 * n) + abs(p[1] - 0.68 * n), p))[:_TRIED]
+
+
+def _near(x: np.ndarray, at: np.ndarray, i: int, k: int, most: float) -> np.ndarray:
+    """Which columns the histogram with these knees has one mode for, and comes as near as that."""
+    last = len(x) - 1
+    with np.errstate(all="ignore"):
+        bars = [(at[e] - at[b]) / (x[e] - x[b]) for b, e in ((0, i), (i, k), (k, last))]
+        fits = (bars[1] >= bars[0]) | (bars[1] >= bars[2])
+        for (b, e), density in zip(((0, i), (i, k), (k, last + 1)), bars, strict=True):
+            fits &= np.abs((x[b:e] - x[b]) * density - (at[b:e] - at[b])[:, None]).max(axis=0) <= most
+        return fits  # not where a bar is of no width: that is no number
 
 
 def _critical(n: int) -> float:

@@ -40,6 +40,7 @@ def _copy(db: Any, path: Path, query: str, how: str) -> int:
     import duckdb
 
     whole = path.with_name(f".{path.name}.part")
+    archive.hasten(db)
     try:
         row = db.execute(f"COPY ({query}) TO '{quoted(whole)}' (FORMAT parquet, {how})").fetchone()
         whole.replace(path)

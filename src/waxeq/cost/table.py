@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from waxeq.cost import archive, copying, parquet
-from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, refusal
+from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, meaning
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.near import RECENT, Near
@@ -59,16 +59,18 @@ class TimingTable:
     _read_before: dict[Path, Content] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def open(path: str | Path | None = None, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
-        """The table at `path`, or the user's own; made if it is not there."""
+    def open(path: Path | str | None = None, extra: Iterable[str] = (), wait=20.0, *, whole=False) -> TimingTable:
+        """The table at `path`, or the user's own; made if it is not there. As a `whole` it is worked on in the archive:
+        every shard is brought in, and no near copy made, which takes minutes of ten million rows."""
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
-        if str(path) == ":memory:":  # to DuckDB that is no file, and what is merged into it is gone
-            raise TableError(f"{path} is no place for a table; {NAME_ANOTHER}")
-        if path is None and not table.path.is_absolute():  # it would lie in whatever folder waxeq is called from
-            raise TableWriteError(f"{table.path} is no place for a table, set HOME; or {NAME_ANOTHER}")
+        if str(path) == ":memory:" or (path is None and not table.path.is_absolute()):
+            # DuckDB would keep it in memory and lose it; or it would lie in whatever folder waxeq is called from
+            raise TableWriteError(
+                f"{table.path} is no place for a table; {'' if path else 'set HOME, or '}{NAME_ANOTHER}"
+            )
         with table._nothing_left_if_refused():
             table._make_room()
-            table._ask(lambda near, waiting: None)
+            table.merge() if whole else table._ask(lambda near, waiting: None)
         return table
 
     def _make_room(self) -> None:
@@ -126,8 +128,8 @@ class TimingTable:
         except OSError as e:
             raise TableWriteError(f"{self.path} cannot be used: {e.strerror or e}; {NAME_ANOTHER}") from e
         except Exception as e:
-            if type(e).__module__.partition(".")[0] in ("duckdb", "_duckdb"):
-                raise refusal(self.path, e) from e
+            if (meant := meaning(self.path, e)) is not None:
+                raise meant from e
             raise
 
     @contextmanager

@@ -84,9 +84,7 @@ def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTab
     if not exists(path):
         return UnsavedTable.at(path, extra)
     try:
-        table = TimingTable.open(path, extra, wait)
-        table.merge()
-        return table
+        return TimingTable.open(path, extra, wait, whole=True)
     except TableWriteError:
         if not os.access(path, os.R_OK):
             raise

@@ -18,6 +18,10 @@ from waxeq.egraph.worker import Finished, PhaseRun, Task
 from waxeq.errors import BudgetError, RuleError
 from waxeq.events import NOTICE
 
+_LOADING = 120.0
+"""Seconds in which a worker must have read the rules and the model, which takes a fraction of one: no plan can be had
+without that, so the budget does not end it, and a machine that does something else for a while does not either."""
+
 
 class Stop(enum.Enum):
     """Why a saturation ended."""
@@ -45,10 +49,6 @@ class Saturation:
     snapshot: Snapshot
     stop: Stop
     phases: tuple[PhaseRun, ...]
-
-
-_START = 60.0
-"""Seconds that a worker may take to start and to load the model, on top of what is meant for saturating."""
 
 
 class Worker:
@@ -142,7 +142,7 @@ def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
 def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Saturation:
     worker.send(task)
     again = True
-    end = time.monotonic() + _START + task.seconds
+    end = time.monotonic() + _LOADING
     last = None
     while True:
         try:

@@ -14,6 +14,11 @@ Mood = Literal["hopeful", "expected", "cautious"]
 expected to take, or the most."""
 
 
+_AT_BEST = 8.0
+"""How many times faster than expected a call is hoped to be at most: with intervals as wide as those of what is like
+nothing that was timed, calls of seconds would be timed in the hope of microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Priced:
     """A candidate and its predicted time. The price of what was not measured depends on the mood."""
@@ -27,7 +32,7 @@ class Priced:
         e = self.estimate
         if e.source == "measured" or self.mood == "expected":
             return e.seconds
-        return e.high if self.mood == "cautious" else e.low
+        return e.high if self.mood == "cautious" else max(e.low, e.seconds / _AT_BEST)
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,13 @@ def polish(
             return best
     model = _Model(problem, start, seed, seconds, tuple(forbid), work)
     chosen, bound = model.solve()
+    late = model.timed_out or start.timed_out
     if chosen is not None:
         made = {p.candidate.out: p for p in chosen}
         found = followed(problem, made, "polished")
         if found is not None and (found.cost < start.cost or model.forbid):
-            return Choice(found.made, found.roots, found.cost, bound, "polished", timed_out=model.timed_out)
-    return Choice(start.made, start.roots, start.cost, bound, start.method, timed_out=model.timed_out)
+            return Choice(found.made, found.roots, found.cost, bound, "polished", timed_out=late)
+    return Choice(start.made, start.roots, start.cost, bound, start.method, timed_out=late)
 
 
 def _least(problem: Problem, start: Choice) -> Choice | None:

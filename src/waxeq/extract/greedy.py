@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from typing import TypeVar
 
+from waxeq.events import FOREVER, Deadline
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
 
@@ -20,15 +21,17 @@ K = TypeVar("K", bound=Hashable)
 _GAIN = 1 - 1e-9
 
 
-def greedy(problem: Problem) -> Choice | None:
-    """A good choice, or None when some root cannot be made."""
+def greedy(problem: Problem, until: Deadline = FOREVER) -> Choice | None:
+    """A good choice, or None when some root cannot be made. Changes are looked for `until` then; a choice that lacks
+    some for that is `timed_out`."""
     net = _Net.of(problem)
     cheapest = _cheapest(net)
     if any(r not in cheapest for r in net.roots):
         return None
-    found = _Local(net, cheapest).improved()
-    made = {p.candidate.out: p for p in (r.priced for r in found.values())}
-    return Choice(made, problem.roots, sum(p.cost for p in made.values()), method="greedy")
+    local = _Local(net, cheapest)
+    over = not local.improve(until)
+    made = {p.candidate.out: p for p in (r.priced for r in local.found.values())}
+    return Choice(made, problem.roots, sum(p.cost for p in made.values()), method="greedy", timed_out=over)
 
 
 def followed(problem: Problem, made: Mapping[State, Priced], method: str) -> Choice | None:
@@ -153,17 +156,21 @@ class _Local:
         self.net, self.fallback = net, fallback
         self._take([fallback[i] for i in _needed(net.roots, lambda i: fallback[i].inputs) or ()])
 
-    def improved(self) -> Mapping[int, _Row]:
-        """Make changes while one makes the whole choice cheaper; the maker of each state that is needed."""
+    def improve(self, until: Deadline) -> bool:
+        """Make changes while one makes the whole choice cheaper; whether all were looked at by then."""
         before = float("inf")
         while self.cost < before:
             before = self.cost
             for s in list(self.found):
+                if until.expired:
+                    return False
                 self._make_otherwise(s)
             for s in self.fallback:
+                if until.expired:
+                    return False
                 if s not in self.found:
                     self._share(s)
-        return self.found
+        return True
 
     def _take(self, rows: Iterable[_Row]) -> None:
         self.found = {r.out: r for r in rows}

@@ -36,7 +36,7 @@ def sizes_report(result: SizedResult, path: str) -> dict[str, Any]:
         "switch_points": {n: list(s) for n, s in plans.switches.items()},
         "accuracy": [accuracy(a, False) for a in r.accuracy],
         "checked_at": r.checked,
-        "trials": [asdict(t) for t in r.trials],
+        "trials": [{"sizes": dict(t.sizes), **asdict(t.trial)} for t in r.trials],
         "seconds": r.seconds,
         "notes": list(r.notes),
         "interrupted": r.interrupted,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from waxeq.errors import TypeMismatch
+from waxeq.ir.dlpack import CPU, opened
 from waxeq.ir.types import DTYPES
 
 _NO_NUMBERS = "OUSMm"
@@ -28,8 +29,7 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
     if reason is not None:
         raise TypeMismatch(_sentence(what, reason, takes))
     try:
-        only = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
-        a = np.from_dlpack(cast(Any, value)) if only else np.asarray(value)
+        a = _plain(value)
     except (ValueError, TypeError, BufferError, RuntimeError) as e:
         uneven = "inhomogeneous" in str(e)
         reason = "has rows of different lengths" if uneven else f"cannot be made an array ({type(e).__name__}: {e})"
@@ -38,6 +38,14 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
         given = f"an array of dtype {a.dtype}" if isinstance(value, np.ndarray) else f"of class {type(value).__name__}"
         raise TypeMismatch(_sentence(what, f"is {given}", takes or f"waxeq knows {', '.join(DTYPES)}"))
     return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
+
+
+def _plain(value: Any) -> np.ndarray:
+    """Whatever NumPy makes of a value; bfloat16 of others, which it has no dtype for, as DLPack says where it lies."""
+    lends = not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")
+    if lends and str(getattr(value, "dtype", "")).endswith("bfloat16") and value.__dlpack_device__()[0] == CPU:
+        return opened(value.__dlpack__()).array()
+    return np.from_dlpack(value) if lends and not hasattr(value, "__array__") else np.asarray(value)
 
 
 def _sentence(what: str, reason: str, takes: str) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 from waxeq.errors import WaxeqError
 from waxeq.events import NOTICE
 
+WAITING = "waiting until another process on this machine is done timing"
+
 
 def lock_path() -> Path:
     """Where the lock lies: one place for all users of the machine, or the one that `WAXEQ_TIMING_LOCK` names."""

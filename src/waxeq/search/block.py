@@ -44,7 +44,7 @@ of it; and how many are tried."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
 _CUT_SHORT = "the budget cut the growing of candidates short: fewer ways to fuse were looked at"
-_TIMED_OUT = "polishing was stopped by time: the plan may differ on another run"
+_TIMED_OUT = "choosing was stopped by time: the plan may differ on another run"
 
 
 @dataclass(frozen=True)
@@ -292,10 +292,11 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
         looking = measuring and n < _HOPEFUL_ROUNDS and not polished
         mood = "expected" if looking or not measuring else "cautious"
         problem = session.prices.problem(space, rows, roots, mood=mood)
-        choice = start = greedy(problem)
+        choice = start = greedy(problem, session.choosing())
         if start is None or choice is None:
             return None
-        new = timed(start, *(_hopeful(session, space, rows, roots, start) if looking else ()))
+        trying = looking and not session.hurried
+        new = timed(start, *(_hopeful(session, space, rows, roots, start) if trying else ()))
         if new == 0 and looking and not doubted:
             doubted, new = True, session.measure(_doubted(problem, start))
         if new == 0 and session.options.polish and not session.hurried:
@@ -312,7 +313,7 @@ def _hopeful(
     session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...], known: Choice
 ) -> Iterator[Choice]:
     """What would be chosen if every guess took the least it may, when that would be a gain."""
-    choice = greedy(session.prices.problem(space, rows, roots, mood="hopeful"))
+    choice = greedy(session.prices.problem(space, rows, roots, mood="hopeful"), session.choosing())
     if choice is not None and choice.cost < _GAIN * known.cost:
         yield choice
 

@@ -107,19 +107,21 @@ def _found(
 
 
 def _ran(session: Session, traced: Traced, results: Sequence[Result], clock: Deadline) -> list[Ran]:
-    """The plans run, a second for each; as many as the budget has room for, those that come first, and at least one
-    group of them."""
+    """The plans run, a second for each; as many as the budget has room for, those that come first, and at least the
+    first of them."""
     ran: list[Ran] = []
     groups = [results[i : i + _TOGETHER] for i in range(0, len(results), _TOGETHER)]
     for n, group in enumerate(groups):
         if n > 0 and clock.left < _PROCESS:
-            text = f"the budget was spent before {len(results) - len(ran)} of {len(results)} plans were run"
-            session.events.emit(Note(text))
             break
         seconds = min(1.0 * len(group), max(_BRIEF, clock.left / (len(groups) - n) - _PROCESS))
-        ran += run_plans(session, traced, group, seconds, _TOGETHER)
+        proving = clock.within(max(0.0, clock.left - _PROCESS - _BRIEF))
+        ran += run_plans(session, traced, group, seconds, _TOGETHER, proving)
         if session.stopped:
-            break
+            return ran
+    if len(ran) < len(results):
+        text = f"the budget was spent before {len(results) - len(ran)} of {len(results)} plans were run"
+        session.events.emit(Note(text))
     return ran
 
 

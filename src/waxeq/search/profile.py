@@ -25,7 +25,7 @@ from waxeq.extract.ways import UNIT
 from waxeq.frontend.trace import Traced
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
-from waxeq.runtime.alone import alone
+from waxeq.runtime.alone import WAITING, alone
 from waxeq.search.block import Optimized, planned, remember, searched, with_runners_up
 from waxeq.search.paths import Menu, Part, Path
 from waxeq.search.placing import on_cpu
@@ -39,8 +39,6 @@ EACH = 0.02
 """Seconds of timing for each call."""
 _CLEARLY = 0.98
 """Part of the time of the plan that was predicted best that another must not exceed to take its place."""
-
-WAITING = "waiting until another process on this machine is done timing"
 
 Assemble = Callable[[Session, Traced, Graph, Sequence[Block], Mapping[str, Optimized]], Result]
 """How plans of blocks, by key, become one plan: `waxeq.compile.assemble`."""

@@ -215,9 +215,18 @@ class Session:
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for
         searching, and never nothing, for there must be a plan."""
+        return self.deadline.within(max(_LEAST, _GROWN * self._searching))
+
+    def choosing(self) -> Deadline:
+        """The time for one choice among the candidates of the block that is searched: what is left of its share, and
+        never nothing."""
+        return self.deadline.within(max(_LEAST, self._searching))
+
+    @property
+    def _searching(self) -> float:
+        """Seconds left for searching the block that is searched."""
         ends = (1.0 - _KEPT) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
-        left = min(self.until, ends) - self.deadline.elapsed
-        return self.deadline.within(max(_LEAST, _GROWN * left))
+        return min(self.until, ends) - self.deadline.elapsed
 
     @property
     def stopped(self) -> bool:

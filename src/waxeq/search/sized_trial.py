@@ -18,6 +18,7 @@ from waxeq.runtime.sized import SizedProgram, SizedSaved
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.contest import decided
+from waxeq.search.result import Trial
 from waxeq.search.session import Session
 from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.plan import Interval, SizedPlans
@@ -30,16 +31,10 @@ _PROCESS, _LEAST, _MOST = 2.0, 0.15, 0.5
 
 @dataclass(frozen=True, slots=True)
 class SizedTrial:
-    """How the plan at some sizes does against the model as written: seconds of both, the median of paired ratios with
-    an interval of 95 %, and what follows of that."""
+    """How the plan at some sizes does against the model as written."""
 
     sizes: Sizes
-    plan: float
-    written: float
-    ratio: float
-    low: float
-    high: float
-    verdict: str
+    trial: Trial
 
 
 def tried(session: Session, plans: SizedPlans, program: SizedProgram, inputs: Mapping[str, np.ndarray]) -> (
@@ -59,7 +54,7 @@ def tried(session: Session, plans: SizedPlans, program: SizedProgram, inputs: Ma
         job = (str(path), places, min(_MOST, room / len(places)))
         stopped = partial(getattr, session.events, "stop_requested")
         rows = in_fresh_process(contest, job, threads=session.options.threads, stopped=stopped)
-    return None if rows is None else tuple(SizedTrial(s, *row) for s, row in zip(places, rows, strict=True))
+    return None if rows is None else tuple(map(SizedTrial, places, rows))
 
 
 def _places(i: Interval) -> list[Sizes]:
@@ -68,13 +63,13 @@ def _places(i: Interval) -> list[Sizes]:
     return [inside[n] for n in dict.fromkeys(round(k * last / (_PLACES - 1)) for k in range(_PLACES))]
 
 
-def contest(path: str, places: Sequence[Sizes], budget: float) -> list[tuple[float, float, float, float, float, str]]:
+def contest(path: str, places: Sequence[Sizes], budget: float) -> list[Trial]:
     """Time a saved plan at some sizes against the model as written, as a call meets them; runs in a process of its own.
     Raises PlanError."""
     saved, installed = read_saved(path), kernels(backends())
     if not isinstance(saved, SizedSaved):
         raise PlanError(f"{path} is no plan for ranges of sizes")
-    program, rows = SizedProgram(saved.plans, installed, saved.tensors), []
+    program, rows = SizedProgram(saved.plans, installed, saved.tensors), list[Trial]()
     for sizes in places:
         here = saved.at(sizes, installed)
         inputs = {n: np.asarray(a) for n, a in here.inputs.items()}
@@ -84,6 +79,5 @@ def contest(path: str, places: Sequence[Sizes], budget: float) -> list[tuple[flo
         }
         times = take_turns(rivals, rounds=200, fewest=3, budget=budget, settled=partial(decided, 1))
         c = compare(times["plan 0"], times["written"])
-        medians = times["plan 0"].median, times["written"].median
-        rows.append((*medians, c.ratio, c.low, c.high, c.verdict))
+        rows.append(Trial(times["plan 0"].median, times["written"].median, c.ratio, c.low, c.high, c.verdict))
     return rows

@@ -285,7 +285,7 @@ def _proved(
             notes.append("there was no time to hold the plans against the model as written in a process of their own")
             break
         trials |= {key(dims, t.sizes): t for t in known}
-        lost = {key(dims, t.sizes) for t in known if t.verdict != "faster"}
+        lost = {key(dims, t.sizes) for t in known if t.trial.verdict != "faster"}
         if not lost:
             break
         rows = [r if r.plan.as_written else _beaten(r, lost) for r in rows]

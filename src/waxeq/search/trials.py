@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any
 
 from waxeq.backend.discover import backends, kernels
+from waxeq.events import FOREVER, Deadline, Note
 from waxeq.frontend.trace import Traced
 from waxeq.memory.estimate import plan_estimate
 from waxeq.plan.encode import decode, encode
 from waxeq.plan.plan import Plan
-from waxeq.runtime.alone import alone
+from waxeq.runtime.alone import WAITING, alone
 from waxeq.runtime.handover import Handed, handed
 from waxeq.runtime.measure import Samples, in_fresh_process
 from waxeq.runtime.program import Program
@@ -29,6 +30,8 @@ TOGETHER = 6
 """Plans that are timed by turns in one process: each holds packed weights of its own."""
 _FEWEST, _MOST = 9, 60
 """Rounds in which each plan is timed once."""
+_HASTY, _BRIEF = 3, 0.5
+"""As many are enough where a budget ends them; seconds that plans are timed for even then."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +51,38 @@ class Ran:
 
 
 def run_plans(
-    session: Session, traced: Traced, results: Sequence[Result], seconds: float = 5.0, together: int = TOGETHER
+    session: Session,
+    traced: Traced,
+    results: Sequence[Result],
+    seconds: float = 5.0,
+    together: int = TOGETHER,
+    until: Deadline = FOREVER,
 ) -> list[Ran]:
     """Time plans whole, `together` of them at a time, for up to `seconds` each time; what the table knows is not timed
-    again. Fewer than were given when the user wants to stop: those that come first."""
+    again. Fewer than were given when the user wants to stop, or when it is `until` then: those that come first, the
+    first in any case."""
     proofs = Proofs(session, traced, None)
     rows: list[Ran] = []
     for start in range(0, len(results), together):
-        group = results[start : start + together]
+        errors: list[tuple[float, float]] = []
+        for r in results[start : start + together]:
+            if until.expired and (rows or errors):
+                break
+            errors.append(_errors(proofs, r))
+        group = results[start : start + len(errors)]
         known = [None if session.options.fresh else _recalled(session, r.plan) for r in group]
         new = [r for r, k in zip(group, known, strict=True) if k is None]
-        errors = [_errors(proofs, r) for r in group]
-        times = iter(_timed(session, traced, new, seconds) if new else ())
+        for_these = min(seconds, max(_BRIEF, until.left))
+        times = iter(
+            _timed(session, traced, new, for_these, _FEWEST if until.seconds is None else _HASTY) if new else ()
+        )
         for r, k, e in zip(group, known, errors, strict=True):
             samples = k or next(times, None)
             if samples is None:
                 return rows
             rows.append(_row(r.plan, samples, e, remembered=k is not None))
+        if until.expired:
+            break
     return rows
 
 
@@ -93,16 +111,18 @@ def _recalled(session: Session, plan: Plan) -> Samples | None:
     return None if known is None else Samples(tuple(json.loads(known)))
 
 
-def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float) -> list[Samples]:
+def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float, fewest: int) -> list[Samples]:
     """Time plans in a process of their own, alone on the machine; none when the user wants to stop."""
-    with handed(given(results[0], traced)) as arrays, alone(stopped=lambda: session.stopped) as held:
+    waiting = partial(session.events.emit, Note(WAITING))
+    stopped = partial(getattr, session, "stopped")
+    with handed(given(results[0], traced)) as arrays, alone(stopped=stopped, waiting=waiting) as held:
         if not held:
             return []
         texts = [r.text for r in results]
         wait = 600.0 + 40 * sum(r.plan.predicted for r in results)
         found = in_fresh_process(
-            take, (arrays, texts, seconds), threads=session.options.threads, timeout=wait,
-            stopped=lambda: session.stopped, held=arrays.held,
+            take, (arrays, texts, seconds, fewest), threads=session.options.threads, timeout=wait,
+            stopped=stopped, held=arrays.held,
         )  # fmt: skip
     rows = [Samples(tuple(s)) for s in found or ()]
     for r, s in zip(results, rows, strict=False):
@@ -110,12 +130,12 @@ def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds:
     return rows
 
 
-def take(arrays: Handed, texts: Sequence[str], budget: float) -> list[tuple[float, ...]]:
+def take(arrays: Handed, texts: Sequence[str], budget: float, fewest: int) -> list[tuple[float, ...]]:
     """Raw seconds of encoded plans on the arrays that are given, by turns; runs in a process of its own."""
     installed, (tensors, constants, inputs) = kernels(backends()), taken(arrays)
     plans = [decode(json.loads(t), constants) for t in texts]
     rivals = {str(i): _call(p, installed, tensors, inputs) for i, p in enumerate(plans)}
-    times = take_turns(rivals, budget=budget, fewest=_FEWEST, rounds=_MOST)
+    times = take_turns(rivals, budget=budget, fewest=fewest, rounds=_MOST)
     return [times[str(i)].seconds for i in range(len(plans))]
 
 

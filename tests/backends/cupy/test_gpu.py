@@ -124,6 +124,10 @@ class Packed:
         return self._a.__dlpack__(stream=-1)
 
 
+def _refused() -> Any:
+    raise BufferError("it requires grad")
+
+
 def test_arrays_of_others_go_in_and_out_with_no_copy(optimized: Callable[..., Any], gpu: Gpu, stand: Any) -> None:
     x, gain = _inputs()
     result = optimized(_model, x, gain, weights=("gain",), device="cuda")
@@ -147,6 +151,10 @@ def test_arrays_of_others_go_in_and_out_with_no_copy(optimized: Callable[..., An
         np.from_dlpack(got[0])
     with pytest.raises(TypeMismatch):
         program(Faced(storage.uploaded(gain)))
+    kept = Packed(CudaArray.of(there, storage._wire))
+    kept.__dlpack__ = lambda **_: _refused()
+    with pytest.raises(TypeMismatch, match="not handed over: it requires grad"):
+        program(kept)
 
 
 def test_a_capsule_keeps_its_array_and_gives_it_back(gpu: Gpu, stand: Any) -> None:

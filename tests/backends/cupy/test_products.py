@@ -220,6 +220,19 @@ def test_products_compile_and_spill_nothing(architecture: str, compiler: nvrtc.N
         assert r.shared <= 48 << 10
 
 
+@pytest.mark.parametrize(("kernel", "dtype"), [("gemm_tf32", F32), ("gemm_large", "float16")])
+def test_sides_of_several_operands_spill_nothing(kernel: str, dtype: str, compiler: nvrtc.Nvrtc) -> None:
+    """What is on its way to the largest tiles takes twice the registers."""
+    x, y, z = operand(0, "mk", dtype), operand(1, "kn", dtype), operand(2, "kn", dtype)
+    meaning = Term("Sum", "k", Term("Mul", x, Term("Add", y, z)))
+    w = KERNELS[f"cupy.{kernel}"].work(
+        call(kernel, meaning, dict.fromkeys("mnk", 2000), ["mk", "kn", "kn"], "mn", dtype)
+    )
+    assert w is not None and w.launches[0].threads == 256
+    (r,) = compiler.cubin(prelude() + w.launches[0].source, "sm_90").kernels.values()
+    assert r.spilled == r.stack == 0 and 128 < r.registers <= 255
+
+
 def test_tensor_cores_and_copies_are_used(compiler: nvrtc.Nvrtc) -> None:
     w = KERNELS["cupy.gemm_middle"].work(CASES["middle bfloat16 mk kn"])
     assert w is not None
