@@ -65,9 +65,7 @@ class TimingTable:
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
         if str(path) == ":memory:" or (path is None and not table.path.is_absolute()):
             # DuckDB would keep it in memory and lose it; or it would lie in whatever folder waxeq is called from
-            raise TableWriteError(
-                f"{table.path} is no place for a table; {'' if path else 'set HOME, or '}{NAME_ANOTHER}"
-            )
+            raise TableWriteError(f"{table.path} is no place for a table; {'set HOME, or ' * (not path)}{NAME_ANOTHER}")
         with table._nothing_left_if_refused():
             table._make_room()
             table.merge() if whole else table._ask(lambda near, waiting: None)
