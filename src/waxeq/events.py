@@ -50,7 +50,7 @@ Event = StageStarted | StageFinished | Progress | Note
 
 NOTICE = 0.1
 """Seconds after which a wish to stop is noticed."""
-_STOPPING = "interrupted: finishing and checking the best plan so far; press Ctrl-C again to stop at once"
+_STOPPING = "interrupted: ending with what there is so far; press Ctrl-C again to stop at once"
 
 
 class Events:

@@ -14,7 +14,7 @@ import pytest
 
 from waxeq.cost.key import Timing
 from waxeq.cost.table import TimingTable
-from waxeq.errors import TableError, TableLockedError
+from waxeq.errors import TableError, TableLockedError, TableWriteError
 
 Make = Callable[..., Timing]
 
@@ -277,3 +277,19 @@ def test_a_full_disk(tmp_path: Path, timing: Make, limit: int, stored: bool) -> 
     assert stored or "cannot be written" in out
     assert texts(table) == before | {f"full:{n}" for n in range(400 * stored)}
     assert not list(table.shards.folder.glob(".*"))
+
+
+def test_a_file_that_cannot_be_written_is_named_and_not_the_table(tmp_path: Path, timing: Make) -> None:
+    table = TimingTable.open(tmp_path / "t.duckdb")
+    table.record([timing(1)])
+    (tmp_path / ".out.parquet.part").symlink_to("/dev/full")
+    with pytest.raises(TableWriteError, match=r"out\.parquet cannot be written: No space left on device; name"):
+        table.export_parquet(tmp_path / "out.parquet", timing(1).key.device)
+
+
+def test_a_table_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB takes this name for memory: what was merged into it was lost."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TableError, match=":memory: is no place for a table"):
+        TimingTable.open(":memory:")
+    assert not list(tmp_path.iterdir())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
 import pytest
 
 from waxeq.amounts import cores
@@ -65,6 +67,17 @@ def test_where_all_are_disturbed_they_count_and_it_is_said(monkeypatch: pytest.M
     faked(monkeypatch, iter(3 * [False]))
     found = time_calls(work, min_seconds=0.0)
     assert set(found.seconds) == {9.0} and len(found.seconds) == 3 and found.disturbed
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux says which cores a process may use")
+def test_cores_of_others_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large machine a process may have a few cores; what the others do does not disturb it."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1})
+    row = type(psutil.cpu_times(percpu=True)[0])
+    rows = [row(*(float(n) for _ in row._fields)) for n in range(4)]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: rows)
+    counted = Load.now()
+    assert counted.stolen == 1.0 and counted.busy == len(row._fields) - 5
 
 
 def test_somebody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,15 +147,19 @@ def refusal(path: Path, e: Exception) -> WaxeqError:
     if "Could not set lock" in text:  # by a process of a user who may write where this one may not
         return TableLockedError(f"{path} is held by another process; try again")
     if "Could not write" in text or "No space left" in text:
-        reason = text.rpartition(": ")[2]
         return TableWriteError(
-            f"{path} cannot be written: {reason}; make room, or {NAME_ANOTHER}; what is stored stays"
+            f"{path} cannot be written: {reason(text)}; make room, or {NAME_ANOTHER}; what is stored stays"
         )
     if "Out of Memory" in text or "temp_directory" in text:
         return TableWriteError(
             f"{path} needs more room beside it for a moment: {text}; make some; what is stored stays"
         )
     return TableError(f"{path} cannot be used ({text}); move it aside and a new one is made, or {NAME_ANOTHER}")
+
+
+def reason(text: str) -> str:
+    """What an error of DuckDB ends with: why. Some of them are JSON, in which another field follows."""
+    return text.partition('","errno"')[0].rpartition(": ")[2]
 
 
 def first_line(e: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from waxeq.cost import archive
 from waxeq.cost.archive import NEWEST, quoted
 from waxeq.cost.rows import COLUMNS
+from waxeq.errors import TableWriteError
 
 
 def write(db: Any, path: Path, device: str) -> int:
@@ -35,12 +36,17 @@ def write_all(db: Any, path: Path, device: str | None) -> int:
 
 
 def _copy(db: Any, path: Path, query: str, how: str) -> int:
-    """The file appears whole or not at all."""
+    """The file appears whole or not at all. Raises TableWriteError that names it."""
+    import duckdb
+
     whole = path.with_name(f".{path.name}.part")
     archive.hasten(db)
     try:
         row = db.execute(f"COPY ({query}) TO '{quoted(whole)}' (FORMAT parquet, {how})").fetchone()
         whole.replace(path)
+    except duckdb.IOException as e:
+        why = archive.reason(archive.first_line(e))
+        raise TableWriteError(f"{path} cannot be written: {why}; name another place for it") from e
     finally:
         whole.unlink(missing_ok=True)
     return row[0] if row else 0

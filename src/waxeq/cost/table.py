@@ -63,8 +63,9 @@ class TimingTable:
         """The table at `path`, or the user's own; made if it is not there. As a `whole` it is worked on in the archive:
         every shard is brought in, and no near copy made, which takes minutes of ten million rows."""
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
-        if path is None and not table.path.is_absolute():  # it would lie in whatever folder waxeq is called from
-            raise TableWriteError(f"{table.path} is no place for a table, set HOME; or {NAME_ANOTHER}")
+        if str(path) == ":memory:" or (path is None and not table.path.is_absolute()):
+            # DuckDB would keep it in memory and lose it; or it would lie in whatever folder waxeq is called from
+            raise TableWriteError(f"{table.path} is no place for a table; {'set HOME, or ' * (not path)}{NAME_ANOTHER}")
         with table._nothing_left_if_refused():
             table._make_room()
             table.merge() if whole else table._ask(lambda near, waiting: None)
@@ -365,8 +366,7 @@ class TimingTable:
 
     def export_parquet(self, path: str | Path, device: str) -> int:
         """Write the newest timing of every call timed on a device as Parquet, each with the device's description and
-        samples in single precision (more digits than a clock has); how many. The file appears whole or not at all.
-        """
+        samples in single precision (more digits than a clock has); how many. The file appears whole or not at all."""
         with self.database() as db:
             return parquet.write(db, Path(path), device)
 

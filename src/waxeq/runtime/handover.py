@@ -1,21 +1,25 @@
-"""Arrays that another process of this machine is given: through memory where there is enough, else through a file."""
+"""Arrays that another process of this machine is given: through memory where there is enough, else through a file.
+
+The memory has no name that others see: it is free again once nobody holds it, however a process ends.
+"""
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from waxeq.errors import WaxeqError
 from waxeq.ir.types import numpy_dtype
 
-_MEMORY = Path("/dev/shm")
 _ROOM = 4
-"""A folder in memory is used while it has so many times as much room: others need some too."""
+"""Memory is used while there is so many times as much: others need some too."""
 _LINE = 64
 
 Groups = Mapping[str, Mapping[str, np.ndarray]]
@@ -23,10 +27,12 @@ Groups = Mapping[str, Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class Handed:
-    """A file of arrays, and for each of them: group, name, dtype, shape, and where it begins in bytes."""
+    """A file of arrays, and for each of them: group, name, dtype, shape, and where it begins in bytes. `held`: the
+    descriptors that a process must inherit to open it."""
 
     path: str
     rows: tuple[tuple[str, str, str, tuple[int, ...], int], ...]
+    held: tuple[int, ...] = ()
 
     def taken(self) -> dict[str, dict[str, np.ndarray]]:
         """The arrays, by group and name, in memory of this process."""
@@ -41,23 +47,37 @@ class Handed:
 
 @contextmanager
 def handed(groups: Groups) -> Iterator[Handed]:
-    """Inside, other processes can take these arrays."""
+    """Inside, processes that are started can take these arrays. Raises WaxeqError where there is no room for them."""
     size = sum(a.nbytes for arrays in groups.values() for a in arrays.values())
-    with tempfile.TemporaryDirectory(prefix="waxeq-", dir=_folder(size)) as folder:
-        path, rows = Path(folder) / "arrays", list[tuple[str, str, str, tuple[int, ...], int]]()
-        with open(path, "wb") as f:
-            f.write(bytes(_LINE))  # what has no byte cannot be mapped
-            for group, arrays in groups.items():
-                for name, a in arrays.items():
-                    rows.append((group, name, str(a.dtype), a.shape, f.tell()))
-                    f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
-                    f.write(bytes(-f.tell() % _LINE))
-        yield Handed(str(path), tuple(rows))
+    if _fits(size):
+        with open(os.memfd_create("waxeq"), "wb") as f:
+            yield Handed(f"/proc/self/fd/{f.fileno()}", _written(f, groups), (f.fileno(),))
+        return
+    with tempfile.TemporaryDirectory(prefix="waxeq-") as folder:
+        path = Path(folder) / "arrays"
+        try:
+            with open(path, "wb") as f:
+                rows = _written(f, groups)
+        except OSError as e:
+            raise WaxeqError(f"{path} cannot be written: {e.strerror or e}; set TMPDIR to a place with room") from e
+        yield Handed(str(path), rows)
 
 
-def _folder(size: int) -> Path | None:
-    """A folder in memory with room for so many bytes; None for the usual place of temporary files."""
-    try:
-        return _MEMORY if shutil.disk_usage(_MEMORY).free > _ROOM * size else None
-    except OSError:
-        return None
+def _written(f: BinaryIO, groups: Groups) -> tuple[tuple[str, str, str, tuple[int, ...], int], ...]:
+    """What was written of each array, all of it on its way to the file."""
+    rows = list[tuple[str, str, str, tuple[int, ...], int]]()
+    f.write(bytes(_LINE))  # what has no byte cannot be mapped
+    for group, arrays in groups.items():
+        for name, a in arrays.items():
+            rows.append((group, name, str(a.dtype), a.shape, f.tell()))
+            f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+            f.write(bytes(-f.tell() % _LINE))
+    f.flush()
+    return tuple(rows)
+
+
+def _fits(size: int) -> bool:
+    """Whether memory without a name can be had, and so many bytes of it."""
+    import psutil
+
+    return hasattr(os, "memfd_create") and psutil.virtual_memory().available > _ROOM * size

@@ -136,9 +136,10 @@ def in_fresh_process(
     threads: int,
     timeout: float = 600.0,
     stopped: Callable[[], bool] = lambda: False,
+    held: Sequence[int] = (),
 ) -> Any:
-    """Call a module-level function in a new Python process with `threads` threads for BLAS and OpenMP; its result, or
-    None once `stopped` says that nobody waits for it any more.
+    """Call a module-level function in a new Python process with `threads` threads for BLAS and OpenMP, which inherits
+    the descriptors that are `held`; its result, or None once `stopped` says that nobody waits for it any more.
 
     Raises WaxeqError when it fails or does not end in time.
     """
@@ -150,6 +151,7 @@ def in_fresh_process(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **limits},
+        pass_fds=held,
         start_new_session=True,  # Ctrl-C goes to the parent alone, which decides
     )
     try:

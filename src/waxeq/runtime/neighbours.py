@@ -50,8 +50,8 @@ def sample(run: Callable[[], object]) -> tuple[float, bool]:
 
 @dataclass(frozen=True)
 class Load:
-    """Seconds of all cores so far: at work (`busy`), at work for this process (`own`), and taken by other machines on
-    the same hardware (`stolen`); `at`: when, in seconds of wall clock."""
+    """Seconds so far of the cores that this process may use: at work (`busy`), at work for this process (`own`), and
+    taken by other machines on the same hardware (`stolen`); `at`: when, in seconds of wall clock."""
 
     busy: float
     own: float
@@ -63,11 +63,14 @@ class Load:
         """As of now. What is not counted on an operating system is 0."""
         import psutil
 
-        t, own = psutil.cpu_times(), os.times()
-        stolen = getattr(t, "steal", 0.0)
-        idle = t.idle + getattr(t, "iowait", 0.0)
-        guests = getattr(t, "guest", 0.0) + getattr(t, "guest_nice", 0.0)  # counted in user and nice already
-        busy = sum(t) - idle - stolen - guests
+        rows = psutil.cpu_times(percpu=True)
+        may = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(rows))
+        busy, stolen, own = 0.0, 0.0, os.times()
+        for t in [t for n, t in enumerate(rows) if n in may]:
+            idle = t.idle + getattr(t, "iowait", 0.0)
+            guests = getattr(t, "guest", 0.0) + getattr(t, "guest_nice", 0.0)  # counted in user and nice already
+            taken = getattr(t, "steal", 0.0)
+            busy, stolen = busy + sum(t) - idle - taken - guests, stolen + taken
         return Load(busy, own.user + own.system + own.children_user + own.children_system, stolen, time.monotonic())
 
     def others(self, before: Load) -> float:

@@ -66,8 +66,9 @@ def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[i
         budget = min(_LONGEST, 0.4 * (session.deadline.left - _PROCESS))
         job = (arrays, texts, traced.origin, budget)
         answer = in_fresh_process(
-            contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested
-        )
+            contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested,
+            held=arrays.held,
+        )  # fmt: skip
     if answer is None:
         return 0, None
     winner, found = answer

@@ -122,7 +122,7 @@ def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds:
         wait = 600.0 + 40 * sum(r.plan.predicted for r in results)
         found = in_fresh_process(
             take, (arrays, texts, seconds, fewest), threads=session.options.threads, timeout=wait,
-            stopped=stopped,
+            stopped=stopped, held=arrays.held,
         )  # fmt: skip
     rows = [Samples(tuple(s)) for s in found or ()]
     for r, s in zip(results, rows, strict=False):
