@@ -19,6 +19,7 @@ from waxeq.options import Options
 from waxeq.search import calibrate as module
 from waxeq.search.calibrate import calibrate
 from waxeq.search.samples import samples
+from waxeq.search.session import Session
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +102,21 @@ def test_a_quick_run_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "QUICK", 0.0)
     found = calibrate(options(tmp_path), Events(), quick=True)
     assert found.rows == 0 and found.left > 0
+
+
+def test_a_quick_run_measures_until_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once kept two fifths of its minute for choosing and timing plans, of which it has none."""
+    seen: list[bool] = []
+
+    def measured(self: Session, *_: object) -> int:
+        object.__setattr__(self.deadline, "start", self.deadline.clock() - 0.8 * module.QUICK)
+        seen.append(self.pressed)
+        self.events.request_stop()
+        return 0
+
+    monkeypatch.setattr(Session, "measure", measured)
+    calibrate(options(tmp_path), Events(), quick=True)
+    assert seen == [False]
 
 
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
     unlimited = options.model_copy(update={"budget": QUICK if quick else None})
     with Session.open(unlimited, events, saved_table(options.table)) as session:
         events.emit(StageStarted("calibrate", session.device.describe()))
+        session.kept = 0.0
         calls = _unknown(session, quick)
         try:
             rows = _measured(session, calls, 1 if quick else _VISITS)

@@ -94,6 +94,8 @@ class Session:
     closed: bool = False
     until: float = math.inf
     """Seconds into the budget at which the block that is searched has had its share of measuring."""
+    kept: float = _KEPT
+    """Part of the budget that is not for measuring: nothing, where no plan is chosen."""
     watch: Watch = field(default_factory=Watch)
     """What other processes took of the machine while kernels were timed."""
     skipped: int = 0
@@ -200,7 +202,7 @@ class Session:
     @property
     def hurried(self) -> bool:
         """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
-        return self.events.stop_requested or self.deadline.left < _KEPT * (self.deadline.seconds or 0.0)
+        return self.events.stop_requested or self.deadline.left < self.kept * (self.deadline.seconds or 0.0)
 
     @property
     def pressed(self) -> bool:
@@ -209,7 +211,7 @@ class Session:
 
     def share(self, part: float) -> None:
         """From now on measure for this part of what is left for measuring at most."""
-        left = self.deadline.left - _KEPT * (self.deadline.seconds or 0.0)
+        left = self.deadline.left - self.kept * (self.deadline.seconds or 0.0)
         self.until = self.deadline.elapsed + part * max(0.0, left)
 
     def growing(self) -> Deadline:
@@ -225,7 +227,7 @@ class Session:
     @property
     def _searching(self) -> float:
         """Seconds left for searching the block that is searched."""
-        ends = (1.0 - _KEPT) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
+        ends = (1.0 - self.kept) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
         return min(self.until, ends) - self.deadline.elapsed
 
     @property
