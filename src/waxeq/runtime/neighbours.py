@@ -102,7 +102,8 @@ class Watch:
         had = self.others / self.seconds if self.seconds else 0.0
         if self.disturbed <= _MANY * self.timings and (had <= _TAKEN or self.seconds < _SHORT):
             return None
+        hurt = f", and disturbed {self.disturbed} of {self.timings} timings" if self.disturbed else ""
         return (
-            f"other processes had {had:.1f} of {cores()} cores while kernels were timed, and disturbed "
-            f"{self.disturbed} of {self.timings} timings: on a quiet machine the outcome may be another"
+            f"other processes had {had:.1f} of {cores()} cores while kernels were timed{hurt}: on a quiet machine the "
+            "outcome may be another"
         )

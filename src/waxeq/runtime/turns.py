@@ -76,7 +76,7 @@ def _turn(fn: Callable[[], object], last: float) -> float:
     taken = list[tuple[float, bool]]()
     while not any(calm for _, calm in taken) and len(taken) < (_AGAIN if last <= _LONG else 1):
         taken.append(sample(repeated))
-    return max(next((s for s, calm in taken if calm), min(s for s, _ in taken)) / repeats, 1e-9)
+    return max(next((s for s, calm in taken if calm), statistics.median(s for s, _ in taken)) / repeats, 1e-9)
 
 
 def _once(fn: Callable[[], object]) -> float:
