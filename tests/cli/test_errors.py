@@ -264,7 +264,8 @@ def test_locked_table(waxeq, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "t.duckdb"
     TimingTable.open(path)
     patient = TimingTable.open
-    monkeypatch.setattr(TimingTable, "open", staticmethod(lambda p, extra=(), wait=0.0: patient(p, extra, wait=0.1)))
+    hasty = lambda p, extra=(), wait=0.0, **named: patient(p, extra, 0.1, **named)  # noqa: E731
+    monkeypatch.setattr(TimingTable, "open", staticmethod(hasty))
     with FileLock(f"{path}.lock"):
         outcome = waxeq("db", "status", "--table", path)
     assert outcome.code == CODE["locked"] and "locked by another process" in outcome.sentence

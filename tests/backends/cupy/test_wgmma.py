@@ -24,7 +24,7 @@ from waxeq_cupy.cubins import Cubins
 from waxeq_cupy.driver import Driver, DriverFailed
 from waxeq_cupy.gpu import Gpu, Segment
 from waxeq_cupy.kernels import Launch, prelude
-from waxeq_cupy.packed import bring_all, compiled_for, images
+from waxeq_cupy.packed import bring_all, compiled_for, images, launches
 from waxeq_cupy.simulated import KernelFault, Simulated
 from waxeq_cupy.tensormaps import TensorMap
 from waxeq_cupy.wgmma import KERNELS, TILES, WgmmaGemm
@@ -226,7 +226,8 @@ def test_kernels_are_kept_for_each_architecture(
         cubins.images({x.name: x.source}, prelude(), architecture)
     assert made == [("sm_90a", {x.name}), ("sm_90", {x.name})], "one is never taken for the other"
     c = CASES["_small float16 mk kn"]
-    files = images([(NAMED[c.kernel], c), (WgmmaGemm.otherwise, replace(c, kernel="cupy.gemm"))], simulated=False)
+    rows = [(NAMED[c.kernel], c), (WgmmaGemm.otherwise, replace(c, kernel="cupy.gemm"))]
+    files = images(launches(rows), simulated=False)
     assert sorted(made[2:]) == [("sm_80", {plain.name}), ("sm_90", {plain.name}), ("sm_90a", {x.name})]
     bring_all(files)
     there = Cubins(tmp_path / "elsewhere", None, "sm_90")
