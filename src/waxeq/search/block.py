@@ -275,7 +275,7 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
 
     What matters is what is chosen when every guess counts as the least it may be: a plan that is no better even so need
     not be tried. After some rounds a guess must promise a gain even at its worst, as there is always one more that
-    looks a little better than what was measured.
+    looks a little better than what was measured. In between, once, what is doubted is measured.
 
     Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
     Once a kernel turned out not to run here, the choice is of no use.
