@@ -66,6 +66,13 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def counted(taken: Sequence[tuple[float, bool]], fewest: int = 1) -> Samples:
+    """Of what `sample` says of runs those that count; all, as disturbed, where these are fewer than `fewest`."""
+    calm = tuple(seconds for seconds, counts in taken if counts)
+    enough = len(calm) >= fewest
+    return Samples(calm if enough else tuple(seconds for seconds, _ in taken), not enough)
+
+
 def time_calls(fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1) -> Samples:
     """Seconds per call of `fn`; calls shorter than 200 us are repeated within a sample. At least three samples.
 
@@ -82,17 +89,17 @@ def time_calls(fn: Callable[[], object], *, min_seconds: float, max_samples: int
         for _ in range(inner):
             fn()
 
-    calm, others = list[float](), list[float]()
+    taken, calm = list[tuple[float, bool]](), 0
     with uncollected():
         begun = time.perf_counter()
-        while len(calm) < max_samples:
+        while calm < max_samples:
             late = time.perf_counter() - begun
-            if late > min_seconds * (1 if len(calm) >= _FEWEST else _PATIENCE) and len(calm) + len(others) >= _FEWEST:
+            if late > min_seconds * (1 if calm >= _FEWEST else _PATIENCE) and len(taken) >= _FEWEST:
                 break
-            seconds, undisturbed = sample(repeated)
-            (calm if undisturbed else others).append(seconds / inner)
-    enough = len(calm) >= _FEWEST
-    return Samples(tuple(calm if enough else calm + others), not enough)
+            seconds, counts = sample(repeated)
+            taken.append((seconds / inner, counts))
+            calm += counts
+    return counted(taken, _FEWEST)
 
 
 def compare(a: Samples, b: Samples, *, seed: int = 0, resamples: int = 400) -> Comparison:

@@ -17,7 +17,7 @@ from waxeq.cost.key import TimingKey
 from waxeq.cost.table import Timing
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
-from waxeq.runtime.measure import Samples, time_calls
+from waxeq.runtime.measure import counted, time_calls
 from waxeq.runtime.neighbours import sample
 from waxeq.runtime.rest import rest
 
@@ -49,12 +49,13 @@ class Bench:
         steps = tuple(kernel.bind(call, arrays, out, scratch))
         rest()
         with np.errstate(all="ignore"):
-            once, calm = sample(lambda: _run(steps))
+            first = sample(lambda: _run(steps))
+            once = first[0]
             worst, rms = call_error(call, arrays, out)
             if once > _PATIENCE * seconds:
-                samples = Samples((once,), not calm)
+                samples = counted([first])
             elif once > seconds:  # its operands leave the cache by themselves
-                samples = _calm([sample(lambda: _run(steps)) for _ in range(2)])
+                samples = counted([sample(lambda: _run(steps)) for _ in range(2)])
             else:
                 turns = [steps, *self._elsewhere(kernel, call, scratch)]
                 for turn in turns:
@@ -105,12 +106,6 @@ def _moved(kernel: Kernel, call: Call) -> int:
     held = kernel.retained(call)
     fixed = sum(call.operands[i].bytes for i in call.fixed) if held else 0
     return max(0, call.bytes_read - fixed) + held + call.out.bytes
-
-
-def _calm(taken: Sequence[tuple[float, bool]]) -> Samples:
-    """Those that count, or all where none does."""
-    counting = tuple(seconds for seconds, counts in taken if counts)
-    return Samples(counting or tuple(seconds for seconds, _ in taken), not counting)
 
 
 def _run(steps: tuple[Instruction, ...]) -> None:

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-from waxeq.runtime.measure import Samples, uncollected
+from waxeq.runtime.measure import Samples, counted, uncollected
 from waxeq.runtime.neighbours import sample
 from waxeq.runtime.rest import rest
 
@@ -76,7 +76,7 @@ def _turn(fn: Callable[[], object], last: float) -> float:
     taken = list[tuple[float, bool]]()
     while not any(calm for _, calm in taken) and len(taken) < (_AGAIN if last <= _LONG else 1):
         taken.append(sample(repeated))
-    return max(next((s for s, calm in taken if calm), statistics.median(s for s, _ in taken)) / repeats, 1e-9)
+    return max(counted(taken).median / repeats, 1e-9)
 
 
 def _once(fn: Callable[[], object]) -> float:

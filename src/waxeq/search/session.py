@@ -255,7 +255,9 @@ class Session:
         in the middle counts: what a call takes differs more from moment to moment, both ways, than within one.
         """
         calls = self._ready(calls)
-        while calls and not self.stopped and wait(self._beside, NOTICE).not_done:
+        if not calls:
+            return 0
+        while not self.stopped and wait(self._beside, NOTICE).not_done:
             pass
         begun, load = time.perf_counter(), Load.now()
         taken: list[list[Timing]] = [[] for _ in calls]
