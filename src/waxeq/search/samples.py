@@ -98,6 +98,12 @@ _MATRICES = (
     (1, 1024, 1024), (8, 512, 512), (32, 1024, 256), (128, 384, 1536), (256, 1024, 784), (512, 10, 1024),
     (1024, 64, 64), (2048, 32, 2048), (2048, 2, 512), (64, 4096, 64), (4096, 384, 384),
 )  # fmt: skip
+_LAYERS = (
+    (16, 4096, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (128, 2048, 2048), (128, 8192, 2048),
+    (128, 2048, 8192), (512, 4096, 1024),
+)  # fmt: skip
+"""Rows, results and inputs of layers of transformers: what they read leaves the caches, and a call that takes as long
+is the last that a search should have to time."""
 _BATCHES = ((4, 16, 16, 32), (8, 64, 64, 64), (12, 128, 128, 32), (8, 512, 512, 64), (64, 16, 16, 16))
 
 
@@ -110,6 +116,9 @@ def _products(dtype: str, quick: bool) -> Iterator[Sample]:
         yield _product(sizes, ("km", "kn"), "mn", dtype)
         yield _product(sizes, ("mk", "k"), "m", dtype)
         yield _product(sizes, ("km", "k"), "m", dtype)
+    for m, n, k in () if quick or dtype != "float32" else _LAYERS:
+        for right in ("kn", "nk"):
+            yield _product({"m": m, "n": n, "k": k}, ("mk", right), "mn", dtype)
     for b, m, n, k in _BATCHES[:: 2 if quick else 1]:
         sizes = {"b": b, "m": m, "n": n, "k": k}
         for left, right, order in (("bmk", "bkn", "bmn"), ("mbk", "nbk", "bmn"), ("bmn", "nbk", "mbk")):
