@@ -33,7 +33,7 @@ def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = F
         for v, n in graph.values():
             run = n.op.ideal if oracle else n.op.reference
             want = np.dtype(np.float64) if oracle and is_float(n.type.dtype) else n.type.numpy
-            for i in wide.intersection(n.inputs):  # not before: memory that is used again costs a fraction of fresh memory
+            for i in wide.intersection(n.inputs):  # now: memory used again costs a fraction of fresh memory
                 values[i] = values[i].astype(np.float64)
                 wide.remove(i)
             values[v] = settle(run(*(values[i] for i in n.inputs)), want)
