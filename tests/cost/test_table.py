@@ -161,6 +161,18 @@ def test_a_damaged_parquet_table_is_named(tmp_path: Path) -> None:
         table.import_parquet(bad)
 
 
+def test_a_parquet_table_that_is_damaged_inside_is_named(table: TimingTable, timing: Make, tmp_path: Path) -> None:
+    """What it says of itself at its end is whole, and one of several is broken."""
+    table.record([timing(n, samples=(1e-6 * (n % 97 + 1), 1e-3 / (n + 1))) for n in range(400)])
+    whole, bad = tmp_path / "whole.parquet", tmp_path / "bad.parquet"
+    table.export_parquet(whole, "here")
+    data = bytearray(whole.read_bytes())
+    data[200 : len(data) // 2] = bytes(len(data) // 2 - 200)
+    bad.write_bytes(data)
+    with pytest.raises(TableError, match=r"bad\.parquet cannot be read"):
+        TimingTable.open(tmp_path / "new.duckdb", extra=[str(whole), str(bad)])
+
+
 def test_ctrl_c_in_the_midst_of_a_query_is_ctrl_c(table: TimingTable) -> None:
     """DuckDB notices it first, and raises an error of its own."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,6 +17,7 @@ from waxeq.errors import TableError
 from waxeq.events import Event, Events, Progress, StageFinished, StageStarted
 from waxeq.options import Options
 from waxeq.search import calibrate as module
+from waxeq.search import samples as samples_search
 from waxeq.search.calibrate import calibrate
 from waxeq.search.samples import samples
 from waxeq.search.session import Session
@@ -96,6 +97,19 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path) -> None:
     again = calibrate(options(tmp_path), stopping(1)[0])
     assert again.rows == 1 and again.path is None
     assert len(table.families(first.device)) == 33, "calls that the table knows are not timed again"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_run_ends_while_it_works_out_what_to_time(
+    tmp_path: Path, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes some seconds, before anything is timed."""
+    events, asked = Events(), list[int]()
+    monkeypatch.setattr(
+        samples_search.Sample, "calls", lambda self, *_: asked.append(1) or events.request_stop() or iter(())
+    )
+    assert calibrate(options(tmp_path), events, quick=quick).rows == 0
+    assert asked == [1]
 
 
 def test_a_quick_run_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,15 +114,14 @@ def _recalled(session: Session, plan: Plan) -> Samples | None:
 def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float, fewest: int) -> list[Samples]:
     """Time plans in a process of their own, alone on the machine; none when the user wants to stop."""
     waiting = partial(session.events.emit, Note(WAITING))
-    stopped = partial(getattr, session, "stopped")
-    with handed(given(results[0], traced)) as arrays, alone(stopped=stopped, waiting=waiting) as held:
+    with handed(given(results[0], traced)) as arrays, alone(stopped=lambda: session.stopped, waiting=waiting) as held:
         if not held:
             return []
         texts = [r.text for r in results]
         wait = 600.0 + 40 * sum(r.plan.predicted for r in results)
         found = in_fresh_process(
             take, (arrays, texts, seconds, fewest), threads=session.options.threads, timeout=wait,
-            stopped=stopped, held=arrays.held,
+            stopped=lambda: session.stopped, held=arrays.held,
         )  # fmt: skip
     rows = [Samples(tuple(s)) for s in found or ()]
     for r, s in zip(results, rows, strict=False):
