@@ -167,7 +167,8 @@ def test_a_front_is_of_the_plans_that_there_is_time_to_run(tmp_path: Path, monke
     given: list[float] = []
     clock = Clock()
 
-    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, *more: object) -> list[Any]:
+    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, *more: object, fewest: int) -> Any:
+        assert fewest == (2 if group[0] == 0 else 0), "the best plan and the model as written run in any case"
         given.append(seconds)
         clock.now += 2.0 + seconds
         return list(group)
@@ -198,5 +199,6 @@ def test_plans_are_held_against_float64_while_there_is_time(tmp_path: Path, monk
     with opened(tmp_path, **given) as session:
         rows = [optimize_traced(session, traced())] * 5
         counts = [len(trials.run_plans(session, traced(), rows, 1.0, 4, Deadline(s, clock))) for s in (None, 2.5, 0.0)]
+        assert len(trials.run_plans(session, traced(), rows, 1.0, 4, Deadline(0.0, clock), fewest=2)) == 2
     assert counts == [5, 3, 1]
     assert fewest[0] > fewest[-1], "with an end, fewer rounds do"
