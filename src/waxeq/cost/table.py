@@ -372,11 +372,6 @@ class TimingTable:
         with self.database() as db:
             return parquet.write(db, Path(path), device)
 
-    def import_parquet(self, path: str | Path) -> int:
-        """Take in what `export_parquet` wrote, devices included; how many timings are new."""
-        with self.database(changes=True) as db:
-            return parquet.take(db, path)
-
 
 def _newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:
     """Timings by digest, of each the newest."""
