@@ -206,14 +206,17 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
 
 
 def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
-    """Queries i, keys j, depth k, values l: scores, softmax and what it weighs in one."""
-    for n in sizes:
-        q, k, v = (operand(i, axes, "float32") for i, axes in enumerate(("ik", "jk", "jl")))
+    """Heads h, queries i, keys j, depth k, values l: scores, softmax and what it weighs in one; alone, and as layers of
+    transformers have them."""
+    for heads, n in (*((1, n) for n in sizes), (12, sizes[0] // 5 * 2)):
+        h, several = "h" * (heads > 1), {"h": heads} if heads > 1 else {}
+        leaves = [(h + axes, "float32") for axes in ("ik", "jk", "jl")]
+        q, k, v = _ins(*leaves)
         scores = Term("Sum", "k", Term("Mul", q, k))
         exp = Term("Map", "exp", Term("Zip", "sub", scores, Term("Red", "max", "j", scores)))
         weights = Term("Zip", "div", exp, Term("Sum", "j", exp))
-        leaves = [(axes, "float32") for axes in ("ik", "jk", "jl")]
-        yield _sample(Term("Sum", "j", Term("Mul", weights, v)), {"i": n, "j": n, "k": 64, "l": 64}, leaves, "il")
+        meaning = Term("Sum", "j", Term("Mul", weights, v))
+        yield _sample(meaning, {**several, "i": n, "j": n, "k": 64, "l": 64}, leaves, h + "il")
 
 
 def _number(value: float, dtype: str) -> Term:

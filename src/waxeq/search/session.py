@@ -49,6 +49,8 @@ _LEAST = 0.25
 """Seconds for a step of the search that a plan cannot be had without."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
+_UNHURRIED = 64
+"""Calls that are compiled where there is no clock, before it is asked whether anybody waits."""
 _OBJECTS = 200_000
 """Objects made until Python looks for cycles among them, of which a search makes next to none: by default it looks so
 often that a tenth of a search goes into it."""
@@ -286,7 +288,7 @@ class Session:
             self.skipped += len(calls)
             return ()
         begun, ready = time.perf_counter(), list[Call]()
-        together = _TOGETHER * cores() if self.deadline.seconds is not None else len(calls)
+        together = _TOGETHER * cores() if self.deadline.seconds is not None else _UNHURRIED
         try:
             for start in range(0, len(calls), together):
                 if self.pressed:
