@@ -30,16 +30,48 @@ static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 /* Bytes that are written past the cache, where the machine can: nobody reads them soon, and a line that is overwritten
    whole need not be fetched first. `wx_streamed` ends a kernel that does so: others see what was written. */
 #ifdef __SSE2__
-#include <emmintrin.h>
+#if defined(__AVX512F__)
+#define WX_WIDE 64
+#elif defined(__AVX__)
+#define WX_WIDE 32
+#else
+#define WX_WIDE 16
+#endif
+typedef float wx_wide __attribute__((vector_size(WX_WIDE)));
+typedef float wx_quarter __attribute__((vector_size(16)));
+static inline void wx_stream_quarter(char *to, const char *from) {
+  wx_quarter v;
+  __builtin_memcpy(&v, from, sizeof v);
+#ifdef __clang__
+  __builtin_nontemporal_store(v, (wx_quarter *)to);
+#else
+  __builtin_ia32_movntps((float *)to, v);
+#endif
+}
+static inline void wx_stream_wide(char *to, const char *from) {
+  wx_wide v;
+  __builtin_memcpy(&v, from, sizeof v);
+#ifdef __clang__
+  __builtin_nontemporal_store(v, (wx_wide *)to);
+#elif WX_WIDE == 64
+  __builtin_ia32_movntps512((float *)to, v);
+#elif WX_WIDE == 32
+  __builtin_ia32_movntps256((float *)to, v);
+#else
+  __builtin_ia32_movntps((float *)to, v);
+#endif
+}
 static inline void wx_stream(void *to, const void *from, int64_t bytes) {
   char *t = (char *)to;
   const char *f = (const char *)from;
   int64_t i = 0;
   for (; i < bytes && ((uintptr_t)(t + i) & 15); i++) t[i] = f[i];
-  for (; i + 16 <= bytes; i += 16) _mm_stream_si128((__m128i *)(t + i), _mm_loadu_si128((const __m128i *)(f + i)));
+  for (; i + 16 <= bytes && ((uintptr_t)(t + i) & (WX_WIDE - 1)); i += 16) wx_stream_quarter(t + i, f + i);
+  for (; i + WX_WIDE <= bytes; i += WX_WIDE) wx_stream_wide(t + i, f + i);
+  for (; i + 16 <= bytes; i += 16) wx_stream_quarter(t + i, f + i);
   for (; i < bytes; i++) t[i] = f[i];
 }
-static inline void wx_streamed(void) { _mm_sfence(); }
+static inline void wx_streamed(void) { __builtin_ia32_sfence(); }
 #else
 static inline void wx_stream(void *to, const void *from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i++) ((char *)to)[i] = ((const char *)from)[i];
