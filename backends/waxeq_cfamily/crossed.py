@@ -72,7 +72,9 @@ def crossed(values: Values) -> Cross | None:
     most = max(width, _COLUMNS_BYTES // each // width * width)
     many = _RESULTS_BYTES // (most * numpy_dtype(carried(values.rows[folds[-1]].dtype)).itemsize)
     high = max(_ROWS, min(many, int(values.sizes[rows]) // 2))
-    return Cross(rows, columns, across if turned else None, min(high, values.sizes[rows]), min(most, values.sizes[columns]))
+    return Cross(
+        rows, columns, across if turned else None, min(high, values.sizes[rows]), min(most, values.sizes[columns])
+    )
 
 
 def _loads(values: Values, start: int) -> Iterator[Row]:

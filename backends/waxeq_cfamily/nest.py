@@ -12,6 +12,7 @@ from waxeq.ir.types import is_float, numpy_dtype
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, var, variable
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
+from waxeq_cfamily.turned import squares, turns
 from waxeq_cfamily.values import Index, Row, chain
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ class Loop:
     def _opened(self, depth: int) -> list[str]:
         k = self.order[depth]
         v, last = var(k), depth == len(self.order) - 1
+        if depth == len(self.order) - 2 and turns(self):
+            return squares(self)
         low, high = self.bounds(k)
         several = Several(self)
         if depth == len(self.order) - 3 and several.held:
@@ -228,7 +231,7 @@ class Loop:
     def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """A long sum in blocks, each with an accumulator of its own."""
         asked = [*self._fetched(_BLOCK)]
-        block = _ASKED if asked and self.stage.level else _BLOCK
+        block = _ASKED if asked and self.stage.level else _BLOCK * self.chains
         begin = [f"{variable(self.values.rows[f].dtype)} a{f} = 0;" for f in self.blocked]
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
         rename = [f"s{f} += a{f};" for f in self.blocked]
