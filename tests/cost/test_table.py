@@ -120,7 +120,8 @@ def test_a_row_says_what_it_is_of(table: TimingTable, timing: Make) -> None:
 def test_what_is_exported_can_be_read_by_others(
     table: TimingTable, device: Device, timing: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+    peaks, asked = Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6), list[int]()
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: asked.append(threads) or peaks)
     table.peaks(device)
     rows = [timing(n, device=device.id, samples=(0.5**20, 0.5**18 * n + 1)) for n in range(5)]  # exact in float32
     table.record([*rows, timing(1, device=device.id, when=1.0), timing(7, device="there")])
@@ -132,11 +133,13 @@ def test_what_is_exported_can_be_read_by_others(
     assert beside.lookup([t.key for t in rows]) == {t.key: t for t in rows}
     assert {t.key for t in beside.families(device.id)} == {t.key for t in rows}
     assert beside.status()["timings"] == [] and beside.status()["shipped"] == [path.name]
+    assert beside.devices() == {} and beside.peaks(device) == peaks and beside.devices() == {device.id: device}
 
     own = TimingTable.open(tmp_path / "own.duckdb")
     assert (own.import_parquet(path), own.import_parquet(path)) == (5, 0)
     assert own.lookup([t.key for t in rows]) == {t.key: t for t in rows}
     assert own.devices() == {device.id: device}
+    assert own.known_peaks(device) == peaks and asked == [1], "ceilings are brought along, not measured again"
 
 
 def test_an_own_timing_that_is_newer_beats_a_shipped_one(table: TimingTable, timing: Make, tmp_path: Path) -> None:

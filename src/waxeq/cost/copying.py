@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from waxeq.cost.archive import NEWEST, quoted, shipped
+from waxeq.cost.archive import NEWEST, quoted, shipped, shipped_peaks
 from waxeq.cost.near import RECENT, pack, recent_key
 from waxeq.cost.rows import COLUMNS
 
@@ -29,7 +29,8 @@ def rows(db: Any, extra: Sequence[str]) -> Iterator[tuple]:
     )
     yield from _timings(db)
     yield from _recent(db)
-    for row in db.execute("SELECT kind, key, payload, written FROM memos ORDER BY kind, key").fetchall():
+    brought = [row for path in extra for row in shipped_peaks(db, path)]
+    for row in brought + db.execute("SELECT kind, key, payload, written FROM memos ORDER BY kind, key").fetchall():
         yield ("memo", *row)
     for row in db.execute("SELECT id, description FROM devices").fetchall():
         yield ("device", *row)

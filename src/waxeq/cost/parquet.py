@@ -7,19 +7,23 @@ from typing import Any
 
 from waxeq.cost import archive
 from waxeq.cost.archive import NEWEST, quoted
+from waxeq.cost.key import METHOD
 from waxeq.cost.rows import COLUMNS
 from waxeq.errors import TableWriteError
 
 
 def write(db: Any, path: Path, device: str) -> int:
-    """The newest timing of every call on a device, with samples in single precision; how many."""
+    """The newest timing of every call on a device, with samples in single precision, and its ceilings; how many."""
+    key = f"{device}:{METHOD}"
+    peaks = db.execute("SELECT payload FROM memos WHERE kind = 'peaks' AND key = ?", [key]).fetchone()
+    said = "" if peaks is None else f", KV_METADATA {{'{archive.PEAKS}{quoted(key)}': '{quoted(peaks[0])}'}}"
     return _copy(
         db,
         path,
         "SELECT t.* REPLACE (samples::FLOAT[] AS samples), d.description FROM "
         f"(SELECT * FROM timings WHERE device = '{quoted(device)}' {NEWEST}) t "
         "LEFT JOIN devices d ON t.device = d.id ORDER BY kernel, text, digest",
-        "COMPRESSION zstd, COMPRESSION_LEVEL 19",
+        f"COMPRESSION zstd, COMPRESSION_LEVEL 19{said}",
     )
 
 
@@ -60,5 +64,6 @@ def take(db: Any, path: str | Path) -> int:
     row = archive.shipped(db, path, fresh).fetchone()
     known = "INSERT OR IGNORE INTO devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
     archive.shipped(db, path, known)
+    archive.insert(db, "memos", archive.shipped_peaks(db, path), " OR IGNORE")
     db.execute("COMMIT")
     return row[0] if row else 0

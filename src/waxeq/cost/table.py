@@ -315,10 +315,10 @@ class TimingTable:
         return self._ask(ask) if wanted else {}
 
     def peaks(self, device: Device) -> Peaks:
-        """The device's ceilings: measured once, then remembered, together with what the device is."""
+        """The device's ceilings: measured once, or of a Parquet table; kept together with what the device is."""
         known = self.known_peaks(device)
-        if known is None:
-            known = measure_peaks(device.threads)
+        if known is None or device.id not in self.devices():
+            known = known or measure_peaks(device.threads)
             self.note_peaks(device, known)
         return known
 
