@@ -8,7 +8,6 @@ from typing import Any
 from waxeq.cost import archive
 from waxeq.cost.archive import NEWEST, quoted
 from waxeq.cost.key import METHOD
-from waxeq.cost.rows import COLUMNS
 from waxeq.errors import TableWriteError
 
 
@@ -53,17 +52,4 @@ def _copy(db: Any, path: Path, query: str, how: str) -> int:
         raise TableWriteError(f"{path} cannot be written: {why}; name another place for it") from e
     finally:
         whole.unlink(missing_ok=True)
-    return row[0] if row else 0
-
-
-def take(db: Any, path: str | Path) -> int:
-    """Bring in the timings of a file, devices included; how many are new."""
-    db.execute("BEGIN")
-    archive.touch(db)
-    fresh = f"INSERT INTO timings BY NAME SELECT {COLUMNS} {{}} WHERE id NOT IN (SELECT id FROM timings)"
-    row = archive.shipped(db, path, fresh).fetchone()
-    known = "INSERT OR IGNORE INTO devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
-    archive.shipped(db, path, known)
-    archive.insert(db, "memos", archive.shipped_peaks(db, path), " OR IGNORE")
-    db.execute("COMMIT")
     return row[0] if row else 0

@@ -59,7 +59,9 @@ class TimingTable:
     _read_before: dict[Path, Content] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def open(path: Path | str | None = None, extra: Iterable[str] = (), wait=20.0, *, whole=False) -> TimingTable:
+    def open(
+        path: Path | str | None = None, extra: Iterable[str] = (), wait: float = 20.0, *, whole: bool = False
+    ) -> TimingTable:
         """The table at `path`, or the user's own; made if it is not there. As a `whole` it is worked on in the archive:
         every shard is brought in, and no near copy made, which takes minutes of ten million rows."""
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
@@ -369,11 +371,6 @@ class TimingTable:
         samples in single precision (more digits than a clock has); how many. The file appears whole or not at all."""
         with self.database() as db:
             return parquet.write(db, Path(path), device)
-
-    def import_parquet(self, path: str | Path) -> int:
-        """Take in what `export_parquet` wrote, devices included; how many timings are new."""
-        with self.database(changes=True) as db:
-            return parquet.take(db, path)
 
 
 def _newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:
