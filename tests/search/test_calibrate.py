@@ -88,7 +88,8 @@ def stopping(after: int) -> tuple[Events, list[Event]]:
     return events, seen
 
 
-def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BATCH", {False: 32})
     events, seen = stopping(40)
     first = calibrate(options(tmp_path), events, out=tmp_path, quick=False)
     assert first.rows == 32 and first.left > 0, "a batch, of which some calls were timed a second time"

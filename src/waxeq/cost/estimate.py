@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waxeq.cost.device import Peaks
-from waxeq.cost.elements import alone, elements, unseen
+from waxeq.cost.elements import Elements, alone, elements, unseen
 from waxeq.cost.features import is_function, roofline
 from waxeq.cost.fit import Fit
 from waxeq.cost.key import Family, Timing, TimingKey
 from waxeq.cost.places import Calls
+from waxeq.cost.shared import Shared, akin
 
 ENOUGH = 8
 """Timings of a family from which it is fitted."""
@@ -61,7 +62,8 @@ class CostModel:
         self._rows: dict[Family, dict[TimingKey, Timing]] = {}
         self._fits: dict[Family, Fit | None] = {}
         self._stale: set[Family] = set()
-        self._elements: dict[str, tuple[int, Mapping[str, float]]] = {}
+        self._elements: dict[str, tuple[int, Elements]] = {}
+        self._shared: dict[tuple[str, str], tuple[int, Shared]] = {}
         self.learn(timings)
 
     def learn(self, timings: Iterable[Timing]) -> frozenset[Family]:
@@ -100,21 +102,25 @@ class CostModel:
             self._stale.discard(family)
             rows = list(self._rows.get(family, {}).values())
             before = self._fits.get(family)
-            self._fits[family] = Fit.of(rows, self.ceilings(family, rows), before) if len(rows) >= ENOUGH else None
+            self._fits[family] = Fit.of(rows, self.prices(family), before) if len(rows) >= ENOUGH else None
         return self._fits[family]
 
     def fits(self) -> dict[Family, Fit]:
         """Those of all families that have enough timings."""
         return {f: fit for f in self._rows if (fit := self.fit(f)) is not None}
 
-    def ceilings(self, family: Family, rows: Iterable[Timing]) -> dict[str, float]:
-        """Seconds that one unit of each feature takes at the machine's ceilings; 0 for those that say nothing."""
-        names = {f for t in rows for f in t.work}
-        peaks = self.peaks_of(family.kernel)
-        none = roofline({}, family.dtype, peaks)
-        return {f: roofline({f: 1e9}, family.dtype, peaks) / 1e9 - none / 1e9 for f in sorted(names)}
+    def prices(self, family: Family) -> Mapping[str, float]:
+        """Seconds that one unit of each feature of a family takes, as the timings of all kernels akin to its kernel
+        tell; worked out anew when there are many timings more."""
+        groups = [of for other, of in self._rows.items() if akin(other) == akin(family)]
+        count, known = self._shared.get(akin(family), (0, None))
+        now = sum(map(len, groups))
+        if known is None or now > _MORE * count:
+            known = Shared.of([t for of in groups for t in of.values()], self.peaks_of(family.kernel))
+            self._shared[akin(family)] = now, known
+        return known.prices({n for t in self._rows.get(family, {}).values() for n in t.work}, family.dtype)
 
-    def _of_elements(self, backend: str) -> Mapping[str, float]:
+    def _of_elements(self, backend: str) -> Elements:
         """Of the functions that a backend's kernels have timed; worked out anew when there are many timings more."""
         groups = [of for family, of in self._rows.items() if family.backend == backend]
         count, known = self._elements.get(backend, (0, {}))
@@ -154,11 +160,10 @@ class CostModel:
             return
         works = [k.work(f) for k, f in zip(keys, features, strict=True)]
         seconds, spreads = fit.predict(Calls.of(keys, works, fit.law.names))
-        names = set(fit.law.names)
         for f, s, spread in zip(works, seconds.tolist(), spreads.tolist(), strict=True):
-            if not names.issuperset(f):
-                new = {n: v for n, v in f.items() if n not in names}
+            if not fit.names.issuperset(f):
+                new = {n: v for n, v in f.items() if n not in fit.names}
                 known = self._of_elements(family.backend) if any(map(is_function, new)) else {}
-                s += unseen(new, known, family.dtype, peaks)
+                s += unseen(new, family.kernel, known, family.dtype, peaks)
             s = max(s, 1e-7)
             yield Estimate(s, s / spread, s * spread, "fitted")

@@ -17,6 +17,7 @@ The vocabulary, all of them non-negative numbers:
 | packed | elements | of a matrix brought into another order first |
 | launches, calls, batches | calls | started one by one |
 | tiles | tiles | of a tiled loop |
+| rows, folds, aside, along, padded, strips | | of what sizes and strides tell (`cost.geometry`) |
 
 A name that is not in the list is kept and fitted, but adds nothing to the roofline.
 """
@@ -30,6 +31,7 @@ from functools import lru_cache
 from typing import Literal
 
 from waxeq.cost.device import Peaks
+from waxeq.cost.geometry import counted, geometry, item_size
 
 Part = Literal["arithmetic", "traffic", "elements", "launches", "nothing"]
 KINDS: tuple[Part, ...] = ("arithmetic", "traffic", "elements", "launches", "nothing")
@@ -50,16 +52,23 @@ _PARTS: Mapping[str, tuple[Part, float]] = {
     "launches": ("launches", 1.0),
     "calls": ("launches", 1.0),
     "batches": ("launches", 1.0),
+    "tiles": ("launches", 0.0),
+    "rows": ("launches", 0.0),
+    "folds": ("launches", 0.0),
+    "strips": ("launches", 0.0),
+    "aside": ("traffic", 0.0),
+    "along": ("traffic", 0.0),
+    "padded": ("arithmetic", 0.0),
 }
 _OPERANDS = 3.0
 _COSTLY = 8.0
 _SHORTEST = 1e-7
 _FARTHER = {"bytes beyond L1": float(1 << 16), "bytes beyond L2": float(1 << 20), "bytes beyond L3": float(1 << 25)}
 """Bytes moved beyond those that common caches hold: what a byte takes grows with how many there are."""
+_ELSE = ("panel", "strided_bytes")
+"""What a call is said to move instead of plain bytes."""
 _COUNTED = 16.0
 """Operations that a kernel of generated loops counts a costly function as."""
-_ITEM_SIZE = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "float64": 8,
-              "int64": 8, "uint64": 8}  # fmt: skip
 
 
 class Features(Mapping[str, float]):
@@ -105,11 +114,6 @@ class Features(Mapping[str, float]):
         return Features(json.loads(text))
 
 
-def item_size(dtype: str) -> int:
-    """Bytes of an element."""
-    return _ITEM_SIZE.get(dtype, 4)
-
-
 @lru_cache(maxsize=4096)
 def part(name: str) -> tuple[Part, float]:
     """What a feature counts as in the roofline, and how much one unit of it weighs there."""
@@ -139,19 +143,20 @@ def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
     return work + sums["elements"] / peaks.cache_bandwidth + sums["launches"] * peaks.launch + _SHORTEST
 
 
-def whole(features: Mapping[str, float], text: str, dims: str, layout: str) -> Mapping[str, float]:
+def whole(features: Mapping[str, float], text: str, dims: str, layout: str, dtype: str) -> Mapping[str, float]:
     """The features of a call of this lowered text, on these sizes and strides, none counted twice: a function that is
     counted by name is taken out of the operations, where it stands for many; and what is gathered from is read as often
-    as there are results, not whole. Bytes beyond what caches hold are features of their own."""
+    as there are results, not whole. Bytes beyond what caches hold, and what sizes and strides tell, are features of
+    their own."""
     named = sum(v for f, v in features.items() if is_function(f))
-    more: dict[str, float] = {}
+    more = counted(features, dims, layout, dtype)
     if named and "operations" in features:
         more["operations"] = max(0.0, features["operations"] - _COUNTED * named)
     if "bytes" in features and "(Gather " in text:
         more["bytes"] = min(features["bytes"], _gathered(dims, layout))
-    moved = more.get("bytes", features.get("bytes", features.get("panel", 0.0)))
+    moved = more.get("bytes", features.get("bytes", 0.0)) or sum(features.get(n, 0.0) for n in _ELSE)
     more |= {n: moved - size for n, size in _FARTHER.items() if moved > size}
-    return {**features, **more} if more else features
+    return {**features, **more}
 
 
 def is_function(feature: str) -> bool:
@@ -159,10 +164,7 @@ def is_function(feature: str) -> bool:
     return feature.count(":") == 2
 
 
-@lru_cache(maxsize=1 << 12)
 def _gathered(dims: str, layout: str) -> float:
     """Bytes that a gather reads and writes at most: of no operand more elements than its result has."""
-    sizes = {k: int(n) for k, _, n in (d.partition("=") for d in dims.split(",") if d)}
-    views = [v.partition(":") for v in layout.split(";") if ":" in v]
-    counts = [math.prod(sizes[a.partition("*")[0]] for a in axes.split(",") if a) for _, _, axes in views]
-    return sum(min(n, counts[0]) * item_size(dtype) for n, (dtype, _, _) in zip(counts, views, strict=True))
+    g = geometry(dims, layout)
+    return sum(min(s.elements, g.out.elements) * item_size(s.dtype) for s in (g.out, *g.operands))

@@ -1,10 +1,12 @@
 """Fits: from the timings of one family to seconds of calls that nobody timed, in the space of logarithms.
 
-Two parts. A law (`cost.law`), and what the law gets wrong nearby: its residuals are a Gaussian process over features,
-sizes and strides, so that a call takes after the nearest ones that were timed, those of the same meaning before others,
-and the interval widens with the distance to them.
+Two parts. A law (`cost.law`), and what the law gets wrong nearby: its residuals are a Gaussian process over sizes, the
+way operands lie, and what the time goes into. A call takes after those that are near and spend their time on the same
+things, those of the same meaning before others; timings that are off from what all others say count less; and the
+interval widens with the distance to what was timed.
 
-Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapters 2 and 5 (leave-one-out).
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapters 2, 4 (Matern covariances, sums
+and products of them) and 5 (predicting a part from the others).
 """
 
 from __future__ import annotations
@@ -13,198 +15,180 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from waxeq.cost.features import KINDS, is_function, part
 from waxeq.cost.key import Timing
 from waxeq.cost.law import Law
-from waxeq.cost.places import Calls
+from waxeq.cost.places import Calls, hash_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
+FOLDS = 5
+"""Parts that timings are cut into; how sure a fit is, it learns from predicting each from the others."""
+NEIGHBOURS = 384
+"""Timings whose residuals are looked at, the newest: more of them change little, and inverting takes their cube."""
+_NEAR, _MEANING, _PRICE = 1.0, 0.03, 0.125
+"""Variance of residuals that calls have in common that lie near each other; of those of one meaning; and of the price
+of a feature."""
+_NOISE = 0.015
+"""Variance of the logarithm of a timing: two of one call on a shared machine."""
+_SPENT = 1.5
+"""How much it sets calls apart what part of the time goes into features of one kind."""
+_OFF, _USELESS = 2.0, 1.0
+"""Standard deviations from which on a timing counts less; variance of one that says nothing."""
+_FARTHEST = 2.0
+"""Logarithm of how many times a law may be off, and of the widest interval."""
 _DOUBT = 0.25
 """How fast a fit is trusted less beyond what was measured: the exponent of how many times."""
-NEIGHBOURS = 256
-"""Timings that stand for a family, the newest: more of them change little, and inverting takes their cube."""
-_REACHES, _NOISES, _KIN = (1.5, 4.0), (0.05, 0.25), (0.3, 0.8)
-"""What is tried: distance (of logarithms) over which residuals are alike; noise as part of their variance; how much
-residuals of different meanings have in common."""
-_TRIED = 96
-"""Timings that this is tried on."""
-_EIGHT_TENTHS = 1.2816
-"""Standard deviations on both sides of a normal distribution that hold eight tenths of it."""
+INSIDE = 0.9
+"""The part of timings that intervals are to hold."""
 _LEAST = 1.1
 """The narrowest interval: timings taken again differ by as much."""
+_TWICE = math.log(2.0)
+
+
+def part_of(text: str, dims: str) -> int:
+    """The part that a timing is in: that of all timings of one meaning on one set of sizes, of whatever kernel."""
+    return hash_of(f"{text}|{dims}") % FOLDS
 
 
 @dataclass(frozen=True)
-class Alike:
-    """How much the residuals of two calls have in common: 1 for the same place and meaning, less further away.
+class Points:
+    """Calls with what a law says of them: places with parts of the time by kind, and parts of the time by feature."""
 
-    `reach`: the distance at which it is exp(-1/2); `noise`: part of the variance that is of a timing alone; `kin`:
-    factor where meanings differ.
-    """
+    calls: Calls
+    places: Array
+    spent: Array
 
-    reach: float
-    noise: float
-    kin: float
-
-    def of(self, squares: Array, same: Array) -> Array:
-        """From squared distances, and whether meanings are the same."""
+    @staticmethod
+    def of(law: Law, calls: Calls) -> Points:
+        """`calls` have the features of the law."""
         import numpy as np
 
-        return np.exp(-0.5 * squares / self.reach**2) * np.where(same, 1.0, self.kin)
+        spent = law.shares(calls.features)
+        return Points(calls, np.hstack([calls.places, _SPENT * (spent @ _kinds(law.names))]), spent)
 
-    def inverse(self, calls: Calls) -> Array:
-        """The inverse of the covariance of timings of these calls with each other."""
+    def alike(self, others: Points) -> Array:
+        """What the residuals of each of these have in common with those of each of the others."""
         import numpy as np
 
-        return np.linalg.inv(
-            self.of(calls.squares(calls), calls.same(calls)) + (self.noise + 1e-6) * np.eye(len(calls))
-        )
+        a, b = self.places, others.places
+        squares = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)[None, :] - 2 * (a @ b.T)
+        far = np.sqrt(np.maximum(squares, 0.0))
+        near = (1.0 + far) * np.exp(-far)
+        return near * (_NEAR + _MEANING * self.calls.same(others.calls)) + _PRICE * (self.spent @ others.spent.T)
+
+    def own(self) -> Array:
+        """The same of each with itself."""
+        return _NEAR + _MEANING + _PRICE * (self.spent * self.spent).sum(axis=1)
 
 
-_ALIKE = [Alike(*row) for row in product(_REACHES, _NOISES, _KIN)]
-
-
-def _fitting(calls: Calls, residual: Array) -> Alike:
-    """With which residuals are best predicted, each from the others."""
+def _kinds(names: Sequence[str]) -> Array:
+    """Of what kind each feature is: those of the roofline, functions, and bytes beyond caches."""
     import numpy as np
 
-    def off(alike: Alike) -> float:
-        inverse = alike.inverse(calls)
-        return float(np.mean(np.minimum(np.abs(inverse @ residual / np.diag(inverse)), 1.0)))
-
-    return min(_ALIKE, key=off)
+    kinds = (*KINDS, "functions", "farther")
+    found = np.zeros((len(names), len(kinds)))
+    for i, n in enumerate(names):
+        kind = "functions" if is_function(n) else "farther" if n.startswith("bytes beyond") else part(n)[0]
+        found[i, kinds.index(kind)] = 1.0
+    return found
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The law of a family and its residuals nearby. `calls` took `seconds`; `law` is a fit to all of them, `inverse` of
-    the last NEIGHBOURS, which are the newest."""
+    """The law of a family and its residuals nearby: `inverse` of the covariance of the last NEIGHBOURS of its timings,
+    which are the newest, and its product with their residuals. `widen`: factor on standard deviations with which nine
+    tenths of the timings lie inside when each part of them is predicted from the others; `range`: the least and the
+    most seconds that were timed."""
 
-    ceilings: Mapping[str, float]
-    calls: Calls
-    seconds: Array
+    count: int
     law: Law
-    alike: Alike
+    near: Points
     inverse: Array
+    weights: Array
+    widen: float
+    range: tuple[float, float]
 
     @staticmethod
-    def of(rows: Sequence[Timing], ceilings: Mapping[str, float], before: Fit | None = None) -> Fit:
-        """A fit to at least one timing. `before`: one to fewer timings of the same family, which tells how far
-        residuals reach until there are twice as many."""
+    def of(rows: Sequence[Timing], prices: Mapping[str, float], before: Fit | None = None) -> Fit:
+        """A fit to at least one timing. `prices`: seconds for a unit of each feature, where timings do not tell them;
+        `before`: a fit to fewer timings of the same family, from which this one is found faster."""
         import numpy as np
 
         rows = sorted(rows, key=lambda t: t.when)
         calls = Calls.of([t.key for t in rows], [t.work for t in rows])
         seconds = np.array([t.seconds for t in rows])
-        law = Law.of(calls.names, calls.features, seconds, ceilings, before and before.law)
-        alike = before.alike if before is not None and len(rows) < 2 * len(before.calls) else None
-        near = np.arange(len(calls))[-NEIGHBOURS:]
-        if alike is None:
-            some = np.linspace(near[0], near[-1], min(_TRIED, len(near))).round().astype(int)
-            alike = _fitting(calls.only(some), np.log(seconds / law.seconds(calls.features))[some])
-        return Fit(ceilings, calls, seconds, law, alike, alike.inverse(calls.only(near)))
-
-    @cached_property
-    def near(self) -> Calls:
-        """The calls whose residuals are looked at."""
-        import numpy as np
-
-        return self.calls.only(np.arange(len(self.calls))[-len(self.inverse) :])
-
-    @cached_property
-    def residual(self) -> Array:
-        """Logarithms of what timings nearby take over what the law says."""
-        import numpy as np
-
-        return np.log(self.seconds[-len(self.inverse) :] / self.law.seconds(self.near.features))
-
-    @cached_property
-    def weights(self) -> Array:
-        return self.inverse @ self.residual
-
-    @cached_property
-    def variance(self) -> float:
-        """Of residuals."""
-        return _variance(self.residual)
-
-    @cached_property
-    def widen(self) -> float:
-        """Factor on standard deviations with which eight of ten timings lie inside when each is predicted from the
-        others."""
-        import numpy as np
-
-        return _widen(self.weights, np.diag(self.inverse), self.variance, len(self.calls), self.law)
+        law = Law.of(calls.names, calls.features, seconds, prices, before and before.law)
+        newest = np.arange(len(rows))[-NEIGHBOURS:]
+        near = Points.of(law, calls.only(newest))
+        residual = np.log(seconds[newest] / law.seconds(near.calls.features))
+        residual = np.clip(residual, -_FARTHEST, _FARTHEST)
+        inverse, weights, noise = _settled(near.alike(near), residual)
+        parts = np.array([part_of(rows[i].key.text, rows[i].key.dims) for i in newest])
+        found = _off(inverse, weights, noise, parts)
+        widen = _widen(found, len(rows), int(np.count_nonzero(law.coefficients)))
+        return Fit(len(rows), law, near, inverse, weights, widen, (float(seconds.min()), float(seconds.max())))
 
     def predict(self, asked: Calls) -> tuple[Array, Array]:
-        """Seconds of calls with the features of the law, and the factor around them that should hold eight of ten
+        """Seconds of calls with the features of the law, and the factor around them that should hold INSIDE of the
         timings."""
         import numpy as np
 
-        alike = self.alike.of(asked.squares(self.near), asked.same(self.near))
-        seconds = self.law.seconds(asked.features) * np.exp(alike @ self.weights)
-        unsure = 1.0 + self.alike.noise - np.einsum("ij,ij->i", alike @ self.inverse, alike)
-        return seconds, self._spread(seconds, unsure, self.seconds, self.variance, self.widen)
+        points = Points.of(self.law, asked)
+        alike = points.alike(self.near)
+        off = np.clip(alike @ self.weights, -_FARTHEST, _FARTHEST)
+        seconds = self.law.seconds(asked.features) * np.exp(off)
+        unsure = points.own() - np.einsum("ij,ij->i", alike @ self.inverse, alike)
+        spread = np.exp(np.minimum(self.widen * np.sqrt(np.maximum(unsure, 0.0) + _NOISE), _FARTHEST))
+        least, most = self.range
+        beyond = np.maximum(1.0, np.maximum(seconds / most, least / np.maximum(seconds, 1e-12)))
+        return seconds, np.minimum(np.maximum(spread, _LEAST) * beyond**_DOUBT, math.exp(_FARTHEST))
 
-    def _spread(self, seconds: Array, unsure: Array, timed: Array, variance: float, widen: float) -> Array:
-        """The factor around predictions, from how `unsure` each is (a part of the variance) and what was `timed`."""
-        import numpy as np
-
-        spread = np.exp(_EIGHT_TENTHS * widen * np.sqrt(variance * np.maximum(unsure, self.alike.noise)))
-        beyond = np.maximum(1.0, np.maximum(seconds / timed.max(), timed.min() / np.maximum(seconds, 1e-12)))
-        return np.maximum(spread, _LEAST) * beyond**_DOUBT
-
-    def left_out(self, gone: Array) -> LeftOut:
-        """What would be predicted of these timings (positions, of no more than NEIGHBOURS) had they not been taken: the
-        law is fitted anew, residuals reach as far as here, and the rest is read off the inverse, which for a part of
-        the covariance is that of the whole less what goes through the others.
-        """
-        import numpy as np
-
-        kept = np.setdiff1d(np.arange(len(self.calls)), gone)
-        features, timed = self.calls.features[kept], self.seconds[kept]
-        seen = features.any(axis=0)
-        names = tuple(self.calls.names[i] for i in np.flatnonzero(seen))
-        law = Law.of(names, features[:, seen], timed, self.ceilings, self.law)
-        lawful = law.seconds(self.calls.features[:, seen])
-        residual = np.log(self.seconds / lawful)
-        own = np.linalg.inv(self.inverse[np.ix_(gone, gone)])
-        through = self.inverse[np.ix_(kept, gone)] @ own
-        weights = self.inverse @ residual
-        nearby = residual[gone] - own @ weights[gone]
-        diagonal = np.diag(self.inverse)[kept] - np.einsum("ij,ij->i", through, self.inverse[np.ix_(kept, gone)])
-        variance = _variance(residual[kept])
-        widen = _widen(weights[kept] - through @ weights[gone], diagonal, variance, len(kept), law)
-        seconds = lawful[gone] * np.exp(nearby)
-        return LeftOut(seconds, self._spread(seconds, np.diag(own), timed, variance, widen), frozenset(names))
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The features that its timings have."""
+        return frozenset(self.law.names)
 
 
-class LeftOut(NamedTuple):
-    """Seconds that are predicted of timings from others, the factor around them, and the features that these have."""
-
-    seconds: Array
-    spread: Array
-    names: frozenset[str]
-
-
-def _variance(residual: Array) -> float:
+def _settled(alike: Array, residual: Array) -> tuple[Array, Array, Array]:
+    """The inverse of the covariance of timings, its product with residuals, and the noise of each. Timings that are far
+    from what all others say of them were taken at a slow moment, or are of what the law knows nothing of: they have
+    more noise."""
     import numpy as np
 
-    return max(float(np.mean(np.minimum(residual**2, 4.0))), 1e-4)
+    noise = np.full(len(residual), _NOISE)
+    inverse = np.linalg.inv(alike + np.diag(noise))
+    off = np.abs(inverse @ residual) / np.sqrt(np.diag(inverse))  # in standard deviations of what the others say
+    if (off > _OFF).any():
+        noise = np.minimum(_NOISE * np.maximum(1.0, off / _OFF) ** 2, _USELESS)
+        inverse = np.linalg.inv(alike + np.diag(noise))
+    return inverse, inverse @ residual, noise
 
 
-def _widen(weights: Array, diagonal: Array, variance: float, count: int, law: Law) -> float:
-    """From weights of residuals and the diagonal of the inverse. A law with hardly more timings than coefficients goes
+def _off(inverse: Array, weights: Array, noise: Array, parts: Array) -> Array:
+    """How many standard deviations timings are off, each part of them predicted from the others: what goes through the
+    others is read off the inverse."""
+    import numpy as np
+
+    found = [np.ones(1)]
+    for p in range(FOLDS):
+        gone = np.flatnonzero(parts == p)
+        if 0 < len(gone) < len(parts):
+            own = np.linalg.inv(inverse[np.ix_(gone, gone)])
+            found.append(np.abs(own @ weights[gone]) / np.sqrt(np.diag(own) - noise[gone] + _NOISE))
+    return np.concatenate(found)
+
+
+def _widen(off: Array, count: int, coefficients: int) -> float:
+    """How many standard deviations hold INSIDE of the timings. A law with hardly more timings than coefficients goes
     through all of them and proves nothing."""
     import numpy as np
 
-    off = np.abs(weights / diagonal)  # of each timing, predicted from the others
-    share = float(np.quantile(off / np.sqrt(variance / diagonal), 0.8)) / _EIGHT_TENTHS
-    free = count - int(np.count_nonzero(law.coefficients))
-    floor = 0.0 if free >= 4 else math.log(2.0)
-    return max(max(0.3, share) * math.sqrt(count / max(1, free)), floor / math.sqrt(variance))
+    free = count - coefficients
+    wide = max(0.5, float(np.quantile(off, INSIDE))) * math.sqrt(count / max(1, free))
+    return wide if free >= 4 else max(wide, _TWICE / math.sqrt(_NOISE))

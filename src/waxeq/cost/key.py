@@ -71,7 +71,7 @@ class TimingKey:
 
     def work(self, features: Mapping[str, float]) -> Mapping[str, float]:
         """What a call of these features does, with what its sizes and strides tell of it."""
-        return whole(features, self.text, self.dims, self.layout)
+        return whole(features, self.text, self.dims, self.layout, self.dtype)
 
 
 @dataclass(frozen=True)

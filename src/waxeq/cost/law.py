@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 PRIOR = 0.05
-"""Weight of a ceiling among the timings of a law."""
+"""Weight of a price that is given among the timings of a law."""
+_PART = 0.2
+"""Part of a price that is given which a feature takes at least: where others explain the timings as well, a price of
+nothing would be as good, and a call of that feature alone would take no time."""
 _ROUNDS = 2
 """Times that the law is linearized: after that coefficients change by less than timings are worth."""
 _FAR = 1.0
@@ -33,20 +36,20 @@ class Law:
     coefficients: Array
 
     @staticmethod
-    def of(
-        names: Sequence[str], a: Array, seconds: Array, ceilings: Mapping[str, float], near: Law | None = None
-    ) -> Law:
+    def of(names: Sequence[str], a: Array, seconds: Array, prices: Mapping[str, float], near: Law | None = None) -> Law:
         """Least squares on logarithms, of rows of features `a` in the order of `names`. What the timings do not tell is
-        what the ceilings say (seconds for one unit of a feature, 0 for nothing): each counts as a weak observation, or
-        large calls alone would leave the price of starting one open, and small ones would be priced at anything.
+        what `prices` say (seconds for one unit of a feature, 0 for nothing), such as the machine's ceilings: each
+        counts as a weak observation, or large calls alone would leave the price of starting one open, and small ones
+        would be priced at anything.
 
         `near`: a law that this one should be close to, from which it is found faster."""
         import numpy as np
 
         y = np.log(seconds)
         scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
-        prior = np.array([ceilings.get(f, 0.0) for f in names]) * scale
+        prior = np.array([prices.get(f, 0.0) for f in names]) * scale
         weak = np.where(prior > 0, PRIOR / np.where(prior > 0, prior, 1.0), 0.0)
+        least = _PART * prior
         a = a / scale
         guess = {} if near is None else dict(zip(near.names, near.coefficients.tolist(), strict=True))
         found = np.array([guess.get(n, 0.0) for n in names]) * scale
@@ -56,7 +59,8 @@ class Law:
             # log(p) is about log(p0) + p / p0 - 1 where p is near p0: least squares again
             system = a * (weight / predicted)[:, None]
             gram = system.T @ system + np.diag(weak**2)
-            found = nonnegative(gram, system.T @ (wanted * weight) + PRIOR * weak, found)
+            wish = system.T @ (wanted * weight) + PRIOR * weak
+            found = least + nonnegative(gram, wish - gram @ least, np.maximum(found - least, 0.0))
             new = np.maximum(a @ found, 1e-9)
             residual = y - np.log(new)
             weight = np.sqrt(_FAR / np.maximum(np.abs(residual), _FAR))
@@ -69,6 +73,10 @@ class Law:
         import numpy as np
 
         return np.maximum(a @ self.coefficients, 1e-9)
+
+    def shares(self, a: Array) -> Array:
+        """What part of the seconds of each row each feature takes."""
+        return a * self.coefficients / self.seconds(a)[:, None]
 
 
 def nonnegative(gram: Array, h: Array, start: Array | None = None) -> Array:

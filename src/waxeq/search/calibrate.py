@@ -20,12 +20,14 @@ from waxeq.search.tables import saved_table
 QUICK = 60.0
 """Seconds after which a quick calibration stops, whatever is left."""
 _EACH = 0.0025
-_VISITS = 3
-"""Times that each call is timed, some seconds apart: with one, a call timed again differs by an eighth in the median,
-with the middle one of three by half of that."""
+_VISITS = 4
+"""Times that each call is timed, half a minute apart, as a shared machine is slow for that long: with one, a call timed
+again differs by an eighth in the median and a tenth of them by half; with the least of four by half of that."""
 _LONGEST = {True: 0.03, False: 0.15}
 """Predicted seconds of one call beyond which it is not worth its time here, quick or not."""
-_BATCH, _PRICED = 32, 512
+_BATCH = {True: 32, False: 2048}
+"""Calls that are timed one after another before any of them is timed again, and stored together; quick or not."""
+_PRICED = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
         session.kept = 0.0
         calls = _unknown(session, quick)
         try:
-            rows = _measured(session, calls, 1 if quick else _VISITS)
+            rows = _measured(session, calls, quick)
         finally:
             path = _exported(session, out)
         seconds = session.deadline.elapsed
@@ -85,13 +87,13 @@ def _unknown(session: Session, quick: bool) -> list[Call]:
     return kept
 
 
-def _measured(session: Session, calls: Sequence[Call], visits: int) -> int:
+def _measured(session: Session, calls: Sequence[Call], quick: bool) -> int:
     """Time the calls in batches, each stored before the next; how many."""
     done = 0
-    for start in range(0, len(calls), _BATCH):
+    for start in range(0, len(calls), _BATCH[quick]):
         if session.deadline.expired or session.events.stop_requested:
             break
-        done += session.measure(calls[start : start + _BATCH], _EACH, visits)
+        done += session.measure(calls[start : start + _BATCH[quick]], _EACH, 1 if quick else _VISITS)
     return done
 
 

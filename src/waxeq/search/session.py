@@ -49,16 +49,18 @@ _LEAST = 0.25
 """Seconds for a step of the search that a plan cannot be had without."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
+_UNHURRIED = 64
+"""Calls that are compiled where there is no clock, before it is asked whether anybody waits."""
 _OBJECTS = 200_000
 """Objects made until Python looks for cycles among them, of which a search makes next to none: by default it looks so
 often that a tenth of a search goes into it."""
 
 
-def _middle(timings: Sequence[Timing]) -> Timing:
-    """Of several timings of one call, of those that no other process disturbed if there are any, that which is neither
-    lucky nor late; of two the faster."""
+def _quiet(timings: Sequence[Timing]) -> Timing:
+    """Of several timings of one call, of those that no other process disturbed if there are any, the lower quartile, as
+    of the samples of each: what others do to a machine only ever adds."""
     calm = [t for t in timings if not t.disturbed] or timings
-    return sorted(calm, key=lambda t: t.seconds)[(len(calm) - 1) // 2]
+    return sorted(calm, key=lambda t: t.seconds)[(len(calm) - 1) // 4]
 
 
 def _expected(found: Found) -> bool:
@@ -251,8 +253,8 @@ class Session:
 
     def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1) -> int:
         """Time calls the table does not know, most costly first, until done, out of the budget, or of the block's share
-        of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and the one
-        in the middle counts: what a call takes differs more from moment to moment, both ways, than within one.
+        of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and of
+        up to four the fastest counts: what a call takes differs more from moment to moment than within one.
         """
         calls = self._ready(calls)
         if not calls:
@@ -268,7 +270,7 @@ class Session:
             call = calls[n % len(calls)]
             self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
             taken[n % len(calls)].append(self._timed(call, each))
-        rows = [_middle(found) for found in taken if found]
+        rows = [_quiet(found) for found in taken if found]
         if rows:
             self.watch.add(load, (r.disturbed for r in rows))
             self.table.record(rows)
@@ -286,7 +288,7 @@ class Session:
             self.skipped += len(calls)
             return ()
         begun, ready = time.perf_counter(), list[Call]()
-        together = _TOGETHER * cores() if self.deadline.seconds is not None else len(calls)
+        together = _TOGETHER * cores() if self.deadline.seconds is not None else _UNHURRIED
         try:
             for start in range(0, len(calls), together):
                 if self.pressed:

@@ -1,0 +1,82 @@
+"""What kernels that are made alike have in common: prices of features that timings of all of them tell.
+
+Kernels of a backend whose names begin alike, as `loops`, `loops_narrow` and `loops_fast`, run much the same code, and
+one dtype's takes about what another's takes by the byte. A law fitted to all of them is what the law of each leans on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from waxeq.cost.device import Peaks
+from waxeq.cost.features import is_function, roofline
+from waxeq.cost.geometry import item_size
+from waxeq.cost.key import Family, Timing
+from waxeq.cost.law import Law
+
+_NEWEST = 4096
+"""Timings that are looked at, the newest."""
+_OF_ELEMENTS = frozenset({"flops", "slow_flops", "operations", "packed", "padded"})
+"""Features that count elements, of which a vector holds fewer the larger they are."""
+
+
+def akin(family: Family) -> tuple[str, str]:
+    """What the kernels have in common that are made like that of a family: backend, and how their names begin."""
+    return family.backend, family.kernel.partition("_")[0]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A law over features by the byte, and the ceilings of the device."""
+
+    law: Law
+    peaks: Peaks
+
+    @staticmethod
+    def of(timings: Sequence[Timing], peaks: Peaks) -> Shared:
+        """A law for at least one timing."""
+        import numpy as np
+
+        rows = sorted(timings, key=lambda t: t.when)[-_NEWEST:]
+        works = [_by_the_byte(t.work, t.key.dtype) for t in rows]
+        names = sorted({n for w in works for n in w})
+        number = {n: i for i, n in enumerate(names)}
+        features = np.zeros((len(rows), len(names)))
+        for of, work in zip(features, works, strict=True):
+            for n, v in work.items():
+                of[number[n]] = v
+        seconds = np.array([t.seconds for t in rows])
+        units = {f: _unit(f, t.key.dtype) for t in rows for f in t.work}
+        ceilings = {n: _ceiling(f, "float32", peaks) / size for f, (n, size) in units.items()}
+        return Shared(Law.of(names, features, seconds, ceilings), peaks)
+
+    def prices(self, names: Iterable[str], dtype: str) -> dict[str, float]:
+        """Seconds for a unit of each feature of a family of a dtype; what no timing tells is what the ceilings say."""
+        known = dict(zip(self.law.names, self.law.coefficients.tolist(), strict=True))
+        found = {}
+        for f in sorted(names):
+            name, size = _unit(f, dtype)
+            found[f] = known.get(name, 0.0) * size or _ceiling(f, dtype, self.peaks)
+        return found
+
+
+def _by_the_byte(work: Mapping[str, float], dtype: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for f, v in work.items():
+        name, size = _unit(f, dtype)
+        found[name] = found.get(name, 0.0) + v * size
+    return found
+
+
+def _unit(feature: str, dtype: str) -> tuple[str, int]:
+    """What a feature is called whatever the dtype, and how much of that one unit of it is."""
+    if is_function(feature):
+        name, _, of = feature.rpartition(":")
+        return name, item_size(of)
+    return feature, item_size(dtype) if feature in _OF_ELEMENTS else 1
+
+
+def _ceiling(feature: str, dtype: str, peaks: Peaks) -> float:
+    """Seconds that one unit of a feature takes at the machine's ceilings; 0 for those that say nothing."""
+    return (roofline({feature: 1e9}, dtype, peaks) - roofline({}, dtype, peaks)) / 1e9
