@@ -168,6 +168,15 @@ def spread(session: Session) -> Spread:
     return Spread(session, trace(lambda x: np.tanh(x @ x.T) + x[:, :1], {"x": x}))
 
 
+def test_calls_that_no_plan_has_room_for_are_not_timed(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of matrices that is not summed yet once took 30 GB, and ended the profile."""
+    laid = spread(session)
+    sizes = [c.out.bytes + c.bytes_read for _, c in laid.ranked()]
+    room = sorted(sizes)[len(sizes) // 2]
+    monkeypatch.setattr(session, "options", session.options.model_copy(update={"max_memory": room}))
+    assert [c.out.bytes + c.bytes_read for _, c in laid.ranked()] == [n for n in sizes if n <= room] != sizes
+
+
 def test_calls_come_back_from_text_as_they_were(session: Session) -> None:
     calls = [c for _, c in spread(session).ranked()]
     assert any(c.shared for c in calls) and len(calls) > 5

@@ -150,7 +150,7 @@ _MOVED = " + ".join(map(_feature, ("bytes", "bytes_read", "bytes_written")))
 _SOUND = f"""
     len(samples) > 0 AND list_count(samples) = len(samples) AND list_min(samples) > 0
     AND list_max(samples) < 'Infinity'::DOUBLE AND list_max(samples) <= {_SPREAD} * list_min(samples)
-    AND written > 0 AND written < $6
+    AND written > 0 AND written < latest
     AND max_relative_error >= 0 AND rms_relative_error >= 0 AND rms_relative_error <= max_relative_error
     AND regexp_full_match(concat({", ".join(_TEXTS)}), '[ -~]*')
     AND left(sha256('[' || {_SAID} || ']'), 32) = digest AND left(sha256(text), 16) = text_hash
@@ -168,12 +168,25 @@ are worked out for all rows."""
 _UNEVEN = f"len(samples) >= {FEWEST} AND list_max(samples) >= {ALIKE} * list_min(samples)"
 _UNSURE = f"""
     SELECT number, CASE WHEN sound THEN samples END
-    FROM (SELECT t.rowid AS number, samples, {_UNEVEN} AS uneven, coalesce({_SOUND}, false) AS sound
-          FROM timings t LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS place, unnest($2::DOUBLE[]) AS flops,
-                                           unnest($3::DOUBLE[]) AS bandwidth) ON device = place
-          WHERE t.rowid >= $4 AND t.rowid < $5)
+    FROM (SELECT number, samples, {_UNEVEN} AS uneven, coalesce({_SOUND}, false) AS sound
+          FROM (SELECT *, rowid AS number, $6::DOUBLE AS latest FROM timings WHERE rowid >= $4 AND rowid < $5)
+          LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS place, unnest($2::DOUBLE[]) AS flops,
+                            unnest($3::DOUBLE[]) AS bandwidth) ON device = place)
     WHERE uneven OR NOT sound
 """
+
+
+def poisoned(db: Any, rows: str, now: float) -> Iterator[tuple[int, str]]:
+    """Id and reason of those rows of a table of the current database that no measurement can have made. What DuckDB can
+    tell to be sound is not looked at one by one."""
+    known = f"SELECT *, NULL::DOUBLE AS flops, NULL::DOUBLE AS bandwidth, ?::DOUBLE AS latest FROM {rows}"
+    sql = f"SELECT {', '.join(TIMINGS)} FROM ({known}) WHERE NOT coalesce({_SOUND}, false)"
+    found = db.execute(sql, [now + _DAY])
+    while batch := found.fetchmany(_LISTED):
+        for values in batch:
+            row = dict(zip(TIMINGS, values, strict=True))
+            if (reason := _poison(row, now)) is not None:
+                yield row["id"], reason
 
 
 def wrong_with(row: Mapping[str, Any], peaks: Peaks | None, now: float) -> tuple[Kind, str] | None:

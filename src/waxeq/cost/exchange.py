@@ -13,15 +13,16 @@ from typing import Any
 from waxeq.cost import archive, parquet
 from waxeq.cost.archive import NEWEST, quoted
 from waxeq.cost.device import Device
-from waxeq.cost.examine import wrong_with
-from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, written
+from waxeq.cost.examine import poisoned
+from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, read, written
 from waxeq.cost.shards import Content, Shards, read_shard
 from waxeq.cost.table import TimingTable
 from waxeq.errors import TableError
 
 _OWN = "certificate"
 """Memos that are not taken from others: what a rule may do here is certified here."""
-_BATCH = 10_000
+_FOLLOWED = 100_000
+"""New timings that the near copy takes in one by one; with more of them it is made anew."""
 
 
 @dataclass
@@ -52,15 +53,16 @@ def merge(table: TimingTable, others: Sequence[Path]) -> list[Merged]:
 
 
 def _merge(table: TimingTable, path: Path) -> Merged:
-    with table.database(changes=True) as db, _source(db, path) as (found, damaged):
+    with table.database(added=_added) as db, _source(db, path) as (found, damaged):
+        archive.hasten(db)
         merged = Merged(str(path), damaged=damaged)
         _stage(db, merged, found)
         db.execute("BEGIN")
         archive.touch(db)
         merged.known = _one(db, "SELECT count(*) FROM staged WHERE id IN (SELECT id FROM timings)")
         good = "kind IS NULL AND id NOT IN (SELECT id FROM timings)"
-        put = f"INSERT INTO timings SELECT {COLUMNS} FROM staged WHERE {good}"
-        merged.new = db.execute(put).fetchone()[0]
+        db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT {COLUMNS} FROM staged WHERE {good}")
+        merged.new = db.execute("INSERT INTO timings FROM fresh").fetchone()[0]
         odd = "kind IS NOT NULL AND id NOT IN (SELECT id FROM quarantine) AND id NOT IN (SELECT id FROM timings)"
         merged.refused = db.execute(f"INSERT INTO quarantine SELECT * FROM staged WHERE {odd}").fetchone()[0]
         merged.memos = _memos(db, found)
@@ -68,6 +70,19 @@ def _merge(table: TimingTable, path: Path) -> Merged:
         db.execute("COMMIT")
         merged.devices = dict(db.execute("SELECT id, description FROM source_devices ORDER BY id").fetchall())
     return merged
+
+
+def _added(db: Any) -> Content | None:
+    """What a merge has added, for the near copy; None where that is too much."""
+    if _one(db, "SELECT count(*) FROM fresh") > _FOLLOWED:
+        return None
+    timings = db.execute(f"SELECT {COLUMNS} FROM fresh").fetchall()
+    memos = db.execute("SELECT m.* FROM memos m JOIN source_memos s ON m.kind = s.kind AND m.key = s.key").fetchall()
+    devices = db.execute("SELECT d.* FROM devices d JOIN source_devices s ON d.id = s.id").fetchall()
+    return Content(
+        [read(dict(zip(TIMINGS, row, strict=True))) for row in timings],
+        {(kind, key): (payload, when) for kind, key, payload, when in memos}, dict(devices),
+    )  # fmt: skip
 
 
 def _one(db: Any, sql: str) -> int:
@@ -79,14 +94,8 @@ def _stage(db: Any, merged: Merged, found: str) -> None:
     columns = ", ".join(f"{n} {t}" for n, t in TIMINGS.items())
     db.execute(f"CREATE OR REPLACE TEMP TABLE staged ({columns}, kind VARCHAR, reason VARCHAR, moved DOUBLE)")
     db.execute(f"INSERT INTO staged SELECT {COLUMNS}, NULL, NULL, NULL FROM (SELECT DISTINCT ON (id) * FROM {found})")
-    now, wrong = time.time(), []
-    rows = db.execute(f"SELECT {COLUMNS} FROM staged")
-    while batch := rows.fetchmany(_BATCH):
-        for values in batch:
-            row = dict(zip(TIMINGS, values, strict=True))
-            fault = wrong_with(row, None, now)
-            if fault is not None and fault[0] == "poisoned":
-                wrong.append((row["id"], f"from {merged.source}: {fault[1]}"))
+    now = time.time()
+    wrong = [(i, f"from {merged.source}: {reason}") for i, reason in poisoned(db, "staged", now)]
     if wrong:
         ids, reasons = map(list, zip(*wrong, strict=True))
         db.execute(

@@ -290,3 +290,20 @@ def recent_key(text: str, dims: str, layout: str, threads: int) -> str:
 
 def _json(features: Mapping[str, float]) -> str:
     return Features(features).json()
+
+
+def newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:
+    """Timings by digest, of each the newest."""
+    for t in new:
+        known = found.get(t.key.digest)
+        if known is None or t.when >= known.when:
+            found[t.key.digest] = t
+    return found
+
+
+def recent(found: dict[str, Timing]) -> dict[str, Timing]:
+    """Of each family no more than the near copy keeps of it."""
+    families: dict[tuple, list[tuple[float, str]]] = {}
+    for d, t in found.items():
+        families.setdefault(t.key.family, []).append((-t.when, d))
+    return {d: found[d] for rows in families.values() for _, d in sorted(rows)[:RECENT]}

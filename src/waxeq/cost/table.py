@@ -24,11 +24,13 @@ from waxeq.cost import archive, copying, parquet
 from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, meaning
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
-from waxeq.cost.near import RECENT, Near
+from waxeq.cost.near import Near, newer, recent
 from waxeq.cost.shards import Content, Shards, timing_rows
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
 Answer = TypeVar("Answer")
+Added = Callable[[Any], Content | None]
+"""What was added to an archive, or None where the near copy is to be made anew."""
 _SOON = 1.0
 """Seconds that a writer waits for the lock before it leaves its shard to the next merge."""
 _MANY = 256
@@ -133,15 +135,18 @@ class TimingTable:
             raise
 
     @contextmanager
-    def database(self, wait: float | None = None, *, changes: bool = False) -> Iterator[Any]:
+    def database(
+        self, wait: float | None = None, *, changes: bool = False, added: Added | None = None
+    ) -> Iterator[Any]:
         """The archive with every shard brought in, under the lock; the near copy follows. With `changes` it is about to
-        be changed otherwise, and the near copy is made anew."""
+        be changed otherwise, and the near copy is made anew. Where that only adds to it, `added` says what, and the
+        near copy follows that too."""
         with self._locked(wait):
             if changes:
                 Near.remove(Near.beside(self.path))
-            with self._archive() as db:
+            with self._archive(added=added) as db:
                 yield db
-            if changes:
+            if changes or added is not None:
                 self._current().close()
 
     def rewrite(self, make: Callable[[Any, Path], None]) -> None:
@@ -163,9 +168,9 @@ class TimingTable:
             self._current().close()
 
     @contextmanager
-    def _archive(self, *, follow: bool = True) -> Iterator[Any]:
+    def _archive(self, *, follow: bool = True, added: Added | None = None) -> Iterator[Any]:
         """The archive, to whoever has the lock. Shards go when they are in it and in the near copy, which is to
-        `follow` or is being made."""
+        `follow`, with what was `added` besides, or is being made."""
         import duckdb
 
         fits, found, mark = self._fits(Near.beside(self.path)), Content(), ""
@@ -176,6 +181,10 @@ class TimingTable:
                 bring_in(db, found)
             mark = archive.mark(db)
             yield db
+            more = added(db) if added is not None and fits else None
+            if more is not None:
+                found.join(more)
+                mark = archive.mark(db)
             fits = fits and archive.mark(db) == mark
         if follow and not (fits and self._fits(Near.beside(self.path))):
             self._follow(found, mark, fits)
@@ -286,7 +295,7 @@ class TimingTable:
             return {}
 
         def ask(near: Near, waiting: Content) -> dict[str, Timing]:
-            return _newer(near.lookup(by_digest), [t for t in waiting.timings if t.key.digest in by_digest])
+            return newer(near.lookup(by_digest), [t for t in waiting.timings if t.key.digest in by_digest])
 
         return {by_digest[d]: t for d, t in self._ask(ask).items()}
 
@@ -297,7 +306,7 @@ class TimingTable:
         def ask(near: Near, waiting: Content) -> dict[str, Timing]:
             found = near.families(device, METHOD)
             new = [t for t in waiting.timings if (t.key.device, t.key.method) == (device, METHOD)]
-            return _recent(_newer(found, new)) if new else found
+            return recent(newer(found, new)) if new else found
 
         found = self._ask(ask)
         return [found[d] for d in sorted(found)]
@@ -371,23 +380,6 @@ class TimingTable:
         samples in single precision (more digits than a clock has); how many. The file appears whole or not at all."""
         with self.database() as db:
             return parquet.write(db, Path(path), device)
-
-
-def _newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:
-    """Timings by digest, of each the newest."""
-    for t in new:
-        known = found.get(t.key.digest)
-        if known is None or t.when >= known.when:
-            found[t.key.digest] = t
-    return found
-
-
-def _recent(found: dict[str, Timing]) -> dict[str, Timing]:
-    """Of each family no more than the near copy keeps of it."""
-    families: dict[tuple, list[tuple[float, str]]] = {}
-    for d, t in found.items():
-        families.setdefault(t.key.family, []).append((-t.when, d))
-    return {d: found[d] for rows in families.values() for _, d in sorted(rows)[:RECENT]}
 
 
 def _stat(path: Path) -> os.stat_result | None:

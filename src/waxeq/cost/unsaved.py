@@ -13,7 +13,7 @@ from waxeq.cost import copying
 from waxeq.cost.archive import bring_in, make_tables, refusal, require_version
 from waxeq.cost.near import Near
 from waxeq.cost.shards import Content, Shards
-from waxeq.cost.table import Answer, TimingTable
+from waxeq.cost.table import Added, Answer, TimingTable
 from waxeq.errors import TableWriteError
 
 
@@ -44,14 +44,16 @@ class UnsavedTable(TimingTable):
         return table
 
     @contextmanager
-    def database(self, wait: float | None = None, *, changes: bool = False) -> Iterator[Any]:
+    def database(
+        self, wait: float | None = None, *, changes: bool = False, added: Added | None = None
+    ) -> Iterator[Any]:
         import duckdb
 
         try:
             yield self.memory
         except duckdb.Error as e:
             raise refusal(self.path, e) from e
-        if changes:
+        if changes or added is not None:
             self.near.clear()
             self.near.load(copying.rows(self.memory, self.extra))
 

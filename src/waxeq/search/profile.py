@@ -94,7 +94,8 @@ class Spread:
 
     def ranked(self) -> list[tuple[Worth, Call]]:
         """Calls that were not measured, by what they may change: those the best choice rests on, those that could
-        become part of a better one, the rest; of each kind the most promising first."""
+        become part of a better one, the rest; of each kind the most promising first. None that takes more memory than
+        plans may: they are in no plan, and may not fit into this machine."""
         best: dict[TimingKey, tuple[tuple[float, ...], Worth, Call]] = {}
         for key in self.candidates:
             for rank, w, call in self._ranked(key):
@@ -114,7 +115,8 @@ class Spread:
         cost, inside = sum(listing.ways.rows[i].cost for i in rows), set(rows)
         for i, p in enumerate(listing.calls):
             call = p.candidate.call
-            if p.estimate.source == "measured" or call.kernel in self.session.prices.excluded:
+            large = call.out.bytes + call.bytes_read > self.session.options.max_memory
+            if large or p.estimate.source == "measured" or call.kernel in self.session.prices.excluded:
                 continue
             if i in inside:
                 yield (0.0, -p.cost * self.repeats[key]), Worth(p.estimate.high - p.cost, 1.0, True), call
