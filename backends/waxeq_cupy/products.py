@@ -117,8 +117,8 @@ def _only(values: Values, *, vectors: bool) -> Product:
 
 
 def ended(p: Product) -> Product:
-    """The product, whose depth ends with it. Raises Unsupported where the result has a place for each of the depth: what
-    comes after a sum knows none."""
+    """The product, whose depth ends with it. Raises Unsupported where the result has a place for each of the depth:
+    what comes after a sum knows none."""
     if {*p.depths} & p.values.rows[p.values.root].axes:
         raise Unsupported("a result along the depth")
     return p

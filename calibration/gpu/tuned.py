@@ -53,9 +53,7 @@ def fastest(c: Check, plan: Plan, most: float) -> tuple[dict[int, str], dict[str
     return found, failed
 
 
-def _timed(
-    c: Check, call: Call, most: float, known: dict[TimingKey, Timing], failed: dict[str, str]
-) -> Timing | None:
+def _timed(c: Check, call: Call, most: float, known: dict[TimingKey, Timing], failed: dict[str, str]) -> Timing | None:
     """What a call takes, known or timed; None where its kernel cannot be compiled or run, which is its own fault
     alone. Raises where the GPU does not answer any more."""
     key = c.timing_key(call)
