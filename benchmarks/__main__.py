@@ -42,7 +42,7 @@ def main(
     Parameters
     ----------
     experiments
-        linear, examples, layers, prediction, ranking, ablations.
+        linear, examples, layers, prediction, ranking, overhead, ablations.
     threads
         For every contestant [default: all cores].
     budget

@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import overhead as tiny
 from benchmarks.contest import Row, hold
 from benchmarks.layers import decoder
 from benchmarks.peers import ONNX_GRAPHS
+from benchmarks.workloads import WORKLOADS
 from waxeq.compile import assemble, optimize_traced
 from waxeq.events import Deadline, Events
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced, trace
 from waxeq.options import Options
+from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.save import save_plan
 from waxeq.search.profile import profile
 from waxeq.search.result import Result
@@ -204,6 +207,27 @@ def ranking(bench: Bench) -> Table:
 _RANKED, _AMONG, _NEAR = 20, 5, 1.02
 
 
+def overhead(bench: Bench) -> Table:
+    """What a call costs beyond the arithmetic: 64 operations on 64 x 64 against one loop in C, written by hand."""
+    workload = WORKLOADS[tiny.ROW]
+    traced = trace(workload.fn, workload.make(), name=tiny.ROW)
+    with _saved({"waxeq": bench.optimize(traced)}, traced) as plans:
+        job = (plans["waxeq"], bench.budget)
+        times, errors = in_fresh_process(tiny.take, job, threads=bench.threads)
+    samples = {n: Samples(tuple(s)) for n, s in times.items()}
+    c = compare(samples[tiny.HAND], samples[tiny.PLAN])
+    own = round(samples[tiny.PLAN].median * 1e6, 2), f"{c.ratio:.2f}x ({c.low:.2f} to {c.high:.2f})"
+    rows = (
+        (tiny.PLAN, *own, f"{errors[tiny.PLAN]:.1e}"),
+        (tiny.HAND, round(samples[tiny.HAND].median * 1e6, 2), "", f"{errors[tiny.HAND]:.1e}"),
+    )
+    columns = ("contestant", "microseconds a call", "of the time by hand", "error")
+    return Table("The cost of a call: 64 operations on 64 x 64, float32", columns, rows, (
+        "The loop by hand is built with the compiler and flags of generated kernels. A plan's call checks its inputs, "
+        "and its result is an array of its own.",
+    ))  # fmt: skip
+
+
 def ablations(bench: Bench) -> Table:
     """What each part brings: times over that of the whole, for plans that were not allowed it."""
     without = {"no polish": {"polish": False}, "roofline cost": {"cost": "roofline"}, "no algebra": {"algebra": False}}
@@ -231,5 +255,6 @@ EXPERIMENTS = {
     "layers": layers,
     "prediction": prediction,
     "ranking": ranking,
+    "overhead": overhead,
     "ablations": ablations,
 }

@@ -18,6 +18,8 @@ _LEAST_BYTES = 128
 """A row of a tile has so many at least: a few vectors, that one need not wait for another."""
 _ROWS = 128
 _LEAST_ROWS = 4
+_RESULTS_BYTES = 128 << 10
+"""A tile of results: with more rows columns are brought into cache, and turned, less often."""
 _COLUMNS_BYTES = 16 << 10
 """A tile of columns that stays in the first-level cache."""
 _DEPTH = 4, 1023
@@ -68,8 +70,10 @@ def crossed(values: Values) -> Cross | None:
         return None
     each = max(numpy_dtype(r.dtype).itemsize for r in near) * depth * len(near)
     most = max(width, _COLUMNS_BYTES // each // width * width)
+    many = _RESULTS_BYTES // (most * numpy_dtype(carried(values.rows[folds[-1]].dtype)).itemsize)
+    high = max(_ROWS, min(many, int(values.sizes[rows]) // 2))
     return Cross(
-        rows, columns, across if turned else None, min(_ROWS, values.sizes[rows]), min(most, values.sizes[columns])
+        rows, columns, across if turned else None, min(high, values.sizes[rows]), min(most, values.sizes[columns])
     )
 
 

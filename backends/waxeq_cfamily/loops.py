@@ -72,7 +72,9 @@ class Emitter:
             if s.product is not None:
                 body += self.multiplied(s.product)
             else:
-                body += [*self._scalars(s, done), *Loop(self, s).text()]
+                loop = Loop(self, s)
+                ending = () if loop.finishing is None else self._scalars(loop.finishing.stage, done)
+                body += [*self._scalars(s, done), *ending, *loop.text()]
         if not self.limited:
             return body
         beyond = {pair: name for pair, (_, name) in self.limits.items()}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, var, variable
-from waxeq_cfamily.several import Several
+from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
+from waxeq_cfamily.turned import squares, turns
 from waxeq_cfamily.values import Index, Row, chain
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 512
 """Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
+
+_ASKED = 128
+"""Elements of the next point that are asked for in one go: with more lines than a core can wait for it stands still."""
 
 _PIECE = 512
 """Elements of the result that are made in cache before they are written past it."""
@@ -82,9 +86,12 @@ class Loop:
         """Whether a row was made by an earlier stage and lies in a buffer."""
         return n in self.space.buffered and n not in self.stage.kept
 
-    def row(self, n: int) -> Iterator[str]:
+    def row(self, n: int, held: str = "") -> Iterator[str]:
+        """The definition of a row's variable. What an earlier stage made is in a buffer, or in variables called by a
+        name."""
         if self.loaded(n):
-            yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, self.e.buffer(n))};"
+            value = f"{held}{n}" if held else self.e.buffer(n)
+            yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, value)};"
         elif self.values.rows[n].op == "scan":
             yield from self._ran(n)
         else:
@@ -129,6 +136,8 @@ class Loop:
     def _opened(self, depth: int) -> list[str]:
         k = self.order[depth]
         v, last = var(k), depth == len(self.order) - 1
+        if depth == len(self.order) - 2 and turns(self):
+            return squares(self)
         low, high = self.bounds(k)
         several = Several(self)
         if depth == len(self.order) - 3 and several.held:
@@ -144,7 +153,25 @@ class Loop:
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 
     def bounds(self, k: str) -> tuple[str, str]:
-        return (f"{var(k)}_lo", f"{var(k)}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
+        low, high = (f"{var(k)}_lo", f"{var(k)}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
+        return (done(var(k)) if self.stage.result and k == self.finished else low), high
+
+    @cached_property
+    def finishing(self) -> Loop | None:
+        """The stage that goes on from the folds of this one, where each element of the result needs no other, and
+        nothing that was made elsewhere."""
+        last = self.space.stages[-1]
+        if not last.result or not Several(self).held or self.e.streams or last.order != (self.order[0], self.order[-1]):
+            return None
+        ending = Loop(self.e, last)
+        made = {n for n in ending.cone() if ending.loaded(n)}
+        return ending if made <= {*self.stage.folds} else None
+
+    @cached_property
+    def finished(self) -> str | None:
+        """The axis along which an earlier stage has made results from its registers."""
+        earlier = (Loop(self.e, s) for s in self.space.stages if s.folds)
+        return next((x.order[0] for x in earlier if x.finishing is not None), None)
 
     @cached_property
     def streamed(self) -> bool:
@@ -203,13 +230,15 @@ class Loop:
 
     def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """A long sum in blocks, each with an accumulator of its own."""
+        asked = [*self._fetched(_BLOCK)]
+        block = _ASKED if asked and self.stage.level else _BLOCK * self.chains
         begin = [f"{variable(self.values.rows[f].dtype)} a{f} = 0;" for f in self.blocked]
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
         rename = [f"s{f} += a{f};" for f in self.blocked]
         return [
-            f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_BLOCK}) {{",
-            f"  const int64_t {v}_to = {v}_at + {_BLOCK} < {high} ? {v}_at + {_BLOCK} : {high};",
-            *("  " + x for x in self._fetched(_BLOCK)),
+            f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {block}) {{",
+            f"  const int64_t {v}_to = {v}_at + {block} < {high} ? {v}_at + {block} : {high};",
+            *("  " + x for x in asked),
             *("  " + x for x in (*begin, *self._straight(loop, v, f"{v}_at", f"{v}_to"), *rename)),
             "}",
         ]
@@ -242,7 +271,7 @@ class Loop:
                 "  }",
             ]
         lines = [
-            *(self._zero(f, f"{x}_{i}") for f, x in self._accumulators() for i in range(1, n)),
+            *(self.zero(f, f"{x}_{i}") for f, x in self._accumulators() for i in range(1, n)),
             f"const int64_t {v}_part = ({high} - {low}) / {n * _LANES} * {_LANES};",
             self.pragma(n),
             f"for (int64_t {v}_lane = {low}; {v}_lane < {low} + {v}_part; {v}_lane++) {{",
@@ -268,7 +297,7 @@ class Loop:
             line = re.sub(rf"\b{x}\b", f"{x}_{i}", line)
         return line
 
-    def _zero(self, f: int, x: str) -> str:
+    def zero(self, f: int, x: str) -> str:
         """An accumulator of a fold that has met nothing yet, or what says that it has met no NaN."""
         r = self.values.rows[f]
         return f"int32_t {x} = 0;" if x[0] == "n" else f"{variable(r.dtype)} {x} = {start(r.name, r.dtype)};"
@@ -296,8 +325,8 @@ class Loop:
 
     def _begin(self, f: int) -> Iterator[str]:
         if self._watches(f):
-            yield self._zero(f, f"n{f}")
-        yield self._zero(f, f"{'s' if f in self.blocked else 'a'}{f}")
+            yield self.zero(f, f"n{f}")
+        yield self.zero(f, f"{'s' if f in self.blocked else 'a'}{f}")
 
     def _end(self, f: int) -> Iterator[str]:
         r = self.values.rows[f]
@@ -311,8 +340,13 @@ class Loop:
 
     def _cleared(self, f: int) -> list[str]:
         r = self.values.rows[f]
-        size = max(1, math.prod(self.space.width(k) for k in self.space.buffered[f]))
-        return [f"for (int64_t z = 0; z < {size}; z++) b{f}[z] = {start(r.name, r.dtype)};"]
+        axes = self.space.buffered[f]
+        size, first = max(1, math.prod(self.space.width(k) for k in axes)), "0"
+        if Several(self).held and axes[0] == self.order[0]:  # the rest begins as it is held
+            low, high = self.bounds(axes[0])
+            row = math.prod(self.space.width(k) for k in axes[1:])
+            first = f"({high} - {low}) / {self.space.held} * {self.space.held * row}"
+        return [f"for (int64_t z = {first}; z < {size}; z++) b{f}[z] = {start(r.name, r.dtype)};"]
 
     def sums(self, name: str = "") -> Iterator[str]:
         """What folds take in at the loops' places. Those of rows are in a buffer, or in variables called by a name."""
@@ -329,9 +363,12 @@ class Loop:
 
     def _body(self) -> list[str]:
         lines = [*(f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept), *self.sums()]
+        return [*lines, *self.written()]
+
+    def written(self) -> Iterator[str]:
+        """An element of the result goes to its place."""
         if self.stage.result:
             root = self.values.root
             result = narrowed(self.e.name(root), self.values.rows[root].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
-            lines.append(f"piece[{at}] = {result};" if at else f"out[{self.e.index(self.values.out)}] = {result};")
-        return lines
+            yield f"piece[{at}] = {result};" if at else f"out[{self.e.index(self.values.out)}] = {result};"

@@ -27,19 +27,96 @@ static inline double wx_hidden_f64(double x) { volatile double y = x; return y; 
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
+/* `rows` rows, `step` apart, of `columns` numbers of four bytes each become columns: squares of eight by eight in
+   registers, where the compiler has vectors of that kind. */
+typedef uint32_t __attribute__((may_alias)) wx_number;
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define WX_TURNS 1
+#endif
+#endif
+#ifdef WX_TURNS
+typedef uint32_t wx_eight __attribute__((vector_size(32)));
+static inline void wx_turned_8(const wx_number *from, int64_t step, wx_number *to, int64_t width) {
+  wx_eight r[8], s[8];
+  for (int i = 0; i < 8; i++) __builtin_memcpy(&r[i], from + i * step, 32);
+  for (int i = 0; i < 8; i += 2) {
+    s[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    s[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; j++) {
+      r[i + 2 * j] = __builtin_shufflevector(s[i + j], s[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      r[i + 2 * j + 1] = __builtin_shufflevector(s[i + j], s[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (int j = 0; j < 4; j++) {
+    s[j] = __builtin_shufflevector(r[j], r[j + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    s[j + 4] = __builtin_shufflevector(r[j], r[j + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int i = 0; i < 8; i++) __builtin_memcpy(to + i * width, &s[i], 32);
+}
+#endif
+static inline void wx_turned(const void *from, int64_t step, int64_t rows, int64_t columns, void *to, int64_t width) {
+  const wx_number *f = (const wx_number *)from;
+  wx_number *t = (wx_number *)to;
+  int64_t i = 0;
+#ifdef WX_TURNS
+  for (; i + 8 <= rows; i += 8) {
+    int64_t j = 0;
+    for (; j + 8 <= columns; j += 8) wx_turned_8(f + i * step + j, step, t + j * width + i, width);
+    for (; j < columns; j++)
+      for (int64_t k = i; k < i + 8; k++) t[j * width + k] = f[k * step + j];
+  }
+#endif
+  for (; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) t[j * width + i] = f[i * step + j];
+}
+
 /* Bytes that are written past the cache, where the machine can: nobody reads them soon, and a line that is overwritten
    whole need not be fetched first. `wx_streamed` ends a kernel that does so: others see what was written. */
 #ifdef __SSE2__
-#include <emmintrin.h>
+#if defined(__AVX512F__)
+#define WX_WIDE 64
+#elif defined(__AVX__)
+#define WX_WIDE 32
+#else
+#define WX_WIDE 16
+#endif
+typedef float wx_wide __attribute__((vector_size(WX_WIDE)));
+typedef float wx_quarter __attribute__((vector_size(16)));
+static inline void wx_stream_quarter(char *to, const char *from) {
+  wx_quarter v;
+  __builtin_memcpy(&v, from, sizeof v);
+#ifdef __clang__
+  __builtin_nontemporal_store(v, (wx_quarter *)to);
+#else
+  __builtin_ia32_movntps((float *)to, v);
+#endif
+}
+static inline void wx_stream_wide(char *to, const char *from) {
+  wx_wide v;
+  __builtin_memcpy(&v, from, sizeof v);
+#ifdef __clang__
+  __builtin_nontemporal_store(v, (wx_wide *)to);
+#elif WX_WIDE == 64
+  __builtin_ia32_movntps512((float *)to, v);
+#elif WX_WIDE == 32
+  __builtin_ia32_movntps256((float *)to, v);
+#else
+  __builtin_ia32_movntps((float *)to, v);
+#endif
+}
 static inline void wx_stream(void *to, const void *from, int64_t bytes) {
   char *t = (char *)to;
   const char *f = (const char *)from;
   int64_t i = 0;
   for (; i < bytes && ((uintptr_t)(t + i) & 15); i++) t[i] = f[i];
-  for (; i + 16 <= bytes; i += 16) _mm_stream_si128((__m128i *)(t + i), _mm_loadu_si128((const __m128i *)(f + i)));
+  for (; i + 16 <= bytes && ((uintptr_t)(t + i) & (WX_WIDE - 1)); i += 16) wx_stream_quarter(t + i, f + i);
+  for (; i + WX_WIDE <= bytes; i += WX_WIDE) wx_stream_wide(t + i, f + i);
+  for (; i + 16 <= bytes; i += 16) wx_stream_quarter(t + i, f + i);
   for (; i < bytes; i++) t[i] = f[i];
 }
-static inline void wx_streamed(void) { _mm_sfence(); }
+static inline void wx_streamed(void) { __builtin_ia32_sfence(); }
 #else
 static inline void wx_stream(void *to, const void *from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i++) ((char *)to)[i] = ((const char *)from)[i];

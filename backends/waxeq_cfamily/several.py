@@ -57,7 +57,7 @@ class Several:
 
     def in_registers(self, low: str, high: str) -> list[str]:
         """The loop over rows that stands before the depth and the columns. The vectors are around the depth: each has
-        an accumulator for every row."""
+        an accumulator for every row, and goes on to the result from there where nothing else is needed."""
         loop, depth = self.loop, len(self.loop.order) - 3
         rows, deep, _ = loop.order[depth:]
         k, held = var(rows), loop.space.held
@@ -66,16 +66,23 @@ class Several:
         for i in range(held):
             lines = (*(x for n in own for x in loop.row(n)), *loop.sums(f"a{i}_"))
             body += ["{", *("  " + _of_row(x, k, i) for x in lines), "}"]
-        sums = [(f, f"a{i}_{f}", _of_row(loop.e.buffer(f), k, i)) for f in loop.stage.folds for i in range(held)]
+        sums = [(f, i) for f in loop.stage.folds for i in range(held)]
         begin, end = loop.bounds(deep)
         body = [
-            *(f"{variable(loop.values.rows[f].dtype)} {x} = {buffer};" for f, x, buffer in sums),
+            *(loop.zero(f, f"a{i}_{f}") for f, i in sums),
             f"for (int64_t {var(deep)} = {begin}; {var(deep)} < {end}; {var(deep)}++) {{",
             *("  " + x for x in body),
             "}",
-            *(f"{buffer} = {x};" for _, x, buffer in sums),
         ]
-        return self._over(depth, held, low, high, (), body)
+        ending = loop.finishing
+        if ending is None:
+            body += [f"{_of_row(loop.e.buffer(f), k, i)} = a{i}_{f};" for f, i in sums]
+            return self._over(depth, held, low, high, (), body)
+        for i in range(held):
+            lines = (*(x for n in ending.cone() for x in ending.row(n, f"a{i}_")), *ending.written())
+            body += ["{", *("  " + _of_row(x, k, i) for x in lines), "}"]
+        rows = self._over(depth, held, low, high, (), body)
+        return [f"int64_t {done(k)} = {low};", *rows[:-1], f"  {done(k)} = {k}_at;", rows[-1]]
 
     def _over(
         self, depth: int, many: int, low: str, high: str, before: Sequence[str], body: Sequence[str]
@@ -99,6 +106,11 @@ class Several:
             "}",
         ]
         return ["{", *("  " + x for x in lines), "}"]
+
+
+def done(axis: str) -> str:
+    """The variable that says how many rows have their result already."""
+    return f"{axis}_done"
 
 
 def _of_row(line: str, axis: str, i: int, along: frozenset[int] = frozenset()) -> str:

@@ -23,8 +23,9 @@ from waxeq_native.work import OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
 """Bytes of buffers that a point may need: they lie on the stack."""
-_STREAMED = 16 << 20
-"""Bytes of a result from which writing past the cache is a choice."""
+_STREAMED = 32 << 20
+"""Bytes of a result from which writing past the cache is a choice. A smaller one may still lie in the last cache when
+it is read: alone such a kernel is the faster one, with what reads its result it took a half longer."""
 _GRAIN = 1 << 15
 """Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 _COSTLY = 16

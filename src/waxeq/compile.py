@@ -20,7 +20,8 @@ from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
 from waxeq.runtime.verify import Truth
-from waxeq.search.block import Optimized, recalled, searched
+from waxeq.search.block import Optimized
+from waxeq.search.blocks import recalled, searched
 from waxeq.search.lock import reproduce, require_lockable
 from waxeq.search.lock import write as write_lock
 from waxeq.search.placing import cheapest, placings

@@ -28,6 +28,7 @@ def test_optimize_writes_a_plan_that_computes_the_model(waxeq, model, quick, tmp
         "total": 1,
         "distinct": 1,
         "remembered": 0,
+        "cut_short": 0,
         "reused": {"within": 0, "across": 0},
     }
     assert d["kernels"] and all(k["sources"] for k in d["kernels"])

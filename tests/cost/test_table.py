@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from waxeq.cost.device import Device, Peaks
+from waxeq.cost.exchange import merge
 from waxeq.cost.key import Timing
 from waxeq.cost.table import TimingTable
 from waxeq.errors import TableError
@@ -120,9 +121,10 @@ def test_a_row_says_what_it_is_of(table: TimingTable, timing: Make) -> None:
 def test_what_is_exported_can_be_read_by_others(
     table: TimingTable, device: Device, timing: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+    peaks, asked = Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6), list[int]()
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: asked.append(threads) or peaks)
     table.peaks(device)
-    rows = [timing(n, device=device.id, samples=(0.5**20, 0.5**18 * n + 1)) for n in range(5)]  # exact in float32
+    rows = [timing(n, device=device.id, samples=(0.5**20, 0.5**20 * (n + 2))) for n in range(5)]  # exact in float32
     table.record([*rows, timing(1, device=device.id, when=1.0), timing(7, device="there")])
     path = tmp_path / "it's.parquet"
     assert table.export_parquet(path, device.id) == 5
@@ -132,11 +134,13 @@ def test_what_is_exported_can_be_read_by_others(
     assert beside.lookup([t.key for t in rows]) == {t.key: t for t in rows}
     assert {t.key for t in beside.families(device.id)} == {t.key for t in rows}
     assert beside.status()["timings"] == [] and beside.status()["shipped"] == [path.name]
+    assert beside.devices() == {} and beside.peaks(device) == peaks and beside.devices() == {device.id: device}
 
     own = TimingTable.open(tmp_path / "own.duckdb")
-    assert (own.import_parquet(path), own.import_parquet(path)) == (5, 0)
+    assert [merge(own, [path])[0].new for _ in range(2)] == [5, 0]
     assert own.lookup([t.key for t in rows]) == {t.key: t for t in rows}
     assert own.devices() == {device.id: device}
+    assert own.known_peaks(device) == peaks and asked == [1], "ceilings are brought along, not measured again"
 
 
 def test_an_own_timing_that_is_newer_beats_a_shipped_one(table: TimingTable, timing: Make, tmp_path: Path) -> None:
@@ -155,7 +159,19 @@ def test_a_damaged_parquet_table_is_named(tmp_path: Path) -> None:
         TimingTable.open(tmp_path / "t.duckdb", extra=[str(bad)])
     table = TimingTable.open(tmp_path / "t.duckdb")
     with pytest.raises(TableError, match=r"bad\.parquet"):
-        table.import_parquet(bad)
+        merge(table, [bad])
+
+
+def test_a_parquet_table_that_is_damaged_inside_is_named(table: TimingTable, timing: Make, tmp_path: Path) -> None:
+    """What it says of itself at its end is whole, and one of several is broken."""
+    table.record([timing(n, samples=(1e-6 * (n % 97 + 1), 1e-3 / (n + 1))) for n in range(400)])
+    whole, bad = tmp_path / "whole.parquet", tmp_path / "bad.parquet"
+    table.export_parquet(whole, "here")
+    data = bytearray(whole.read_bytes())
+    data[200 : len(data) // 2] = bytes(len(data) // 2 - 200)
+    bad.write_bytes(data)
+    with pytest.raises(TableError, match=r"bad\.parquet cannot be read"):
+        TimingTable.open(tmp_path / "new.duckdb", extra=[str(whole), str(bad)])
 
 
 def test_ctrl_c_in_the_midst_of_a_query_is_ctrl_c(table: TimingTable) -> None:

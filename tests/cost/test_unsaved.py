@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from waxeq.cost.device import Peaks, current_device
+from waxeq.cost.exchange import merge
 from waxeq.cost.key import Timing
 from waxeq.cost.shards import timing_rows
 from waxeq.cost.table import TimingTable
@@ -52,7 +53,7 @@ def test_it_does_what_a_table_does(tmp_path: Path, timing: Make, monkeypatch: py
         found = t.lookup([timing(n).key for n in range(5)])
         answers.append((found, t.families("here"), t.memo_get("plan", "a"), t.devices(), status))
         assert t.merge() == () and t.export_parquet(tmp_path / "out.parquet", "here") == 2
-        assert t.import_parquet(tmp_path / "out.parquet") == 0
+        assert merge(t, [tmp_path / "out.parquet"])[0].new == 0
     assert answers[0] == answers[1]
     assert not (tmp_path / "none").exists()
 
@@ -154,6 +155,7 @@ FILL = """
 import json, subprocess, sys
 from pathlib import Path
 from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.exchange import merge
 from waxeq.cost.table import TimingTable
 from waxeq.cost.unsaved import look
 from waxeq.errors import TableWriteError

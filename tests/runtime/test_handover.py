@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from waxeq.errors import WaxeqError
-from waxeq.runtime import handover
+from waxeq.runtime import handover, room
 from waxeq.runtime.handover import Handed, handed
 from waxeq.runtime.measure import in_fresh_process
 
@@ -38,9 +38,35 @@ def test_arrays_arrive_as_they_are(room: int, monkeypatch: pytest.MonkeyPatch, t
     with handed(ARRAYS) as arrays:
         assert bool(arrays.held) == (room == 4) and len(list(tmp_path.iterdir())) == (room != 4)
         got = in_fresh_process(summary, (arrays,), threads=1, held=arrays.held)
+        assert list(arrays.taken()) == list(ARRAYS), "those without arrays too"
     want = {n: (str(a.dtype), a.shape, a.tobytes()) for rows in ARRAYS.values() for n, a in rows.items()}
     assert got == want
     assert not list(tmp_path.iterdir()) and not os.path.exists(arrays.path)
+
+
+V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+V2 = ("", "memory.max", "memory.current", "inactive_file")
+
+
+@pytest.mark.parametrize(("line", "names"), [("4:cpu,memory:/a/b", V1), ("0::/a/b", V2)], ids=["v1", "v2"])
+def test_what_control_groups_leave_counts(line: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    """The tightest of those a process is in; what is kept for files is given back when it is needed."""
+    base, limit, taken, kept = names
+    own, root = tmp_path / "cgroup", tmp_path / "sys"
+    own.write_text(f"7:cpuset:/elsewhere\n{line}\n")
+    assert list(room.grouped(own, root)) == [] == list(room.grouped(tmp_path / "none", root))
+
+    def group(path: str, most: object, used: int, files: int) -> None:
+        folder = root / base / path
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in ((limit, most), (taken, used), ("memory.stat", f"anon 1\n{kept} {files}")):
+            (folder / name).write_text(f"{text}\n")
+
+    group("", 1000, 300, 100)
+    assert list(room.grouped(own, root)) == [800], "in a container only the root is there"
+    group("a", "max", 10, 0)
+    group("a/b", 500, 600, 0)
+    assert list(room.grouped(own, root)) == [0, 800]
 
 
 def test_memory_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from waxeq.events import Deadline, Events, Note
 from waxeq.extract.exact import polish
 from waxeq.extract.greedy import followed, greedy
 from waxeq.frontend.trace import Traced, trace
-from waxeq.ir.blocks import cut
+from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.runtime.measure import Samples
-from waxeq.search import block as blocks_search
+from waxeq.search import block as block_search
+from waxeq.search import blocks as blocks_search
 from waxeq.search import pareto, trials
+from waxeq.search.block import Optimized
 from waxeq.search.session import Session
 
 
@@ -52,13 +54,13 @@ def traced() -> Traced:
 def test_growing_that_is_cut_short_leaves_candidates_of_a_whole_plan(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         (block,) = cut(expand(traced().graph))
-        at = blocks_search.saturated(session, block)
-        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        whole = blocks_search.grow(space, roots)
+        at = block_search.saturated(session, block)
+        space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        whole = block_search.grow(space, roots)
         counts = []
         for seconds in (0.0, 9.0, 1e9):
-            rows = blocks_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
-            again = blocks_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
+            rows = block_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
+            again = block_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
             assert rows == again and greedy(session.prices.problem(space, rows, roots)) is not None
             counts.append(len(rows))
         assert rows == whole and counts == sorted(counts) and counts[0] < counts[-1]
@@ -67,9 +69,9 @@ def test_growing_that_is_cut_short_leaves_candidates_of_a_whole_plan(tmp_path: P
 def test_choosing_that_is_cut_short_leaves_a_whole_choice(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         (block,) = cut(expand(traced().graph))
-        at = blocks_search.saturated(session, block)
-        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        problem = session.prices.problem(space, blocks_search.grow(space, roots), roots)
+        at = block_search.saturated(session, block)
+        space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        problem = session.prices.problem(space, block_search.grow(space, roots), roots)
         best, first = greedy(problem), greedy(problem, Deadline(0.0))
     assert best is not None and not best.timed_out
     assert first is not None and first.timed_out and first.cost >= best.cost
@@ -77,22 +79,75 @@ def test_choosing_that_is_cut_short_leaves_a_whole_choice(tmp_path: Path) -> Non
     assert polish(problem, first, 0.0, work=0.0).cost <= first.cost
 
 
-def test_a_block_that_was_cut_short_says_so_and_is_not_remembered(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"measure": False, "trial": False, "polish": False}
-    for _ in range(2):
-        with opened(tmp_path, **given) as session:
-            session.deadline = Deadline(60.0, Clock(each=20.0))
-            found = optimize_traced(session, traced())
-        assert any("the budget cut the growing of candidates short" in n for n in found.report.notes)
-        assert not any(b.remembered for b in found.blocks)
+def light(x, w):
+    return np.tanh(np.exp(np.sin(x) + w) * x)
+
+
+def block_of(model: Callable[..., Any]) -> Block:
+    x, w = np.ones((8, 8), np.float32), np.ones((8, 8), np.float32)
+    return cut(expand(trace(model, {"x": x, "w": w}).graph))[0]
+
+
+def test_a_plan_that_time_ran_out_for_counts_for_no_larger_budget(tmp_path: Path) -> None:
+    """It is taken as it is, with a note, for the same budget and smaller ones; a larger one goes on, and what came to
+    its end is not replaced."""
+    block = block_of(light)
+    with opened(tmp_path, measure=False) as session:
+
+        def begun(seconds: float | None, each: float = 20.0) -> Session:
+            session.deadline = Deadline(seconds, Clock(each=each))
+            return session
+
+        def known(seconds: float | None) -> list[Optimized]:
+            return list(blocks_search.recalled(begun(seconds), [block]).values())
+
+        (first,) = blocks_search.searched(begun(60.0), [block]).values()
+        same, less = known(60.0), known(6.0)
+        assert same == less and same[0].plan == first.plan and same[0].remembered and not first.remembered
+        assert not known(61.0) and not known(None)
+        notes = [blocks_search.said([o])[0] for o in (first, *same)]
+        assert all("not all ways to fuse were looked at" in n for n in notes)
+        assert ["these plans are remembered" in n for n in notes] == [False, True]
+
+        blocks_search.searched(begun(6.0, each=2.0), [block])
+        assert known(60.0) == same, "a shorter search does not replace a longer one"
+        (whole,) = blocks_search.searched(begun(None), [block]).values()
+        blocks_search.searched(begun(60.0), [block])
+        (found,) = known(60.0)
+        assert found.plan == whole.plan and not (found.left or blocks_search.said([found]))
+
+
+@pytest.mark.parametrize(("budget", "stopped"), [(0.0, False), (60.0, True)])
+def test_a_guess_without_any_time_and_what_was_stopped_are_not_remembered(
+    tmp_path: Path, budget: float, stopped: bool
+) -> None:
+    events, block = Events(), block_of(light)
+    with opened(tmp_path, events, measure=False) as session:
+        session.deadline = Deadline(budget, Clock())
+        if stopped:
+            events.request_stop()
+        (found,) = blocks_search.searched(session, [block]).values()
+        assert found.left and not blocks_search.recalled(session, [block])
+
+
+def test_a_block_is_given_more_where_there_are_fewer_others(tmp_path: Path) -> None:
+    one, other = block_of(light), block_of(lambda x, w: x @ w @ x @ w)
+    with opened(tmp_path, measure=False) as session:
+        session.deadline = Deadline(60.0, Clock(each=20.0))
+        both = blocks_search.searched(session, [one, other])
+        alone = blocks_search.recalled(session, [one])
+        again = blocks_search.recalled(session, [other, one])
+    assert sum(b.seconds or 0.0 for b in both.values()) == pytest.approx(60.0)
+    assert both[one.key].left and not alone, "alone it has time for more"
+    assert {k: b.seconds for k, b in again.items()} == {k: b.seconds for k, b in both.items()}
 
 
 def test_no_more_is_compiled_than_there_is_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path) as session:
         (block,) = cut(expand(traced().graph))
-        at = blocks_search.saturated(session, block)
-        space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        calls = [c.call for c in blocks_search.grow(space, roots)]
+        at = block_search.saturated(session, block)
+        space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        calls = [c.call for c in block_search.grow(space, roots)]
         session.deadline = Deadline(100.0, clock := Clock())
         compiled: list[Call] = []
 
@@ -112,7 +167,8 @@ def test_a_front_is_of_the_plans_that_there_is_time_to_run(tmp_path: Path, monke
     given: list[float] = []
     clock = Clock()
 
-    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, *more: object) -> list[Any]:
+    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, *more: object, fewest: int) -> Any:
+        assert fewest == (2 if group[0] == 0 else 0), "the best plan and the model as written run in any case"
         given.append(seconds)
         clock.now += 2.0 + seconds
         return list(group)
@@ -143,5 +199,6 @@ def test_plans_are_held_against_float64_while_there_is_time(tmp_path: Path, monk
     with opened(tmp_path, **given) as session:
         rows = [optimize_traced(session, traced())] * 5
         counts = [len(trials.run_plans(session, traced(), rows, 1.0, 4, Deadline(s, clock))) for s in (None, 2.5, 0.0)]
+        assert len(trials.run_plans(session, traced(), rows, 1.0, 4, Deadline(0.0, clock), fewest=2)) == 2
     assert counts == [5, 3, 1]
     assert fewest[0] > fewest[-1], "with an end, fewer rounds do"

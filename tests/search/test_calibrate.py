@@ -11,12 +11,14 @@ from waxeq.backend.call import Call
 from waxeq.backend.discover import backends, kernels
 from waxeq.basis.typing import sizes_fit, types
 from waxeq.cost.device import current_device
+from waxeq.cost.exchange import merge
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import TableError
 from waxeq.events import Event, Events, Progress, StageFinished, StageStarted
 from waxeq.options import Options
 from waxeq.search import calibrate as module
+from waxeq.search import samples as samples_search
 from waxeq.search.calibrate import calibrate
 from waxeq.search.samples import samples
 from waxeq.search.session import Session
@@ -68,6 +70,11 @@ def test_what_kernels_prepare_once_is_timed_prepared() -> None:
             assert not kept or any(d.kernel == c.kernel and d.fixed for d in calls), c
 
 
+def taken_in(table: Path, path: Path | None) -> int:
+    assert path is not None
+    return merge(TimingTable.open(table), [path])[0].new
+
+
 def stopping(after: int) -> tuple[Events, list[Event]]:
     """Events that ask to stop when so many calls are about to have been timed, as Ctrl-C does; and what was seen."""
     seen: list[Event] = []
@@ -89,13 +96,26 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path) -> None:
     assert isinstance(seen[0], StageStarted) and isinstance(seen[-1], StageFinished)
     table = TimingTable.open(tmp_path / "t.duckdb")
     rows = table.families(first.device)
-    assert len(rows) == 32 == TimingTable.open(tmp_path / "copy.duckdb").import_parquet(first.path)
+    assert len(rows) == 32 == taken_in(tmp_path / "copy.duckdb", first.path)
     assert all(t.samples and t.features for t in rows)
     assert table.devices()[first.device].threads == 1
 
     again = calibrate(options(tmp_path), stopping(1)[0])
     assert again.rows == 1 and again.path is None
     assert len(table.families(first.device)) == 33, "calls that the table knows are not timed again"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_run_ends_while_it_works_out_what_to_time(
+    tmp_path: Path, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes some seconds, before anything is timed."""
+    events, asked = Events(), list[int]()
+    monkeypatch.setattr(
+        samples_search.Sample, "calls", lambda self, *_: asked.append(1) or events.request_stop() or iter(())
+    )
+    assert calibrate(options(tmp_path), events, quick=quick).rows == 0
+    assert asked == [1]
 
 
 def test_a_quick_run_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,10 @@ from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
+from waxeq.plan.schedule import BlockPlan
 from waxeq.search import block as blocks_search
+from waxeq.search import blocks
+from waxeq.search.block import Optimized
 from waxeq.search.session import Session
 
 
@@ -126,12 +129,13 @@ def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch:
     )
     came: list[str] = []
     parts: list[float] = []
+    found = Optimized(light, BlockPlan({}, (), (), {}), False)
     with opened(tmp_path) as session:
-        monkeypatch.setattr(blocks_search, "search_block", lambda s, b, f: came.append(b.key))
-        monkeypatch.setattr(blocks_search, "remember", lambda *a: None)
+        monkeypatch.setattr(blocks, "search_block", lambda s, b, f: came.append(b.key) or replace(found, block=b))
+        monkeypatch.setattr(blocks, "remember", lambda *a: None)
         monkeypatch.setattr(Session, "share", lambda s, part: parts.append(part))
         monkeypatch.setattr(Session, "hurried", True)
-        blocks_search.searched(session, [light, heavy])
+        blocks.searched(session, [light, heavy])
     assert came == [heavy.key, light.key]
     assert 0.5 < parts[0] < 1 and parts[1:] == [1.0, 1.0], "the last one has what is left"
 

@@ -18,9 +18,12 @@ from waxeq.backend.discover import backends, kernels
 from waxeq.errors import PlanError, TypeMismatch, UnsupportedError, UsageError, WaxeqError
 from waxeq.memory.estimate import plan_estimate
 from waxeq.memory.liveness import ALIGN
+from waxeq.runtime.handover import handed
+from waxeq.search import sized_trial
 from waxeq.search.curves import Contender, grid_of, intervals
 from waxeq.search.sizes import SizedResult
 from waxeq.symbolic.dims import Dim
+from waxeq.symbolic.file import encode_sized
 from waxeq.symbolic.offsets import Place
 from waxeq.symbolic.peak import peak_at, peaks
 from waxeq.symbolic.plan import Point, SizedPlan, compiles, of_ranges
@@ -184,6 +187,17 @@ def test_a_saved_plan_runs_at_any_size(optimized: Callable[[str], Any], tmp_path
     for a, b in zip(flat(program(x, mask)), flat(result.program(x, mask)), strict=True):
         assert np.array_equal(a, b)
     assert path.read_text() == (result.save(path), path.read_text())[1], "written alike each time"
+
+
+@pytest.mark.slow
+def test_a_trial_takes_plans_and_arrays_as_they_are_handed_over(optimized: Callable[[str], Any]) -> None:
+    """Plan and model as written run at each of the sizes, in whatever process; constants of a model are among them."""
+    result, _weights = optimized("causal")
+    groups = {"weight": result.tensors, "constant": result.plans.constants, "input": result.inputs}
+    places = [{"T": 2}, {"T": 70}]
+    with handed(groups) as arrays:
+        rows = sized_trial.contest(arrays, encode_sized(result.plans), places, 0.0)
+    assert len(rows) == 2 and all(r.plan > 0 and r.written > 0 for r in rows)
 
 
 @pytest.mark.slow

@@ -55,6 +55,8 @@ def test_plain_functions_name_the_axes_or_show_them() -> None:
     assert shapes(by_axes) == shapes(by_examples) == ["[T, T]"]
     with pytest.raises(UsageError, match="no input has an axis of size T"):
         one(model, {"x": x, "y": y}, T=(1, 64))
+    with pytest.raises(UsageError, match="axis of input 'zz', but the model takes x, y"):
+        one(model, {"x": x, "y": y}, T=(1, 64, {"zz": 0}))
 
 
 def test_a_branch_on_the_size_is_refused_with_its_place() -> None:

@@ -20,6 +20,8 @@ makes every merge write most of it anew."""
 _BEFORE = 2
 """The version that is brought up to this one in place."""
 NAME_ANOTHER = "name another table with --table"
+PEAKS = "peaks of "
+"""How metadata of a Parquet table that are a device's ceilings are named, before their key."""
 MEMORY = "1GiB"
 """What DuckDB may take for itself, however large a table is; what has no room there lies beside the table meanwhile."""
 STORAGE = " (STORAGE_VERSION 'v1.5.0')"
@@ -126,10 +128,20 @@ def insert(db: Any, table: str, rows: Sequence[tuple], conflict: str = "") -> No
 def shipped(db: Any, path: str | Path, sql: str) -> Any:
     """What a query finds in a Parquet table; `FROM` and the place are added to it where it says `{}`. Raises
     TableError that names the file."""
+    return _asked(db, path, sql.format(f"FROM read_parquet('{quoted(path)}')"))
+
+
+def shipped_peaks(db: Any, path: str | Path) -> list[tuple[str, str, str, float]]:
+    """Ceilings that a Parquet table brings along, as rows of memos that any other comes before. Raises TableError."""
+    found = _asked(db, path, f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{quoted(path)}')")
+    return [("peaks", k.removeprefix(PEAKS), v, 0.0) for k, v in found.fetchall() if k.startswith(PEAKS)]
+
+
+def _asked(db: Any, path: str | Path, sql: str) -> Any:
     import duckdb
 
     try:
-        return db.execute(sql.format(f"FROM read_parquet('{quoted(path)}')"))
+        return db.execute(sql)
     except duckdb.Error as e:
         raise TableError(f"the table {path} cannot be read ({first_line(e)}); remove it") from e
 

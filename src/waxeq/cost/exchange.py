@@ -118,6 +118,7 @@ def _source(db: Any, path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     elif path.suffix == ".parquet":
         about = "INSERT INTO source_devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
         archive.shipped(db, path, about)
+        archive.insert(db, "source_memos", archive.shipped_peaks(db, path))
         yield f"read_parquet('{quoted(path)}')", ()
     else:
         with attached(db, path) as waiting:

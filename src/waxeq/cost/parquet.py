@@ -7,19 +7,22 @@ from typing import Any
 
 from waxeq.cost import archive
 from waxeq.cost.archive import NEWEST, quoted
-from waxeq.cost.rows import COLUMNS
+from waxeq.cost.key import METHOD
 from waxeq.errors import TableWriteError
 
 
 def write(db: Any, path: Path, device: str) -> int:
-    """The newest timing of every call on a device, with samples in single precision; how many."""
+    """The newest timing of every call on a device, with samples in single precision, and its ceilings; how many."""
+    key = f"{device}:{METHOD}"
+    peaks = db.execute("SELECT payload FROM memos WHERE kind = 'peaks' AND key = ?", [key]).fetchone()
+    said = "" if peaks is None else f", KV_METADATA {{'{archive.PEAKS}{quoted(key)}': '{quoted(peaks[0])}'}}"
     return _copy(
         db,
         path,
         "SELECT t.* REPLACE (samples::FLOAT[] AS samples), d.description FROM "
         f"(SELECT * FROM timings WHERE device = '{quoted(device)}' {NEWEST}) t "
         "LEFT JOIN devices d ON t.device = d.id ORDER BY kernel, text, digest",
-        "COMPRESSION zstd, COMPRESSION_LEVEL 19",
+        f"COMPRESSION zstd, COMPRESSION_LEVEL 19{said}",
     )
 
 
@@ -49,16 +52,4 @@ def _copy(db: Any, path: Path, query: str, how: str) -> int:
         raise TableWriteError(f"{path} cannot be written: {why}; name another place for it") from e
     finally:
         whole.unlink(missing_ok=True)
-    return row[0] if row else 0
-
-
-def take(db: Any, path: str | Path) -> int:
-    """Bring in the timings of a file, devices included; how many are new."""
-    db.execute("BEGIN")
-    archive.touch(db)
-    fresh = f"INSERT INTO timings BY NAME SELECT {COLUMNS} {{}} WHERE id NOT IN (SELECT id FROM timings)"
-    row = archive.shipped(db, path, fresh).fetchone()
-    known = "INSERT OR IGNORE INTO devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
-    archive.shipped(db, path, known)
-    db.execute("COMMIT")
     return row[0] if row else 0

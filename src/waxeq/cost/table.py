@@ -59,7 +59,9 @@ class TimingTable:
     _read_before: dict[Path, Content] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def open(path: Path | str | None = None, extra: Iterable[str] = (), wait=20.0, *, whole=False) -> TimingTable:
+    def open(
+        path: Path | str | None = None, extra: Iterable[str] = (), wait: float = 20.0, *, whole: bool = False
+    ) -> TimingTable:
         """The table at `path`, or the user's own; made if it is not there. As a `whole` it is worked on in the archive:
         every shard is brought in, and no near copy made, which takes minutes of ten million rows."""
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
@@ -315,10 +317,10 @@ class TimingTable:
         return self._ask(ask) if wanted else {}
 
     def peaks(self, device: Device) -> Peaks:
-        """The device's ceilings: measured once, then remembered, together with what the device is."""
+        """The device's ceilings: measured once, or of a Parquet table; kept together with what the device is."""
         known = self.known_peaks(device)
-        if known is None:
-            known = measure_peaks(device.threads)
+        if known is None or device.id not in self.devices():
+            known = known or measure_peaks(device.threads)
             self.note_peaks(device, known)
         return known
 
@@ -369,11 +371,6 @@ class TimingTable:
         samples in single precision (more digits than a clock has); how many. The file appears whole or not at all."""
         with self.database() as db:
             return parquet.write(db, Path(path), device)
-
-    def import_parquet(self, path: str | Path) -> int:
-        """Take in what `export_parquet` wrote, devices included; how many timings are new."""
-        with self.database(changes=True) as db:
-            return parquet.take(db, path)
 
 
 def _newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:

@@ -37,6 +37,7 @@ def report(result: Result, path: str) -> dict[str, Any]:
             "total": r.blocks,
             "distinct": len(result.blocks),
             "remembered": sum(b.remembered for b in result.blocks),
+            "cut_short": sum(bool(b.left) for b in result.blocks),
             "reused": {
                 "within": r.blocks - len(result.blocks),
                 "across": sum(b.remembered and b.of not in ("", plan.name) for b in result.blocks),

@@ -25,16 +25,22 @@ def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = F
         a = np.asarray(given.get(leaf.name, graph.constants.get(leaf.name)))
         if TensorType.of(a) != leaf.type:
             raise TypeMismatch(f"{leaf.kind} {leaf.name!r} is {TensorType.of(a)}, the model takes {leaf.type}")
-        values[v] = a.astype(np.float64) if oracle and is_float(leaf.type.dtype) else a
+        values[v] = a
+    wide = {v for v, leaf in enumerate(graph.leaves) if oracle and is_float(leaf.type.dtype)}
     last = {i: v for v, n in graph.values() for i in n.inputs}
     kept = frozenset(graph.results)
     with np.errstate(all="ignore"):
         for v, n in graph.values():
             run = n.op.ideal if oracle else n.op.reference
             want = np.dtype(np.float64) if oracle and is_float(n.type.dtype) else n.type.numpy
+            for i in wide.intersection(n.inputs):  # now: memory used again costs a fraction of fresh memory
+                values[i] = values[i].astype(np.float64)
+                wide.remove(i)
             values[v] = settle(run(*(values[i] for i in n.inputs)), want)
             for i in {i for i in n.inputs if last[i] == v} - kept:
-                del values[i]  # memory that is used again costs a fraction of fresh memory
+                del values[i]
+    for i in wide & kept:
+        values[i] = values[i].astype(np.float64)
     return {name: values[v] for name, v in (*graph.outputs, *graph.states)}
 
 

@@ -6,21 +6,21 @@ Fresh pages cost more than most kernels that fill them; here that is paid when t
 from __future__ import annotations
 
 import mmap
-import os
 
 import numpy as np
 
 from waxeq.errors import BudgetError
+from waxeq.runtime.room import available
 
 
 class Arena:
     """`bytes` of zeroed memory, aligned to a page. Raises BudgetError when the machine has not that much."""
 
     def __init__(self, size: int, limit: int | None = None) -> None:
-        available = _available() if limit is None else limit
-        if size > available:
+        room = available() if limit is None else limit
+        if size > room:
             raise BudgetError(
-                f"the plan needs {size:,} bytes of working memory and {available:,} are available; use a smaller batch"
+                f"the plan needs {size:,} bytes of working memory and {room:,} are available; use a smaller batch"
             )
         self.bytes = size
         # private: a process that forks has memory of its own from then on
@@ -37,12 +37,3 @@ class Arena:
         if count == 0:
             return np.empty(shape, dtype)
         return self._flat[offset : offset + count * dtype.itemsize].view(dtype).reshape(shape)
-
-
-def _available() -> int:
-    """Bytes of memory that are free; where psutil is not installed, of what is free and not kept for files."""
-    try:
-        import psutil
-    except ImportError:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return psutil.virtual_memory().available

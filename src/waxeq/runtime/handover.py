@@ -17,6 +17,7 @@ import numpy as np
 
 from waxeq.errors import WaxeqError
 from waxeq.ir.types import numpy_dtype
+from waxeq.runtime.room import available
 
 _ROOM = 4
 """Memory is used while there is so many times as much: others need some too."""
@@ -27,22 +28,23 @@ Groups = Mapping[str, Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class Handed:
-    """A file of arrays, and for each of them: group, name, dtype, shape, and where it begins in bytes. `held`: the
-    descriptors that a process must inherit to open it."""
+    """A file of arrays in `groups`, and for each of them: group, name, dtype, shape, and where it begins in bytes.
+    `held`: the descriptors that a process must inherit to open it."""
 
     path: str
+    groups: tuple[str, ...]
     rows: tuple[tuple[str, str, str, tuple[int, ...], int], ...]
     held: tuple[int, ...] = ()
 
     def taken(self) -> dict[str, dict[str, np.ndarray]]:
-        """The arrays, by group and name, in memory of this process."""
+        """The arrays, by group and name, in memory of this process; of a group without any, none."""
         flat = np.memmap(self.path, np.uint8, "r")
-        groups: dict[str, dict[str, np.ndarray]] = {}
+        found: dict[str, dict[str, np.ndarray]] = {g: {} for g in self.groups}
         for group, name, dtype, shape, at in self.rows:
             a = np.empty(shape, numpy_dtype(dtype))
             a.reshape(-1).view(np.uint8)[:] = flat[at : at + a.nbytes]
-            groups.setdefault(group, {})[name] = a
-        return groups
+            found[group][name] = a
+        return found
 
 
 @contextmanager
@@ -51,7 +53,7 @@ def handed(groups: Groups) -> Iterator[Handed]:
     size = sum(a.nbytes for arrays in groups.values() for a in arrays.values())
     if _fits(size):
         with open(os.memfd_create("waxeq"), "wb") as f:
-            yield Handed(f"/proc/self/fd/{f.fileno()}", _written(f, groups), (f.fileno(),))
+            yield Handed(f"/proc/self/fd/{f.fileno()}", tuple(groups), _written(f, groups), (f.fileno(),))
         return
     with tempfile.TemporaryDirectory(prefix="waxeq-") as folder:
         path = Path(folder) / "arrays"
@@ -60,7 +62,7 @@ def handed(groups: Groups) -> Iterator[Handed]:
                 rows = _written(f, groups)
         except OSError as e:
             raise WaxeqError(f"{path} cannot be written: {e.strerror or e}; set TMPDIR to a place with room") from e
-        yield Handed(str(path), rows)
+        yield Handed(str(path), tuple(groups), rows)
 
 
 def _written(f: BinaryIO, groups: Groups) -> tuple[tuple[str, str, str, tuple[int, ...], int], ...]:
@@ -78,6 +80,4 @@ def _written(f: BinaryIO, groups: Groups) -> tuple[tuple[str, str, str, tuple[in
 
 def _fits(size: int) -> bool:
     """Whether memory without a name can be had, and so many bytes of it."""
-    import psutil
-
-    return hasattr(os, "memfd_create") and psutil.virtual_memory().available > _ROOM * size
+    return hasattr(os, "memfd_create") and available() > _ROOM * size

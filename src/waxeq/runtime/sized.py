@@ -147,10 +147,8 @@ class SizedProgram:
 
     def save(self, path: str | Path, inputs: Mapping[str, np.ndarray] | None = None) -> None:
         """Write the plan, and its weights beside it. Raises PlanError."""
-        constants = {n: a for i in self.plans.intervals for n, a in i.plan.constants.items()}
-        save_data(
-            path, encode_sized(self.plans), {"weight": self.tensors, "constant": constants, "input": inputs or {}}
-        )
+        groups = {"weight": self.tensors, "constant": self.plans.constants, "input": inputs or {}}
+        save_data(path, encode_sized(self.plans), groups)
 
 
 def _fixed(plan: SizedPlan) -> set[str]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
-from waxeq.basis.typing import types
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
-from waxeq.egraph.saturate import Limits, Saturation, saturate
+from waxeq.egraph.saturate import Limits, Saturation, Stop, saturate
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.errors import BudgetError, FallbackError
 from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
@@ -29,11 +28,11 @@ from waxeq.extract.price import other_means
 from waxeq.extract.rough import Rough
 from waxeq.extract.second import runners_up
 from waxeq.ir.blocks import Block
-from waxeq.plan.encode import decode_block, encode_block
 from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.search.session import Session
 from waxeq.search.tuner import tuned
 
+Value = TypeVar("Value")
 _ROUNDS = 12
 _HOPEFUL_ROUNDS = 8
 _GAIN = 0.98
@@ -43,16 +42,20 @@ _HEAVY, _OFF, _OTHERS = 0.1, 2.0, 2
 of it; and how many are tried."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
-_CUT_SHORT = "the budget cut the growing of candidates short: fewer ways to fuse were looked at"
-_TIMED_OUT = "choosing was stopped by time: the plan may differ on another run"
+_UNTRIED = "not all rules were applied"
+_UNGROWN = "not all ways to fuse were looked at"
+_UNCHOSEN = "choosing was stopped"
+_UNTIMED = "not all calls that matter were timed"
+_UNPOLISHED = "what was chosen was not polished and tuned"
 
 
 @dataclass(frozen=True)
 class Optimized:
     """The plan of a block and how it was found. A remembered block has no saturation, problem or choice.
 
-    `unpolished`: the greedy choice, where polishing found another. `note`: a sentence on what it fell back on, or what
-    cut it short: it is not remembered then. `of`: the model that a remembered block was searched for.
+    `unpolished`: the greedy choice, where polishing found another. `note`: a sentence on what it fell back on: it is
+    not remembered then. `left`: what its search did not come to, as time ran out; it had been given so many `seconds`
+    (None: there was no budget). `of`: the model that a remembered block was searched for.
     """
 
     block: Block
@@ -65,55 +68,9 @@ class Optimized:
     lowered: Lowered | None = None
     unpolished: Choice | None = None
     note: str = ""
+    left: tuple[str, ...] = ()
+    seconds: float | None = None
     of: str = ""
-
-
-def recalled(session: Session, blocks: Iterable[Block]) -> dict[str, Optimized]:
-    """Blocks whose plan the table remembers, by key."""
-    rows = {}
-    distinct = {session.memo_key(b.key): b for b in blocks} if not session.options.fresh else {}
-    for key, known in session.table.memos("block", distinct).items():
-        data, block = json.loads(known), distinct[key]
-        rows[block.key] = Optimized(block, decode_block(data["plan"]), True, data["facts"], of=data.get("model", ""))
-    return rows
-
-
-def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
-    """The best plans of distinct blocks, by key: the one with most to compute first. While candidates of one are grown
-    the next is saturated. Each may spend its share of the time for measuring, and what those before it left."""
-    rows: dict[str, Optimized] = {}
-    work = {b.key: _work(b) for b in blocks}
-    blocks = sorted(blocks, key=lambda b: (-work[b.key], b.key))
-    begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
-    for n, block in enumerate(blocks):
-        first = _stage(session, "saturate", begun[n].result)
-        begun += [session.beside(partial(saturated, session, b)) for b in blocks[n + 1 : n + 2]]
-        session.share(_share(work[block.key], [work[b.key] for b in blocks[n:]]))
-        skipped = session.skipped
-        found = rows[block.key] = search_block(session, block, first)
-        # what was cut short or fell back is not the last word on a block
-        if not session.hurried and not found.note and session.skipped == skipped:
-            remember(session, found)
-    session.share(1.0)
-    return rows
-
-
-def _share(own: float, left: Sequence[float]) -> float:
-    """A block's part of the time for those that are left, itself included: half of it is shared out evenly."""
-    return 0.5 / len(left) + 0.5 * own / sum(left)
-
-
-def _work(block: Block) -> float:
-    """Elements of all values of a block, products of matrices included before they are summed."""
-    lowered = lower(block.graph)
-    kinds = types(*(x.term for x in lowered.roots.values())).values()
-    return 1.0 + sum(math.prod(lowered.sizes[k] for k in kind.axes) for kind in kinds)
-
-
-def remember(session: Session, found: Optimized) -> None:
-    """Keep the plan of a block in the table, for every model that has an equal block."""
-    payload = {"plan": encode_block(found.plan), "facts": dict(found.facts), "model": session.model}
-    session.table.memo_put("block", session.memo_key(found.block.key), json.dumps(payload, sort_keys=True))
 
 
 @dataclass(frozen=True)
@@ -137,20 +94,22 @@ def search_block(session: Session, block: Block, first: Saturated | None = None)
     Where the candidates that were grown make no whole plan, the block is planned as it is written. Raises FallbackError
     (with `strict`) in that case, BudgetError when no kernel can compute some value even so.
     """
-    first = first or _stage(session, "saturate", lambda: saturated(session, block))
+    skipped = session.skipped
+    first = first or stage(session, "saturate", lambda: saturated(session, block))
     found = _found(session, block, first, grow)
     if found is None:
-        note = f"no choice of kernels makes every result of the block at {_place(block)} once it is rewritten"
+        note = f"no choice of kernels makes every result of the block at {place(block)} once it is rewritten"
         if session.options.strict:
             raise FallbackError(note)
-        bare = _stage(session, "saturate", lambda: saturated(session, block, session.rules.bare()))
+        bare = stage(session, "saturate", lambda: saturated(session, block, session.rules.bare()))
         found = _found(session, block, bare, grow_all)
         if found is None:
             raise BudgetError(
                 "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
             )
         found = replace(found, note=f"{note}: it is planned as written")
-    return found
+    untimed = (_UNTIMED,) if session.skipped > skipped else ()
+    return replace(found, left=(*found.left, *untimed, *((_UNPOLISHED,) if session.hurried else ())))
 
 
 def _found(
@@ -164,21 +123,22 @@ def _found(
     kernels = {n: k for n, k in session.kernels.items() if n not in session.prices.excluded}
     space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads, block.places)
     until = session.growing()
-    rows = _stage(session, "candidates", lambda: grown(space, roots, until))
-    notes = [_CUT_SHORT] if until.expired else []
-    chosen = _stage(session, "extract", lambda: choose(session, space, rows, roots))
+    rows = stage(session, "candidates", lambda: grown(space, roots, until))
+    left = [_UNTRIED] if saturation.stop is Stop.TimeLimit else []
+    left += [_UNGROWN] if until.expired else []
+    chosen = stage(session, "extract", lambda: choose(session, space, rows, roots))
     if len(session.prices.excluded) > unusable:  # others are to do what was left to kernels that do not run here
         return _found(session, block, at, grown)
     if chosen is None:
         return None
-    chosen = _stage(session, "tune", partial(_improved, session, space, rows, roots, chosen))
+    chosen = stage(session, "tune", partial(_improved, session, space, rows, roots, chosen))
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
-    notes += [_TIMED_OUT] if choice.timed_out else []
-    note = f"{'; '.join(notes)} (the block at {_place(block)})" if notes else ""
+    left += [_UNCHOSEN] if choice.timed_out else []
     found = Optimized(
-        block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished, note
-    )
+        block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished,
+        left=tuple(left),
+    )  # fmt: skip
     return replace(found, plan=planned(found, choice))
 
 
@@ -190,7 +150,7 @@ def _improved(
     return chosen if better is None else replace(chosen, problem=better[0], choice=better[1])
 
 
-def _place(block: Block) -> str:
+def place(block: Block) -> str:
     """Where in the model the block begins."""
     return next((str(n.source) for n in block.graph.nodes if n.source is not None), "an unknown line")
 
@@ -202,7 +162,8 @@ def planned(found: Optimized, choice: Choice) -> BlockPlan:
     return schedule(choice, lowered, space.snapshot, space.leaves, space.kernels, _sources(space.snapshot))
 
 
-def _stage(session: Session, name, run):
+def stage(session: Session, name: str, run: Callable[[], Value]) -> Value:
+    """What a stage of the search makes, with events when it begins and ends."""
     session.events.emit(StageStarted(name, ""))
     value = run()
     session.events.emit(StageFinished(name, session.deadline.elapsed, ""))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waxeq.backend.call import Call
+from waxeq.cost.key import TimingKey
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import TableError
 from waxeq.events import Events, StageFinished, StageStarted
@@ -24,7 +25,7 @@ _VISITS = 3
 with the middle one of three by half of that."""
 _LONGEST = {True: 0.03, False: 0.15}
 """Predicted seconds of one call beyond which it is not worth its time here, quick or not."""
-_BATCH = 32
+_BATCH, _PRICED = 32, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,22 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
 
 
 def _unknown(session: Session, quick: bool) -> list[Call]:
-    """Calls that the table does not know, mixed, so that a run cut short knows a little of everything."""
+    """Calls that the table does not know, mixed, so that a run cut short knows a little of everything; none for
+    somebody who wants to stop."""
     forms = patterns(session.kernels)
-    calls = [c for s in samples(quick) for c in s.calls(session.kernels, forms, session.options.threads)]
-    calls = list({session.prices.key(c): c for c in calls}.values())
-    priced = zip(calls, session.prices.of(calls), strict=True)
     known = "" if session.options.fresh else "measured"
-    kept = [c for c, e in priced if e.source != known and e.seconds <= _LONGEST[quick]]
+    distinct, kept = dict[TimingKey, Call](), list[Call]()
+    for s in samples(quick):
+        if session.stopped:
+            return []
+        distinct |= {session.prices.key(c): c for c in s.calls(session.kernels, forms, session.options.threads)}
+    calls = list(distinct.values())
+    for start in range(0, len(calls), _PRICED):
+        if session.stopped:
+            return []
+        some = calls[start : start + _PRICED]
+        priced = zip(some, session.prices.of(some), strict=True)
+        kept += [c for c, e in priced if e.source != known and e.seconds <= _LONGEST[quick]]
     random.Random(session.options.seed).shuffle(kept)
     return kept
 

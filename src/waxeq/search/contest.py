@@ -135,7 +135,7 @@ def contest(
 def taken(arrays: Handed) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Weights, constants and inputs that were `given`."""
     groups = arrays.taken()
-    return groups.get("weight", {}), groups.get("constant", {}), groups.get("input", {})
+    return groups["weight"], groups["constant"], groups["input"]
 
 
 def _best_written(times: Mapping[str, Samples]) -> str:

@@ -108,7 +108,7 @@ def _found(
 
 def _ran(session: Session, traced: Traced, results: Sequence[Result], clock: Deadline) -> list[Ran]:
     """The plans run, a second for each; as many as the budget has room for, those that come first, and at least the
-    first of them."""
+    two first: the best one and the model as written."""
     ran: list[Ran] = []
     groups = [results[i : i + _TOGETHER] for i in range(0, len(results), _TOGETHER)]
     for n, group in enumerate(groups):
@@ -116,7 +116,7 @@ def _ran(session: Session, traced: Traced, results: Sequence[Result], clock: Dea
             break
         seconds = min(1.0 * len(group), max(_BRIEF, clock.left / (len(groups) - n) - _PROCESS))
         proving = clock.within(max(0.0, clock.left - _PROCESS - _BRIEF))
-        ran += run_plans(session, traced, group, seconds, _TOGETHER, proving)
+        ran += run_plans(session, traced, group, seconds, _TOGETHER, proving, fewest=0 if n else 2)
         if session.stopped:
             return ran
     if len(ran) < len(results):

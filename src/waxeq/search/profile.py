@@ -26,7 +26,8 @@ from waxeq.frontend.trace import Traced
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
 from waxeq.runtime.alone import WAITING, alone
-from waxeq.search.block import Optimized, planned, remember, searched, with_runners_up
+from waxeq.search.block import Optimized, planned, with_runners_up
+from waxeq.search.blocks import remember, searched
 from waxeq.search.paths import Menu, Part, Path
 from waxeq.search.placing import on_cpu
 from waxeq.search.result import Result
@@ -188,7 +189,7 @@ def profile(
     done = Profiled(timings, decisive, len(left), undecided, tuple(ran), menu, finished, clock.elapsed)
     if done.winner is not None:
         for o in ways[done.winner].values():
-            if o.choice is not None and not o.note:
+            if o.choice is not None:
                 remember(session, o)
     return done
 

@@ -98,6 +98,12 @@ _MATRICES = (
     (1, 1024, 1024), (8, 512, 512), (32, 1024, 256), (128, 384, 1536), (256, 1024, 784), (512, 10, 1024),
     (1024, 64, 64), (2048, 32, 2048), (2048, 2, 512), (64, 4096, 64), (4096, 384, 384),
 )  # fmt: skip
+_LAYERS = (
+    (16, 4096, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (128, 2048, 2048), (128, 8192, 2048),
+    (128, 2048, 8192), (512, 4096, 1024),
+)  # fmt: skip
+"""Rows, results and inputs of layers of transformers: what they read leaves the caches, and a call that takes as long
+is the last that a search should have to time."""
 _BATCHES = ((4, 16, 16, 32), (8, 64, 64, 64), (12, 128, 128, 32), (8, 512, 512, 64), (64, 16, 16, 16))
 
 
@@ -110,6 +116,9 @@ def _products(dtype: str, quick: bool) -> Iterator[Sample]:
         yield _product(sizes, ("km", "kn"), "mn", dtype)
         yield _product(sizes, ("mk", "k"), "m", dtype)
         yield _product(sizes, ("km", "k"), "m", dtype)
+    for m, n, k in () if quick or dtype != "float32" else _LAYERS:
+        for right in ("kn", "nk"):
+            yield _product({"m": m, "n": n, "k": k}, ("mk", right), "mn", dtype)
     for b, m, n, k in _BATCHES[:: 2 if quick else 1]:
         sizes = {"b": b, "m": m, "n": n, "k": k}
         for left, right, order in (("bmk", "bkn", "bmn"), ("mbk", "nbk", "bmn"), ("bmn", "nbk", "mbk")):
@@ -197,14 +206,17 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
 
 
 def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
-    """Queries i, keys j, depth k, values l: scores, softmax and what it weighs in one."""
-    for n in sizes:
-        q, k, v = (operand(i, axes, "float32") for i, axes in enumerate(("ik", "jk", "jl")))
+    """Heads h, queries i, keys j, depth k, values l: scores, softmax and what it weighs in one; alone, and as layers of
+    transformers have them."""
+    for heads, n in (*((1, n) for n in sizes), (12, sizes[0] // 5 * 2)):
+        h, several = "h" * (heads > 1), {"h": heads} if heads > 1 else {}
+        leaves = [(h + axes, "float32") for axes in ("ik", "jk", "jl")]
+        q, k, v = _ins(*leaves)
         scores = Term("Sum", "k", Term("Mul", q, k))
         exp = Term("Map", "exp", Term("Zip", "sub", scores, Term("Red", "max", "j", scores)))
         weights = Term("Zip", "div", exp, Term("Sum", "j", exp))
-        leaves = [(axes, "float32") for axes in ("ik", "jk", "jl")]
-        yield _sample(Term("Sum", "j", Term("Mul", weights, v)), {"i": n, "j": n, "k": 64, "l": 64}, leaves, "il")
+        meaning = Term("Sum", "j", Term("Mul", weights, v))
+        yield _sample(meaning, {**several, "i": n, "j": n, "k": 64, "l": 64}, leaves, h + "il")
 
 
 def _number(value: float, dtype: str) -> Term:

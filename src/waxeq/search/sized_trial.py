@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from waxeq.backend.discover import backends, kernels
-from waxeq.errors import PlanError
-from waxeq.runtime.load import read_saved
+from waxeq.runtime.handover import Handed, handed
 from waxeq.runtime.measure import compare, in_fresh_process
 from waxeq.runtime.sized import SizedProgram, SizedSaved
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
-from waxeq.search.contest import decided
+from waxeq.search.contest import decided, taken
 from waxeq.search.result import Trial
 from waxeq.search.session import Session
 from waxeq.symbolic.dims import Sizes
+from waxeq.symbolic.file import decode_sized, encode_sized
 from waxeq.symbolic.plan import Interval, SizedPlans
 
 _PLACES = 3
@@ -48,12 +47,12 @@ def tried(session: Session, plans: SizedPlans, program: SizedProgram, inputs: Ma
         return ()
     if room < _LEAST * len(places) or session.events.stop_requested:
         return None
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d) / "trial.plan.json"
-        program.save(path, inputs)
-        job = (str(path), places, min(_MOST, room / len(places)))
-        stopped = partial(getattr, session.events, "stop_requested")
-        rows = in_fresh_process(contest, job, threads=session.options.threads, stopped=stopped)
+    with handed({"weight": program.tensors, "constant": plans.constants, "input": inputs}) as arrays:
+        job = (arrays, encode_sized(plans), places, min(_MOST, room / len(places)))
+        rows = in_fresh_process(
+            contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested,
+            held=arrays.held,
+        )  # fmt: skip
     return None if rows is None else tuple(map(SizedTrial, places, rows))
 
 
@@ -63,12 +62,11 @@ def _places(i: Interval) -> list[Sizes]:
     return [inside[n] for n in dict.fromkeys(round(k * last / (_PLACES - 1)) for k in range(_PLACES))]
 
 
-def contest(path: str, places: Sequence[Sizes], budget: float) -> list[Trial]:
-    """Time a saved plan at some sizes against the model as written, as a call meets them; runs in a process of its own.
-    Raises PlanError."""
-    saved, installed = read_saved(path), kernels(backends())
-    if not isinstance(saved, SizedSaved):
-        raise PlanError(f"{path} is no plan for ranges of sizes")
+def contest(arrays: Handed, data: Mapping[str, Any], places: Sequence[Sizes], budget: float) -> list[Trial]:
+    """Time encoded plans on the arrays that are handed over, at some sizes, against the model as written, as a call
+    meets them; runs in a process of its own."""
+    installed, (tensors, constants, given) = kernels(backends()), taken(arrays)
+    saved = SizedSaved(decode_sized(data, constants), tensors, given)
     program, rows = SizedProgram(saved.plans, installed, saved.tensors), list[Trial]()
     for sizes in places:
         here = saved.at(sizes, installed)

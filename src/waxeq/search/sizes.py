@@ -25,7 +25,7 @@ from waxeq.memory.estimate import plan_estimate
 from waxeq.plan.plan import Plan
 from waxeq.runtime.sized import SizedProgram
 from waxeq.runtime.verify import Accuracy
-from waxeq.search.block import searched
+from waxeq.search.blocks import searched
 from waxeq.search.curves import Contender, grid_of, intervals, key
 from waxeq.search.lifting import OtherKernel, as_it_is, lifted
 from waxeq.search.placing import on_cpu

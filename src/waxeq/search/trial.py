@@ -17,7 +17,7 @@ from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
-from waxeq.search.block import remember
+from waxeq.search.blocks import remember, said
 from waxeq.search.contest import BRIEF, hold
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
@@ -56,7 +56,7 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result], truth: 
         result = replace(result, plan=as_written(result.plan), report=replace(result.report, kept=kept))
     elif winner > 0:
         for b in result.blocks:
-            if b.choice is not None and not b.note:
+            if b.choice is not None:
                 remember(session, b)
     return _reported(session, result, notes, rows, trial)
 
@@ -65,7 +65,7 @@ def _proved(
     session: Session, results: Sequence[Result], errors: Sequence[tuple[Accuracy, ...]]
 ) -> tuple[list[tuple[Result, tuple[Accuracy, ...]]], list[str]]:
     """The results that agree with the float64 reference, with their errors; and a sentence for each that does not."""
-    right, notes = [], [*results[0].report.notes, *(b.note for b in results[0].blocks if b.note)]
+    right, notes = [], [*results[0].report.notes, *said(results[0].blocks)]
     for r, rows in zip(results, errors, strict=True):
         try:
             require(rows, session.options.tolerance)

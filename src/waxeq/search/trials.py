@@ -57,16 +57,17 @@ def run_plans(
     seconds: float = 5.0,
     together: int = TOGETHER,
     until: Deadline = FOREVER,
+    fewest: int = 1,
 ) -> list[Ran]:
     """Time plans whole, `together` of them at a time, for up to `seconds` each time; what the table knows is not timed
     again. Fewer than were given when the user wants to stop, or when it is `until` then: those that come first, the
-    first in any case."""
+    `fewest` of them in any case."""
     proofs = Proofs(session, traced, None)
     rows: list[Ran] = []
     for start in range(0, len(results), together):
         errors: list[tuple[float, float]] = []
         for r in results[start : start + together]:
-            if until.expired and (rows or errors):
+            if until.expired and len(rows) + len(errors) >= fewest:
                 break
             errors.append(_errors(proofs, r))
         group = results[start : start + len(errors)]
@@ -114,15 +115,14 @@ def _recalled(session: Session, plan: Plan) -> Samples | None:
 def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float, fewest: int) -> list[Samples]:
     """Time plans in a process of their own, alone on the machine; none when the user wants to stop."""
     waiting = partial(session.events.emit, Note(WAITING))
-    stopped = partial(getattr, session, "stopped")
-    with handed(given(results[0], traced)) as arrays, alone(stopped=stopped, waiting=waiting) as held:
+    with handed(given(results[0], traced)) as arrays, alone(stopped=lambda: session.stopped, waiting=waiting) as held:
         if not held:
             return []
         texts = [r.text for r in results]
         wait = 600.0 + 40 * sum(r.plan.predicted for r in results)
         found = in_fresh_process(
             take, (arrays, texts, seconds, fewest), threads=session.options.threads, timeout=wait,
-            stopped=stopped, held=arrays.held,
+            stopped=lambda: session.stopped, held=arrays.held,
         )  # fmt: skip
     rows = [Samples(tuple(s)) for s in found or ()]
     for r, s in zip(results, rows, strict=False):

@@ -67,7 +67,7 @@ def examples_of(
     if not isinstance(given, Mapping):
         make = given
         return lambda sizes: example_arguments(fn, make(**sizes), sizes)
-    axes = _axes(fn, dims)
+    axes = _axes(fn, given, dims)
     unknown = [d.name for d in dims if not any(d.name in row.values() for row in axes.values())]
     if unknown:
         d = unknown[0]
@@ -78,8 +78,8 @@ def examples_of(
     return lambda sizes: example_arguments(fn, {k: _resized(k, v, axes, sizes) for k, v in given.items()}, sizes)
 
 
-def _axes(fn: Callable[..., Any], dims: Sequence[Dim]) -> dict[str, dict[int, str]]:
-    """For each input, which axes have which dim."""
+def _axes(fn: Callable[..., Any], given: Mapping[str, Any], dims: Sequence[Dim]) -> dict[str, dict[int, str]]:
+    """For each input, which axes have which dim. Raises UsageError for one that the function does not take."""
     names = {d.name for d in dims}
     rows: dict[str, dict[int, str]] = {}
     for k, a in annotated(fn).items():
@@ -89,6 +89,9 @@ def _axes(fn: Callable[..., Any], dims: Sequence[Dim]) -> dict[str, dict[int, st
         rows[k] = found
     for d in dims:
         for k, several in d.axes.items():
+            if k not in given and k not in annotated(fn):
+                known = ", ".join(dict.fromkeys((*given, *annotated(fn))))
+                raise UsageError(f"dim {d.name} is to be an axis of input {k!r}, but the model takes {known}")
             rows.setdefault(k, {}).update(dict.fromkeys(several, d.name))
     return {k: row for k, row in rows.items() if row}
 

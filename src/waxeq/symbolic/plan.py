@@ -167,6 +167,11 @@ class SizedPlans:
     intervals: tuple[Interval, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """Constants of all plans, by name."""
+        return {n: a for i in self.intervals for n, a in i.plan.constants.items()}
+
     def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """The size of every dim, from the shapes of inputs. Raises TypeMismatch."""
         return bind(self.takes, shapes, self.dims)

@@ -63,6 +63,21 @@ def test_the_result_goes_on_and_there_may_be_a_batch() -> None:
     )
 
 
+def test_results_are_made_from_registers() -> None:
+    """Of rows that are held at once and of those that are left: with what else a result reads, of its own place, of its
+    row, and of its batch."""
+    x, y, z, w, b = (operand(n, a, "float32") for n, a in enumerate(("bik", "bjk", "bij", "bi", "b")))
+    d = Term("Zip", "sub", x, y)
+    far = Term("Add", Term("Mul", Term("Map", "sqrt", Term("Sum", "k", Term("Mul", d, d))), w), Term("Add", z, b))
+    orders = ("bik", "bjk", "bij", "bi", "b")
+    for rows in (5, 21, 530):
+        call = _call(far, {"b": 2, "i": rows, "j": 65, "k": 64}, orders, "float32")
+        assert isinstance(LOOPS, NativeKernel)
+        work = LOOPS.of(call)
+        assert work is not None and "_done" in work.parts[0].source
+        assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
 def test_two_axes_are_folded() -> None:
     d = Term("Map", "abs", Term("Zip", "sub", operand(0, "ikl", "float32"), operand(1, "jkl", "float32")))
     call = _call(Term("Sum", "k", Term("Sum", "l", d)), {"i": 8, "j": 96, "k": 3, "l": 6}, ("ikl", "jkl"), "float32")

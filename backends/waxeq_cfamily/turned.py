@@ -1,0 +1,41 @@
+"""C text of a stage that only brings into cache what lies side by side along another axis than the vector: squares of
+it are turned in registers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.scalars import carried, var
+
+if TYPE_CHECKING:
+    from waxeq_cfamily.nest import Loop
+
+_BYTES = 4
+"""Of the elements that `wx_turned` moves."""
+
+
+def turns(loop: Loop) -> bool:
+    """Whether all that a stage does in its last two loops is to keep elements as they lie in memory, across."""
+    kept, space = loop.stage.kept, loop.space
+    if loop.stage.folds or not kept or not {*kept} <= space.turned or loop.order[-2:] != (space.vector, space.across):
+        return False
+    rows = [loop.values.rows[n] for n in kept]
+    if any(r.guards or carried(r.dtype) != r.dtype or numpy_dtype(r.dtype).itemsize != _BYTES for r in rows):
+        return False
+    inside = {n for n in loop.cone() if loop.depth(n) > len(loop.order) - 2}
+    return inside == {*kept} and all(space.buffered[n][-2:] == (space.across, space.vector) for n in kept)
+
+
+def squares(loop: Loop) -> list[str]:
+    """The last two loops of such a stage."""
+    down, across = loop.order[-2:]
+    (low, high), (left, right) = loop.bounds(down), loop.bounds(across)
+    lines = [f"const int64_t {var(down)} = {low}, {var(across)} = {left};"]
+    for n in loop.stage.kept:
+        source, where = loop.values.rows[n].name
+        lines.append(
+            f"wx_turned(x{source} + {loop.e.index(where)}, {where.stride(down)}, {high} - {var(down)}, "
+            f"{right} - {var(across)}, &{loop.e.buffer(n)}, {loop.space.width(down)});"
+        )
+    return ["{", *("  " + x for x in lines), "}"]

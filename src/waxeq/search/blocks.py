@@ -1,0 +1,120 @@
+"""The distinct blocks of a model: those that the table remembers, and the others, which share the time there is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from waxeq.basis.typing import types
+from waxeq.egraph.lower import lower
+from waxeq.ir.blocks import Block
+from waxeq.plan.encode import decode_block, encode_block
+from waxeq.search.block import Optimized, place, saturated, search_block, stage
+from waxeq.search.session import Session
+
+_WHOLE, _CUT = "block", "cut block"
+"""Memos of plans whose search came to its end, and of those that time ran out for."""
+
+
+def recalled(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
+    """Blocks of a model whose plan the table remembers, by key. One that time ran out for counts where it would be
+    given no more time than it had been."""
+    distinct = {session.memo_key(b.key): b for b in blocks} if not session.options.fresh else {}
+    rows = {distinct[k].key: _read(distinct[k], text) for k, text in session.table.memos(_WHOLE, distinct).items()}
+    left = [k for k, b in distinct.items() if b.key not in rows]
+    cut = {k: _read(distinct[k], text) for k, text in session.table.memos(_CUT, left).items()}
+    if cut:
+        given = _given(session, distinct.values())
+        rows |= {o.block.key: o for o in cut.values() if _endless(given[o.block.key]) <= _endless(o.seconds)}
+    return rows
+
+
+def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
+    """The best plans of distinct blocks, by key: the one with most to compute first. While candidates of one are grown
+    the next is saturated. Each may spend its share of the time for measuring, and what those before it left."""
+    rows: dict[str, Optimized] = {}
+    given, work = _given(session, blocks), _works(blocks)
+    blocks = sorted(blocks, key=lambda b: (-work[b.key], b.key))
+    begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
+    for n, block in enumerate(blocks):
+        first = stage(session, "saturate", begun[n].result)
+        begun += [session.beside(partial(saturated, session, b)) for b in blocks[n + 1 : n + 2]]
+        session.share(_share(work[block.key], [work[b.key] for b in blocks[n:]]))
+        found = replace(search_block(session, block, first), seconds=given[block.key])
+        rows[block.key] = found
+        if not session.stopped:  # what somebody stopped is not the last word on a block
+            remember(session, found)
+    session.share(1.0)
+    return rows
+
+
+def _given(session: Session, blocks: Iterable[Block]) -> dict[str, float | None]:
+    """Seconds of the budget that each of the blocks of a model is given, by key; the fewer others, the more."""
+    budget, work = session.deadline.seconds, _works(blocks)
+    return {k: None if budget is None else budget * _share(w, list(work.values())) for k, w in work.items()}
+
+
+def _endless(seconds: float | None) -> float:
+    return math.inf if seconds is None else seconds
+
+
+def _share(own: float, left: Sequence[float]) -> float:
+    """A block's part of the time for those that are left, itself included: half of it is shared out evenly."""
+    return 0.5 / len(left) + 0.5 * own / math.fsum(left)
+
+
+def _works(blocks: Iterable[Block]) -> dict[str, float]:
+    """What each of the blocks has to compute, by key."""
+    return {b.key: _work(b) for b in blocks}
+
+
+def _work(block: Block) -> float:
+    """Elements of all values of a block, products of matrices included before they are summed."""
+    lowered = lower(block.graph)
+    kinds = types(*(x.term for x in lowered.roots.values())).values()
+    return 1.0 + sum(math.prod(lowered.sizes[k] for k in kind.axes) for kind in kinds)
+
+
+def remember(session: Session, found: Optimized) -> None:
+    """Keep the plan of a block in the table, for every model that has an equal block; not one that fell back, and not
+    one that time ran out for where none was given, or where the plan of a longer search is kept."""
+    key = session.memo_key(found.block.key)
+    if found.note or (found.left and not _longest(session, key, found)):
+        return
+    payload = {"plan": encode_block(found.plan), "facts": dict(found.facts), "model": session.model}
+    if found.left:
+        payload |= {"left": list(found.left), "seconds": found.seconds}
+    session.table.memo_put(_CUT if found.left else _WHOLE, key, json.dumps(payload, sort_keys=True))
+
+
+def _longest(session: Session, key: str, found: Optimized) -> bool:
+    """Whether a block had some time, and no less than when it was remembered last."""
+    known = session.table.memo_get(_CUT, key)
+    before = 0.0 if known is None else _endless(json.loads(known)["seconds"])
+    return found.seconds != 0 and _endless(found.seconds) >= before
+
+
+def _read(block: Block, text: str) -> Optimized:
+    """What is remembered of a block."""
+    data = json.loads(text)
+    return Optimized(
+        block, decode_block(data["plan"]), True, data["facts"], of=data.get("model", ""),
+        left=tuple(data.get("left", ())), seconds=data.get("seconds"),
+    )  # fmt: skip
+
+
+def said(blocks: Sequence[Optimized]) -> list[str]:
+    """Sentences on what blocks fell back on, and on what time ran out for."""
+    notes = [b.note for b in blocks if b.note]
+    for known in (False, True):
+        cut = [b for b in blocks if b.left and b.remembered is known and b.seconds != 0]
+        if cut:
+            what = "; ".join(dict.fromkeys(text for b in cut for text in b.left))
+            where = ", ".join(sorted({place(b.block) for b in cut}))
+            text = f"time ran out for {len(cut)} of {len(blocks)} blocks (at {where}): {what}"
+            again = "; these plans are remembered, and with --fresh or a larger --budget they are searched anew"
+            notes.append(text + again * known)
+    return notes

@@ -1,0 +1,48 @@
+"""What lies side by side along another axis than the result: squares of it are turned in registers, where they can."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
+from waxeq.testing.conformance import check_call
+from waxeq_native.work import NativeKernel
+
+(BACKEND,) = backends(["native"])
+LOOPS = BACKEND.kernels["native.loops"]
+
+
+def _call(x: Term, sizes: dict[str, int], threads: int = 1) -> Call:
+    y = operand(1, "bij", x.args[2])
+    views = View.dense("bji", sizes, x.args[2]), View.dense("bij", sizes, x.args[2])
+    meaning = Term("Add", Term("Mul", x, y), x)
+    return Call("native.loops", meaning, sizes, views, View.dense("bij", sizes, x.args[2]), threads=threads)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "turned"), [("float32", True), ("int32", True), ("float64", False), ("float16", False)]
+)
+def test_squares_are_turned_at_all_sizes(dtype: str, turned: bool) -> None:
+    assert isinstance(LOOPS, NativeKernel)
+    for i, j in ((9, 9), (33, 70), (8, 100), (65, 31)):
+        call = _call(operand(0, "bij", dtype), {"b": 2, "i": i, "j": j}, threads=2)
+        work = LOOPS.of(call)
+        assert work is not None and ("wx_turned(" in work.parts[0].source) is turned
+        assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+def test_what_is_read_in_part_is_not_turned() -> None:
+    """Beyond the edge of a padded matrix there is nothing to read."""
+    sizes = {"i": 40, "j": 50, "k": 52}
+    x = Term("Pad", "j", "k", 1, 0.0, operand(0, "ij", "float32"))
+    call = Call(
+        "native.loops", Term("Map", "neg", x), sizes, (View.dense("ji", sizes, "float32"),),
+        View.dense("ik", sizes, "float32"),
+    )  # fmt: skip
+    assert isinstance(LOOPS, NativeKernel)
+    work = LOOPS.of(call)
+    assert work is not None and "wx_turned(" not in work.parts[0].source
+    assert check_call(LOOPS, call, np.random.default_rng(0)) is None
