@@ -12,7 +12,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.values import Unsupported, Values, chain
 from waxeq_cupy.grouped import walked
-from waxeq_cupy.products import Product, at
+from waxeq_cupy.products import Product, at, ended
 
 _ONE = "one"
 """The axis of a query that is alone, and has none."""
@@ -58,7 +58,7 @@ def found(values: Values) -> Attention:
     if not tops or len(sums) < 2:
         raise Unsupported("no attention")
     whole = _outermost(values, sums[-1])
-    p = at(values, whole, vectors=True)
+    p = ended(at(values, whole, vectors=True))
     if any(n in p.cone(p.right) for n in tops):
         p = replace(p, left=p.right, right=p.left, rows=p.columns, columns=p.rows)
     if not p.columns:

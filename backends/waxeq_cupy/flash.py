@@ -205,7 +205,7 @@ class Written:
         partial = self.partial
         replaced = self.replaced if partial is None else frozenset[int]()
         text = self._text(self.threads, replaced, self.dtypes, "" if partial is None else partial.slot.dtype)
-        return replace(text, together=2) if self.way.few else text
+        return replace(text, together=2)  # left to itself the compiler spills some bytes to have four
 
     def work(self) -> Work:
         """Raises Unsupported."""

@@ -118,22 +118,30 @@ class Written:
 
     @property
     def crowded(self) -> bool:
-        """Whether what is on its way takes more registers than two blocks on a processor leave: a side that is made of
-        several operands, on the largest tile of tensor cores."""
-        made_of = (len(loads(self.product, row)) for row in (self.product.left, self.product.right))
-        return self.warps and self.tile.own == _WARPS[0].own and max(made_of) > 1
+        """Whether what is on its way takes more registers than two blocks on a processor leave: on the largest tile of
+        tensor cores a side that is made of several operands, on that of float32 one that comes element by element."""
+        sides = ((self.product.left, self.product.rows), (self.product.right, self.product.columns))
+        if self.warps:
+            return self.tile.own == _WARPS[0].own and max(len(loads(self.product, row)) for row, _ in sides) > 1
+        return self.tile.own == _THREADS[0].own and any(self._beside(*side) is None for side in sides)
+
+    @cached_property
+    def _bare(self) -> Text:
+        p = self.product
+        space = Space(p.values, (*p.around, *p.rows, *p.columns), {}, (p.columns[-1],))
+        return Text(space, library(), (), "", self.dtypes, self.replaced, threads=self.threads, counted=False)
 
     @cached_property
     def text(self) -> Text:
-        p = self.product
-        outer = (*p.around, *p.rows, *p.columns)
-        space = Space(p.values, outer, {}, (p.columns[-1],))
-        text = Text(space, library(), (), "", self.dtypes, self.replaced, threads=self.threads, counted=False)
-        return replace(text, together=512 // self.threads // (2 if self.crowded else 1))
+        return replace(self._bare, together=512 // self.threads // (2 if self.crowded else 1))
+
+    def _beside(self, row: int, own: tuple[str, ...]) -> tuple[str, int] | None:
+        """Along which axis a side lies in groups, and of how many elements; None where it comes one by one."""
+        p, wide = self.product, GROUP // numpy_dtype(self.product.dtype).itemsize
+        return nearest(self._bare, loads(p, row), (p.depths[-1], own[-1]), wide) if self.aligned else None
 
     def _side(self, row: int, own: tuple[str, ...], names: tuple[str, str]) -> Side:
-        p, wide = self.product, GROUP // numpy_dtype(self.product.dtype).itemsize
-        found = nearest(self.text, loads(p, row), (p.depths[-1], own[-1]), wide) if self.aligned else None
+        p, found = self.product, self._beside(row, own)
         return Side(self.text, p, row, own, p.dtype, names, found, "" if self.piece is None else "end")
 
     @property

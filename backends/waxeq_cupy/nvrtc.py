@@ -25,6 +25,14 @@ infinities, subnormals and the rounding of divisions keep their meaning."""
 INSTALL = "`pip install 'waxeq[cuda-check]'` brings it"
 
 
+REGISTERS = 1 << 16
+"""Of one multiprocessor."""
+SHARED, MOST_SHARED = 48 << 10, 227 << 10
+"""Bytes that a text may declare, and that a block may have if it asks."""
+_TURNS, _STACK = ("sin", "cos", "tan"), 64
+"""CUDA's own, for arguments of any size, and the bytes of a stack that they need."""
+_CALLED = 64
+"""Bytes that kernels of float64 may store around a division, of which the rare half is a subroutine on sm_80."""
 MISSING = f"there is no NVRTC on this machine: {INSTALL}."
 
 
@@ -47,6 +55,20 @@ class Resources:
     stack: int
     spilled: int
     shared: int
+
+    def excess(self, text: str, threads: int, asked: int = 0) -> str:
+        """What the kernel with this text takes that a GPU has not, or that makes it slow; "" where there is nothing.
+        `threads`: of a block; `asked`: bytes of shared memory that a launch asks for besides."""
+        stored = _CALLED * ("double" in text)
+        if self.spilled > stored:
+            return f"{self.spilled} bytes are spilled"
+        if self.stack > self.spilled + _STACK * any(f"{f}(" in text or f"{f}f(" in text for f in _TURNS):
+            return f"a stack of {self.stack} bytes"
+        if not 0 < self.registers * threads <= REGISTERS:
+            return f"{self.registers} registers for each of {threads} threads"
+        if self.shared > SHARED or self.shared + asked > MOST_SHARED:
+            return f"{self.shared} and {asked} bytes of shared memory"
+        return ""
 
 
 @dataclass(frozen=True)

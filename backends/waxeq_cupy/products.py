@@ -113,7 +113,15 @@ def _only(values: Values, *, vectors: bool) -> Product:
     found = at(values, folds[-1], vectors=vectors)
     if len(found.depths) != len(folds) or len(set(found.depths)) != len(folds):
         raise Unsupported("folds besides a product")
-    return found
+    return ended(found)
+
+
+def ended(p: Product) -> Product:
+    """The product, whose depth ends with it. Raises Unsupported where the result has a place for each of the depth:
+    what comes after a sum knows none."""
+    if {*p.depths} & p.values.rows[p.values.root].axes:
+        raise Unsupported("a result along the depth")
+    return p
 
 
 def at(values: Values, fold: int, *, vectors: bool = False) -> Product:

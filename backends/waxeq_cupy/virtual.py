@@ -124,7 +124,7 @@ class Virtual(Device):
 
     @property
     def ceilings(self) -> Mapping[str, Any]:
-        """Round numbers of a large GPU, so that `--cost roofline` chooses as it might for one."""
+        """Round numbers of a large GPU, so that rooflines choose as they might for one."""
         flops = {"float16": 5e14, "bfloat16": 5e14, "float32": 5e13, "float64": 2e13}
         return {"flops": flops, "bandwidth": 4e12, "cache_bandwidth": 1.6e13, "launch": 2e-6}
 

@@ -80,17 +80,20 @@ def _tensor(a: np.ndarray) -> Any:
 
 def _in_turns(ours: Timed, sets: Sequence[Sequence[Any]], fn: Callable[..., Any], *, compiled: bool) -> dict[str, Any]:
     """Median seconds of ours and of each peer, sample by sample in turns, and how many times as long as ours each
-    takes."""
+    takes. A peer that cannot be made or run is left out, with the reason: it says nothing of us."""
     import torch
 
-    others: dict[str, Timed] = {"eager": _graph(fn, sets)}
-    failed: dict[str, str] = {}
+    makers: dict[str, Callable[[], Callable[..., Any]]] = {"eager": lambda: fn}
     if compiled:
+        makers["compiled"] = _compiled(fn)
+    others, failed = dict[str, Timed](), dict[str, str]()
+    for name, make in makers.items():
         try:
-            torch._dynamo.reset()
-            others["compiled"] = _graph(torch.compile(fn, mode="max-autotune-no-cudagraphs"), sets)
-        except Exception as e:  # what torch cannot compile says nothing of us
-            failed["compiled"] = f"{type(e).__name__}: {e}"[:300]
+            others[name] = _graph(make(), sets)
+            others[name](1)
+        except Exception as e:
+            others.pop(name, None)
+            failed[name] = f"{type(e).__name__}: {e}"[:300]
     timed: Mapping[str, Timed] = {"ours": ours, **others}
     repeats = {n: max(1, round(_SPAN / f(1))) for n, f in timed.items()}
     rounds = [{n: f(repeats[n]) for n, f in timed.items()} for _ in range(_ROUNDS)]
@@ -98,6 +101,16 @@ def _in_turns(ours: Timed, sets: Sequence[Sequence[Any]], fn: Callable[..., Any]
     ratios = {n: median(r[n] / r["ours"] for r in rounds) for n in others}
     torch.cuda.empty_cache()
     return {"seconds": took, "ratios": ratios, **({"failed": failed} if failed else {})}
+
+
+def _compiled(fn: Callable[..., Any]) -> Callable[[], Callable[..., Any]]:
+    def make() -> Callable[..., Any]:
+        import torch
+
+        torch._dynamo.reset()
+        return torch.compile(fn, mode="max-autotune-no-cudagraphs")
+
+    return make
 
 
 def _graph(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Timed:

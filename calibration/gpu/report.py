@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,16 +12,36 @@ from calibration.gpu.journal import LEFT_OUT, RIGHT, Journal
 from calibration.gpu.plans import PLANS
 from calibration.gpu.targets import Goal, targets
 
+from waxeq.runtime.files import write_atomically
+
 Row = Mapping[str, Any]
+_ASKED = "cases.json"
 _SECTIONS = ("machine", "correct", "target", "plan", "against", "grid", "sanitized", "compiled")
 
 
 def write_summary(journal: Journal, out: Path) -> None:
     """summary.md beside the rows."""
-    (out / "summary.md").write_text("\n".join(_lines(journal)) + "\n", encoding="utf-8")
+    (out / "summary.md").write_text("\n".join(_lines(journal, out)) + "\n", encoding="utf-8")
 
 
-def _lines(j: Journal) -> Iterator[str]:
+def write_asked(out: Path, cases: Mapping[str, Sequence[str]]) -> None:
+    """Keep what is to be tried, by section, so that a summary can say what was not."""
+    known = _asked(out)
+    write_atomically(out / _ASKED, json.dumps({**known, **cases}).encode())
+
+
+def _asked(out: Path) -> dict[str, Sequence[str]]:
+    place = out / _ASKED
+    return json.loads(place.read_bytes()) if place.exists() else {}
+
+
+def _untried(j: Journal, out: Path) -> list[Sequence[object]]:
+    """Sections with the cases that have no outcome: the time was up before them."""
+    left = {s: [x for x in cases if (s, x) not in j.done] for s, cases in _asked(out).items()}
+    return [(s, f"{len(x)} of {len(_asked(out)[s])}", x[0]) for s, x in left.items() if x]
+
+
+def _lines(j: Journal, out: Path) -> Iterator[str]:
     yield "# Check on a GPU"
     for r in j.of("machine"):
         yield from (f"- {k}: {v}" for k, v in r.items() if k not in ("section", "case", "outcome"))
@@ -29,6 +50,7 @@ def _lines(j: Journal) -> Iterator[str]:
     head = ("section", "case", "outcome", "why")
     yield from _table("What is not right", head, [row for row in bad if row[2] != LEFT_OUT])
     yield from _table("Left out", head, [row for row in bad if row[2] == LEFT_OUT])
+    yield from _table("Not tried, as the time was up", ("section", "cases", "the first"), _untried(j, out))
     if not _real(j):
         yield "\nThis is no GPU: the times below mean nothing."
     yield from _table("Goals", ("what", "goal", "measured", "reached"), _goals(j))
@@ -80,9 +102,11 @@ def _measured(j: Journal, name: str, goal: Goal) -> float | None:
             return None
         return r["bytes"] / r["seconds"] / copy if goal.of == "copy" else r["operations"] / r["seconds"] / 1e12
     peers = {"cublas": ("eager",), "compiled": ("compiled",), "torch": ("eager", "compiled")}[goal.of]
-    rows = [r["ratios"] for r in j.of("against") if r["case"] == name and r["outcome"] == RIGHT]
-    ratios = [r[p] for r in rows for p in peers if p in r]
-    return min(ratios) if len(ratios) == len(peers) else None
+    row = next((r for r in j.of("against") if r["case"] == name and r["outcome"] == RIGHT), None)
+    if row is None:
+        return None
+    ratios, able = row["ratios"], [p for p in peers if p not in row.get("failed", {})]
+    return min(ratios[p] for p in able) if able and all(p in ratios for p in able) else None
 
 
 def _of(goal: Goal, value: float) -> str:
@@ -121,12 +145,14 @@ def _plans(j: Journal) -> list[Sequence[object]]:
 def _against(j: Journal) -> list[Sequence[object]]:
     found = []
     for r in (r for section in ("against", "compiled") for r in j.of(section) if r["outcome"] == RIGHT):
-        took, ratios = r["seconds"], r["ratios"]
-        found.append((r["case"], _us(took["ours"]), *(_beside(took, ratios, n) for n in ("eager", "compiled"))))
+        found.append((r["case"], _us(r["seconds"]["ours"]), *(_beside(r, n) for n in ("eager", "compiled"))))
     return found
 
 
-def _beside(took: Mapping[str, float], ratios: Mapping[str, float], name: str) -> str:
+def _beside(r: Row, name: str) -> str:
+    if name in r.get("failed", {}):
+        return f"failed: {r['failed'][name]}"[:80].replace("|", "/").replace("\n", " ")
+    took, ratios = r["seconds"], r["ratios"]
     return f"{_us(took[name])} ({ratios[name]:.2f}x)" if name in took else ""
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.gpu.check import Check
 from calibration.gpu.journal import BEGUN, DIED, FAILED, LEFT_OUT, RIGHT, Journal
 from calibration.gpu.kit import Kit
-from calibration.gpu.report import write_summary
+from calibration.gpu.report import write_asked, write_summary
 from calibration.gpu.sections import SECTIONS
 
 from waxeq.errors import AccuracyError, BudgetError, UsageError
@@ -26,8 +26,15 @@ DONE, WRONG, LATE, AGAIN = 0, AccuracyError.exit_code, BudgetError.exit_code, 75
 GPU does not answer any more, start another."""
 _PATIENCE = 120.0
 """Seconds that one case may take."""
+_GRACE = 20.0
+"""Seconds that a case which was begun in time may go on for once the time is up."""
 _LOOK, _MOST = 0.1, 1.0
 """Seconds between two looks at what was found; those that one look counts for at most."""
+SHARES: Mapping[str, float] = {
+    "machine": 0.1, "correct": 0.3, "target": 0.35, "plan": 0.4, "against": 0.5, "grid": 0.4, "sanitized": 0.6,
+    "compiled": 1.0,
+}  # fmt: skip
+"""The part of the time left that a section may take when it begins; what it does not, is for those behind it."""
 
 
 @dataclass(frozen=True)
@@ -51,26 +58,43 @@ class Task:
 
 
 def work(task: Task, say: Callable[[str], object]) -> int:
-    """Go through what has no outcome yet; an exit code. Raises MissingDevice, PlanError, UsageError."""
+    """Go through what has no outcome yet; an exit code. What a section has no time for comes after all others had
+    theirs. Raises MissingDevice, PlanError, UsageError."""
     c = Check.of(Kit.read(task.kit), task.out)
+    write_asked(task.out, {s: [case for case, _ in SECTIONS[s](c)] for s in task.sections})
+    cut = False
     for section in task.sections:
-        for case, run in SECTIONS[section](c):
-            if (section, case) in c.journal.done:
-                continue
-            if time.time() > task.until:
-                return LATE
-            c.journal.begin(section, case)
-            try:
-                outcome, found = run()
-            except ImportError as e:
-                outcome, found = LEFT_OUT, {"why": str(e)}
-            except Exception as e:
-                outcome, found = FAILED, {"why": f"{type(e).__name__}: {e}"}
-            c.journal.add(section, case, outcome, **found)
-            say(f"{section}: {case}: {outcome}{_why(found)}")
-            if outcome not in (RIGHT, LEFT_OUT) and not _answers(c):
-                return AGAIN
-        write_summary(c.journal, task.out)
+        now = time.time()
+        code = _section(c, section, now + SHARES[section] * (task.until - now), say)
+        if code == AGAIN:
+            return AGAIN
+        cut |= code == LATE
+    for section in task.sections if cut else ():
+        if code := _section(c, section, task.until, say):
+            return code
+    return DONE
+
+
+def _section(c: Check, section: str, until: float, say: Callable[[str], object]) -> int:
+    """Go through what a section has left; DONE, LATE or AGAIN."""
+    for case, run in SECTIONS[section](c):
+        if (section, case) in c.journal.done:
+            continue
+        if time.time() > until:
+            say(f"{section}: its time is up")
+            return LATE
+        c.journal.begin(section, case)
+        try:
+            outcome, found = run()
+        except ImportError as e:
+            outcome, found = LEFT_OUT, {"why": str(e)}
+        except Exception as e:
+            outcome, found = FAILED, {"why": f"{type(e).__name__}: {e}"}
+        c.journal.add(section, case, outcome, **found)
+        say(f"{section}: {case}: {outcome}{_why(found)}")
+        if outcome not in (RIGHT, LEFT_OUT) and not _answers(c):
+            return AGAIN
+    write_summary(c.journal, c.out)
     return DONE
 
 
@@ -92,8 +116,11 @@ def watch(task: Task, again: Sequence[str], say: Callable[[str], object]) -> int
     results = task.out / "results.jsonl"
     while True:
         before = len(Journal(results).rows)
-        code = _watched(again, results, task.until)
+        code = _watched(again, results, task.until + _GRACE)
         journal = Journal(results)
+        if code is None and time.time() > task.until:  # the case that was cut off is tried again the next time
+            code = LATE
+            break
         if code in (DONE, LATE) or (code not in (AGAIN, None) and len(journal.rows) == before):
             break
         if code != AGAIN and journal.open is not None:
@@ -110,7 +137,8 @@ def watch(task: Task, again: Sequence[str], say: Callable[[str], object]) -> int
 
 
 def _watched(again: Sequence[str], results: Path, until: float) -> int | None:
-    """The exit code of a process that works; None for one that was stopped: it did not come on for long."""
+    """The exit code of a process that works; None for one that was stopped: it did not come on for long, or it was not
+    done by `until`."""
     with subprocess.Popen(again) as process:
         size, waited, last = -1, 0.0, time.monotonic()
         try:
@@ -121,7 +149,7 @@ def _watched(again: Sequence[str], results: Path, until: float) -> int | None:
                 last = at
                 if now != size:
                     size, waited = now, 0.0
-                if waited > _PATIENCE:
+                if waited > _PATIENCE or time.time() > until:
                     process.kill()
                     process.wait()
                     return None

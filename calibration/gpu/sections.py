@@ -124,8 +124,9 @@ def _plans(c: Check) -> Iterator[Case]:
 
 
 def _one_timed_plan(c: Check, name: str) -> Outcome:
-    chosen = fastest(c, plan_of(c, name), TOLERANCE)
-    return _one_plan(c, name, chosen) if chosen else (LEFT_OUT, {"why": "its own kernels are the fastest"})
+    chosen, failed = fastest(c, plan_of(c, name), TOLERANCE)
+    outcome, found = _one_plan(c, name, chosen) if chosen else (LEFT_OUT, {"why": "its own kernels are the fastest"})
+    return outcome, {**found, **({"failed": failed} if failed else {})}
 
 
 def _one_plan(c: Check, name: str, chosen: Mapping[int, str] | None = None) -> Outcome:

@@ -35,25 +35,38 @@ def rivals(call: Call, kernels: Mapping[str, Kernel]) -> Iterator[Call]:
             yield other
 
 
-def fastest(c: Check, plan: Plan, most: float) -> dict[int, str]:
-    """The kernel of each step that was the fastest, where that is another one than the plan has. Timings are kept, and
-    not taken again. `most`: relative RMS error against float64 that a kernel may have."""
+def fastest(c: Check, plan: Plan, most: float) -> tuple[dict[int, str], dict[str, str]]:
+    """The kernel of each step that was the fastest, where that is another one than the plan has; and, by name, why
+    kernels could not be timed. Timings are kept, and not taken again. `most`: relative RMS error against float64 that a
+    kernel may have."""
     known: dict[TimingKey, Timing] = {t.key: t for t in c.timings.taken()}
-    found: dict[int, str] = {}
+    found, failed = dict[int, str](), dict[str, str]()
     for n, s in enumerate(plan.steps):
         took: dict[str, float] = {}
         for call in rivals(s.call, c.kernels):
-            key = c.timing_key(call)
-            if key not in known:
-                known[key] = time_on(c.storage, c.bench, c.kernels[call.kernel], call, key, _SECONDS)
-                if not known[key].rms_relative_error > most:
-                    c.timings.record(known[key])
-            if not known[key].rms_relative_error > most:
-                took[call.kernel] = known[key].seconds
+            timing = _timed(c, call, most, known, failed)
+            if timing is not None and not timing.rms_relative_error > most:
+                took[call.kernel] = timing.seconds
         best = min(took, key=lambda k: took[k], default=s.call.kernel)
         if best != s.call.kernel:
             found[n] = best
-    return found
+    return found, failed
+
+
+def _timed(c: Check, call: Call, most: float, known: dict[TimingKey, Timing], failed: dict[str, str]) -> Timing | None:
+    """What a call takes, known or timed; None where its kernel cannot be compiled or run, which is its own fault
+    alone. Raises where the GPU does not answer any more."""
+    key = c.timing_key(call)
+    if key not in known:
+        try:
+            known[key] = time_on(c.storage, c.bench, c.kernels[call.kernel], call, key, _SECONDS)
+        except Exception as e:
+            c.storage.wait()
+            failed[call.kernel] = f"{type(e).__name__}: {e}"
+            return None
+        if not known[key].rms_relative_error > most:
+            c.timings.record(known[key])
+    return known[key]
 
 
 def by(plan: Plan, chosen: Mapping[int, str], kernels: Mapping[str, Kernel]) -> Plan:

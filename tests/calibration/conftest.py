@@ -50,6 +50,13 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the CPU does at most, and what others timed on it, decides nothing here."""
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
+    monkeypatch.setattr("waxeq.search.tables.calibration_tables", tuple)
+
+
+@pytest.fixture
 def bare(tmp_path: Path, virtual: None) -> Iterator[dict[str, str]]:
     """An environment in which of all packages only NumPy can be imported."""
     place = tmp_path / "missing"

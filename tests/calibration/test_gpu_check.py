@@ -195,6 +195,45 @@ def test_when_the_time_is_up_the_rest_is_left(kit: Path, virtual: None, tmp_path
         replace(task, only=("none",)).check()
 
 
+@pytest.mark.parametrize(("seconds", "code", "last"), [(300.0, 7, "compiled"), (470.0, 0, "machine")])
+def test_each_section_has_its_share_and_what_is_left_comes_last(
+    seconds: float, code: int, last: str, check: Check, kit: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Six cases of ten seconds in each: something of every section, then what was cut in order."""
+    now, done = [1000.0], list[tuple[str, str]]()
+
+    def cases(section: str) -> Any:
+        def run(case: str) -> Any:
+            now[0] += 10.0
+            done.append((section, case))
+            return LEFT_OUT, {"why": "nothing is computed"}
+
+        return lambda c: [(str(n), lambda n=n: run(str(n))) for n in range(6)]
+
+    monkeypatch.setattr(running, "SECTIONS", {s: cases(s) for s in SECTIONS})
+    monkeypatch.setattr(Check, "of", lambda kit, out: check)
+    monkeypatch.setattr(running.time, "time", lambda: now[0])
+    task = Task(kit, tmp_path, (), 1000.0 + seconds)
+    assert running.work(task, lambda text: None) == code and now[0] <= task.until + 10.0
+    first = list(dict.fromkeys(section for section, _ in done))
+    assert first == list(SECTIONS) == list(running.SHARES) and done[-1][0] == last
+    write_summary(check.journal, tmp_path)
+    text = (tmp_path / "summary.md").read_text()
+    lost = [line for line in text.splitlines() if " of 6 |" in line]
+    assert ("## Not tried, as the time was up" in text) == bool(code)
+    assert sum(int(line.split("|")[2].split()[0]) for line in lost) == 6 * len(SECTIONS) - len(done)
+
+
+def test_a_case_that_goes_on_when_the_time_is_up_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_GRACE", 0.3)
+    script = DYING.format(path=sys.path, out=str(tmp_path), end="time.sleep(60)")
+    begin = time.time()
+    task = Task(tmp_path, tmp_path, ("correct",), begin + 1.5)
+    assert watch(task, [sys.executable, "-c", script], lambda text: None) == 7
+    journal = Journal(tmp_path / "results.jsonl")
+    assert journal.open == ("correct", "b"), "it did not fail, and is tried again by whoever goes on"
+
+
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     journal = Journal(path)
@@ -310,6 +349,26 @@ def test_torch_is_warmed_up_captured_and_replayed_in_turns_with_ours(
     assert torch.eager == 3 * len(peers) * 4, "warmed up on every set of arguments; after that, graphs alone"
 
 
+def test_a_peer_that_fails_fails_alone(
+    timed: Check, torch_on_numpy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("an operator | of another version")
+
+    monkeypatch.setattr(against, "find_spec", lambda name: name)
+    for broken, left in (("compile", {"eager"}), ("softmax", set[str]())):
+        torch = torch_on_numpy()
+        monkeypatch.setattr(torch, broken, refused)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        (case,) = (run for name, run in SECTIONS["compiled"](timed) if name == "softmax float16")
+        outcome, found = case()
+        assert outcome == RIGHT and found["seconds"].keys() == {"ours", *left} and found["ratios"].keys() == left
+        assert found["failed"].keys() == {"eager", "compiled"} - left
+        timed.journal.add("compiled", f"softmax float16, {broken}", outcome, **found)
+    write_summary(timed.journal, tmp_path)
+    assert "failed: NotImplementedError: an operator / of" in (tmp_path / "summary.md").read_text()
+
+
 def test_why_torch_was_not_compared_with_is_said(
     timed: Check, torch_on_numpy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,15 +447,19 @@ def test_a_plan_gets_the_kernels_that_are_the_fastest(check: Check, monkeypatch:
 
     def time_on(on: Any, bench: Any, kernel: Any, call: Any, key: Any, seconds: float) -> Timing:
         asked.append(call.kernel)
+        if call.kernel == "cupy.gemm_middle":
+            raise RuntimeError("it does not compile")
         error = 1.0 if call.kernel == "cupy.gemm_large" else 0.0
         return Timing(key, (quick.get(call.kernel, 1e-9 if error else 1e-3),) * 3, error, error, {}, 0.0)
 
     monkeypatch.setattr(tuned, "time_on", time_on)
     plan = _product_plan(product, check)
-    chosen = fastest(check, plan, 1e-2)
+    chosen, failed = fastest(check, plan, 1e-2)
+    assert failed == {"cupy.gemm_middle": "RuntimeError: it does not compile"}, "and nobody else's fault"
     assert chosen == {0: "cupy.gemm_split"} and len(asked) == len(set(asked)) > 3, "a wrong one is not the fastest"
     first = len(asked)
-    assert fastest(check, plan, 1e-2) == chosen and asked[first:] == ["cupy.gemm_large"], "timings are kept"
+    assert fastest(check, plan, 1e-2) == (chosen, failed)
+    assert {*asked[first:]} == {"cupy.gemm_large", "cupy.gemm_middle"}, "timings are kept"
     other = by(plan, chosen, check.kernels)
     assert other.steps[0].call.kernel == "cupy.gemm_split" and other.steps[0].workspace in other.buffers
     want, got = (_ran(p, check) for p in (plan, other))

@@ -49,6 +49,15 @@ def backends(names: Sequence[str] = (), installed: Sequence[Found] | None = None
     return usable
 
 
+def lacking(kernel: str) -> str:
+    """Why no usable backend has a kernel, by its full name."""
+    name = kernel.partition(".")[0]
+    row = next((f for f in found() if f.name == name), None)
+    if row is None:
+        return f"no backend {name!r} is installed"
+    return row.why or f"backend {name} has no kernel of that name here"
+
+
 def kernels(of: Sequence[Backend]) -> Mapping[str, Kernel]:
     """Every kernel of these backends by full name."""
     return {name: k for b in of for name, k in b.kernels.items()}

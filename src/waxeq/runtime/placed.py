@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from waxeq.backend.discover import lacking
 from waxeq.backend.kernel import Instruction, Kernel, join, prepare
 from waxeq.backend.storage import CPU, DeviceArray, Storage, placed, storages
 from waxeq.errors import PlanError, TypeMismatch
@@ -248,7 +249,8 @@ class Placed:
 
 def _kernel(kernels: Mapping[str, Kernel], s: Step) -> Kernel:
     if s.call.kernel not in kernels:
-        raise PlanError(f"the plan uses kernel {s.call.kernel}, which no usable backend has here")
+        why = lacking(s.call.kernel)
+        raise PlanError(f"the plan uses kernel {s.call.kernel}, which no usable backend has here: {why}")
     return kernels[s.call.kernel]
 
 

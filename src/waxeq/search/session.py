@@ -68,11 +68,13 @@ def _expected(found: Found) -> bool:
     return found.backend is None or found.backend.device == "cpu"
 
 
-def _require_device(name: str, kernels: Mapping[str, Kernel]) -> None:
-    """Raise UsageError for a device that no kernel works on."""
+def _require_device(name: str, kernels: Mapping[str, Kernel], installed: Sequence[Found]) -> None:
+    """Raise UsageError for a device that no kernel works on, with the reason where some backend would."""
     known = sorted({k.device for k in kernels.values()})
     if name not in known:
-        raise UsageError(f"no usable backend works on device {name!r}; there are {', '.join(known)}")
+        why = [f.why for f in installed if f.why and f.backend is not None and f.backend.device == name]
+        said = f": {why[0]}" if why else f"; there are {', '.join(known)}"
+        raise UsageError(f"no usable backend works on device {name!r}{said}")
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Session:
         found = {
             n: k for n, k in kernels(backends(options.backends, installed)).items() if k.error <= options.tolerance
         }
-        _require_device(options.device, found)
+        _require_device(options.device, found, installed)
         device = current_device(options.threads)
         table = opened.table
         begun = time.perf_counter()

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from waxeq.backend.discover import backends, found
+import waxeq as wx
+from waxeq.backend.discover import backends, found, lacking
 from waxeq.errors import UsageError
 from waxeq_cupy import device as devices
 from waxeq_cupy.device import VARIABLE
@@ -23,6 +25,10 @@ def test_without_a_gpu_it_says_why_and_is_not_picked(installed: Path, monkeypatc
     assert "cupy" not in {b.name for b in backends()}
     with pytest.raises(UsageError, match="cupy cannot be used here"):
         backends(["cupy"])
+    with pytest.raises(UsageError, match=r"device 'cuda': .*WAXEQ_CUDA="):
+        options = wx.Options(table=installed / "t.duckdb", device="cuda")
+        wx.optimize(lambda x: np.tanh(x), np.ones(4, np.float32), options=options)
+    assert lacking("cupy.loops") == row.why and "'tpu'" in lacking("tpu.loops") and "of that name" in lacking("numpy.x")
 
 
 def test_with_cupy_and_no_gpu_it_says_so(installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

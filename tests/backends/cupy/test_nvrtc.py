@@ -15,13 +15,6 @@ from waxeq_cupy.kernels import Launch, Loops, prelude
 
 KernelsOf = Callable[[Iterable[Call]], dict[str, Launch]]
 ARCHITECTURES = ("sm_80", "sm_90")
-REGISTERS = 1 << 16
-"""Of one multiprocessor."""
-SHARED = 48 << 10
-_TURNS = ("sin", "cos", "tan")
-"""CUDA's own, for arguments of any size, need some bytes of a stack."""
-_CALLED = 64
-"""Bytes that kernels of float64 may store around a division, of which the rare half is a subroutine on sm_80."""
 
 
 def checked(compiler: nvrtc.Nvrtc, kernels: Mapping[str, Launch], architecture: str) -> None:
@@ -31,10 +24,7 @@ def checked(compiler: nvrtc.Nvrtc, kernels: Mapping[str, Launch], architecture: 
     assert found.keys() == kernels.keys()
     for name, r in found.items():
         x = kernels[name]
-        assert r.spilled <= _CALLED * ("double" in x.text), x.text
-        assert r.stack <= r.spilled + 64 * any(f"{f}(" in x.text or f"{f}f(" in x.text for f in _TURNS), x.text
-        assert 0 < r.registers * x.threads <= REGISTERS and r.registers <= 96, x.text
-        assert r.shared <= SHARED, x.text
+        assert not r.excess(x.text, x.threads) and r.registers <= 96, x.text
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -49,8 +39,8 @@ def test_every_form_compiles_and_spills_nothing(
 def test_drawn_calls_compile_and_spill_nothing(
     seed: int, architecture: str, compiler: nvrtc.Nvrtc, loops: Loops, kernels_of: KernelsOf
 ) -> None:
-    kernels = kernels_of(generated("cupy.loops", loops, np.random.default_rng(seed), 25))
-    assert len(kernels) > 120, "few kernels prove little"
+    kernels = kernels_of(generated("cupy.loops", loops, np.random.default_rng(seed), 13))
+    assert len(kernels) > 60, "few kernels prove little"
     checked(compiler, kernels, architecture)
 
 

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import waxeq as wx
-from waxeq.backend.call import Call
 from waxeq.backend.kernel import prepare
-from waxeq.compile import optimize_traced, proposed
+from waxeq.compile import optimize_traced
 from waxeq.errors import WaxeqError
 from waxeq.events import Events
 from waxeq.frontend.trace import trace
@@ -23,8 +22,6 @@ from waxeq.plan.plan import Plan
 from waxeq.search.session import Session
 from waxeq.testing.planned import Planner, errors
 from waxeq.testing.programs import random_program
-from waxeq_cupy import backend, nvrtc
-from waxeq_cupy.kernels import Loops, prelude
 
 LARGE = "minilm"
 """The example that would take too long here."""
@@ -79,31 +76,6 @@ def test_examples_run(session: Session, load_example: Callable[[str], ModuleType
         kernels.update(s.call.kernel for s in result.plan.steps)
     assert {"cupy.loops", "cupy.attention"} <= kernels.keys()
     assert kernels["cupy.gemm"] + kernels["cupy.gemv"] > 5, kernels
-
-
-@pytest.mark.slow
-def test_kernels_of_examples_compile_for_gpus(
-    session: Session, load_example: Callable[[str], ModuleType], compiler: nvrtc.Nvrtc
-) -> None:
-    """Those of the plans that are predicted to be the best, at the examples' own sizes."""
-    calls: list[Call] = []
-    for name in EXAMPLES:
-        example = load_example(name)
-        plan = proposed(session, trace(example.model, example.example_inputs()), prove=False)[0][0].plan
-        own = [s.call for s in plan.steps if s.call.kernel.startswith("cupy.")]
-        assert own, name
-        calls += own
-    own = backend().kernels
-    works = (k.work(c) for c in calls if isinstance(k := own[c.kernel], Loops))
-    kernels = {x.name: x for w in works if w is not None for x in w.launches}
-    source = prelude() + "\n".join(x.source for x in kernels.values())
-    for architecture in ("sm_80", "sm_90"):
-        found = compiler.cubin(source, architecture).kernels
-        assert found.keys() == kernels.keys()
-        assert all(
-            r.spilled <= 64 * ("double" in kernels[n].text) and r.registers * kernels[n].threads <= 1 << 16
-            for n, r in found.items()
-        )
 
 
 @pytest.mark.slow

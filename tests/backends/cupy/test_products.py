@@ -248,3 +248,14 @@ def test_drawn_calls_have_no_surprises() -> None:
     """What is drawn is taken, apart from folds besides the product."""
     drawn = list(generated("cupy.gemm", KERNELS["cupy.gemm"], np.random.default_rng(0), 30))
     assert len(drawn) == 30
+
+
+def test_a_result_along_the_depth_is_no_product() -> None:
+    """What is multiplied with the sum has a place for each that was summed."""
+    a, b = operand(0, "mk", F32), operand(1, "nk", F32)
+    t = Term("Mul", a, Term("Sum", "k", Term("Mul", a, b)))
+    sizes = {"m": 2, "n": 64, "k": 40}
+    views = tuple(View.dense(axes, sizes, F32) for axes in ("mk", "nk"))
+    for name, kernel in backend().kernels.items():
+        if "gem" in name:
+            assert not kernel.accepts(Call(name, t, sizes, views, View.dense("mnk", sizes, F32))), name
