@@ -6,6 +6,7 @@ with the machine, goes on where it was: what the table knows is not timed again.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -38,6 +39,8 @@ BATCH = 12
 """Calls that are compiled and timed between two looks at what is worth timing next."""
 EACH = 0.02
 """Seconds of timing for each call."""
+_MEMORY = 0.25
+"""Part of the machine's memory beyond which a call is not timed."""
 _CLEARLY = 0.98
 """Part of the time of the plan that was predicted best that another must not exceed to take its place."""
 
@@ -114,13 +117,17 @@ class Spread:
         cost, inside = sum(listing.ways.rows[i].cost for i in rows), set(rows)
         for i, p in enumerate(listing.calls):
             call = p.candidate.call
-            if p.estimate.source == "measured" or call.kernel in self.session.prices.excluded:
+            if p.estimate.source == "measured" or call.kernel in self.session.prices.excluded or self._too_large(call):
                 continue
             if i in inside:
                 yield (0.0, -p.cost * self.repeats[key]), Worth(p.estimate.high - p.cost, 1.0, True), call
                 continue
             w = worth(p.estimate, (cost - through[i]) * UNIT + p.cost)
             yield (1.0 if w.possible else 2.0, -w.gain * self.repeats[key], p.cost), w, call
+
+    def _too_large(self, call: Call) -> bool:
+        """Whether a call needs so much of the machine's memory that timing it fails or pushes all else out."""
+        return call.bytes_read + call.out.bytes > _MEMORY * (self.session.device.memory_bytes or math.inf)
 
     def listings(self) -> dict[str, Listing]:
         """Every choice of each distinct block, at the prices known by now."""
@@ -160,15 +167,22 @@ def _candidates(problem: Problem) -> list[Candidate]:
 
 
 def profile(
-    session: Session, traced: Traced, assemble: Assemble, *, plans: int, clock: Deadline, together: int = TOGETHER
+    session: Session,
+    traced: Traced,
+    assemble: Assemble,
+    *,
+    plans: int,
+    clock: Deadline,
+    together: int = TOGETHER,
+    kernels: Deadline | None = None,
 ) -> Profiled:
     """Search a model, time the calls of its candidates, then its `plans` cheapest plans whole, until done, out of time
-    or asked to stop; `together` plans by turns in one process. The best plan by then is what the table remembers of the
-    model's blocks."""
+    or asked to stop; `together` plans by turns in one process. `kernels`: when the timing of calls ends, where that is
+    before the rest does. The best plan by then is what the table remembers of the model's blocks."""
     spread = Spread(session, traced)
     session.deadline = Deadline(None)  # what is left of the budget is for measuring, and this clock ends it
     session.events.emit(StageStarted("profile", traced.name))
-    timings, decisive = _kernels(spread, clock)
+    timings, decisive = _kernels(spread, kernels or clock)
     left = [] if session.events.stop_requested else spread.ranked()
     listings = spread.listings()
     menu = spread.menu(listings)
