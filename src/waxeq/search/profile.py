@@ -162,15 +162,22 @@ def _candidates(problem: Problem) -> list[Candidate]:
 
 
 def profile(
-    session: Session, traced: Traced, assemble: Assemble, *, plans: int, clock: Deadline, together: int = TOGETHER
+    session: Session,
+    traced: Traced,
+    assemble: Assemble,
+    *,
+    plans: int,
+    clock: Deadline,
+    together: int = TOGETHER,
+    kernels: Deadline | None = None,
 ) -> Profiled:
     """Search a model, time the calls of its candidates, then its `plans` cheapest plans whole, until done, out of time
-    or asked to stop; `together` plans by turns in one process. The best plan by then is what the table remembers of the
-    model's blocks."""
+    or asked to stop; `together` plans by turns in one process. `kernels`: when the timing of calls ends, where that is
+    before the rest does. The best plan by then is what the table remembers of the model's blocks."""
     spread = Spread(session, traced)
     session.deadline = Deadline(None)  # what is left of the budget is for measuring, and this clock ends it
     session.events.emit(StageStarted("profile", traced.name))
-    timings, decisive = _kernels(spread, clock)
+    timings, decisive = _kernels(spread, kernels or clock)
     left = [] if session.events.stop_requested else spread.ranked()
     listings = spread.listings()
     menu = spread.menu(listings)
