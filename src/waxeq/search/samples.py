@@ -159,19 +159,19 @@ def _functions(sizes: Sequence[int]) -> Iterator[Sample]:
 
 
 def _large() -> Iterator[Sample]:
-    """Results that no cache holds."""
-    x, sizes = operand(0, "i", "float32"), {"i": 1 << 22}
-    for meaning in (Term("Map", "neg", x), Term("Map", "exp", x)):
-        yield _sample(meaning, sizes, [("i", "float32")], "i")
+    """Results that no cache of a core holds, and such that it pays to write past all caches."""
+    x = operand(0, "i", "float32")
+    for n, f in product((1 << 22, 1 << 23), ("neg", "exp")):
+        yield _sample(Term("Map", f, x), {"i": n}, [("i", "float32")], "i")
 
 
 # -- fused chains over rows
 
-_ROWS = ((16, 16), (64, 384), (256, 1024), (2048, 384), (1024, 4096))
+_ROWS = ((16, 16), (64, 384), (256, 1024), (2048, 384), (1024, 4096), (4096, 2048))
 
 
 def _chains(dtype: str, coarse: bool) -> Iterator[Sample]:
-    for (rows, columns), (meaning, leaves, order) in product(_ROWS[1::2] if coarse else _ROWS, _meanings(dtype)):
+    for (rows, columns), (meaning, leaves, order) in product(_ROWS[1:5:2] if coarse else _ROWS, _meanings(dtype)):
         yield _sample(meaning, {"i": rows, "j": columns}, [(a, dtype) for a in leaves], order)
 
 
