@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from waxeq.cost.estimate import Estimate
-from waxeq.events import Events
+from waxeq.events import FOREVER, Events
 from waxeq.extract.choice import Priced, Problem
 from waxeq.extract.greedy import greedy
 from waxeq.frontend.trace import trace
@@ -16,6 +16,7 @@ from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.search import block as blocks_search
+from waxeq.search.doubts import decisive, doubted
 from waxeq.search.session import Session
 
 X, W = (np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) for i in range(2))
@@ -43,9 +44,25 @@ def test_other_calls_for_the_same_work_are_doubted(tmp_path: Path) -> None:
         assert choice is not None
         have = set(choice.made) | problem.given
         heavy = max(p.cost for p in choice.in_order())
-        found = blocks_search._doubted(at(problem, heavy), choice)
+        found = doubted(at(problem, heavy), choice)
         assert found and len(found) == len({id(c) for c in found})
         made = {id(p.candidate.call): p.candidate for p in problem.candidates}
         assert all(set(made[id(c)].inputs) <= have and made[id(c)].out in choice.made for c in found)
-        assert not blocks_search._doubted(at(problem, heavy, "measured"), choice), "nothing is left to find out"
-        assert not blocks_search._doubted(at(problem, 1e3 * choice.cost), choice), "not those that are far slower"
+        assert not doubted(at(problem, heavy, "measured"), choice), "nothing is left to find out"
+        assert not doubted(at(problem, 1e3 * choice.cost), choice), "not those that are far slower"
+
+
+def test_what_was_timed_once_and_decides_is_timed_again(tmp_path: Path) -> None:
+    """On a machine that is slow for a while, the first to be timed lost against whatever was timed later."""
+    with Session.open(Options.of(table=tmp_path / "t.duckdb", threads=1, measure=False), Events()) as session:
+        rows, space, roots = searched(session)
+        problem = session.prices.problem(space, rows, roots, mood="expected")
+        choice, key = greedy(problem), session.prices.key
+        assert choice is not None
+        own = {key(p.candidate.call) for p in choice.in_order()}
+        close = at(problem, choice.cost, "measured").having(choice)
+        every = {key(p.candidate.call) for p in close.candidates}
+        found = {key(c) for c in decisive(close, choice, key, every, FOREVER)}
+        assert found & own and found - own, "of both, the chosen one may have been lucky"
+        assert not decisive(close, choice, key, every & own, FOREVER), "others were timed well"
+        assert not decisive(at(problem, 1e3 * choice.cost, "measured").having(choice), choice, key, every, FOREVER)

@@ -10,7 +10,7 @@ from waxeq.backend.call import View
 from waxeq.basis.heads import VIEWS
 from waxeq.egraph.snapshot import ENode, Snapshot
 
-_DEPTH, _SOURCES = 6, 6
+_DEPTH, _LOOKED_AT, _SOURCES = 6, 24, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,21 @@ class Source:
 
 
 def sources(snapshot: Snapshot, number: int) -> tuple[Source, ...]:
-    """Ways to see e-class `number` in a tensor that is materialized, the class itself first."""
-    found = [Source(number)]
+    """Ways to see e-class `number` in a tensor that is materialized, the class itself first. Of many those that are
+    views of nothing else come before the nearest: they lie in memory for whoever looks at them."""
+    found, origins = [Source(number)], list[Source]()
     seen = {number}
     for s in found:
-        if len(s.path) >= _DEPTH:
-            continue
-        for n in snapshot.classes[s.base].nodes:
-            if n.head not in VIEWS or len(found) >= _SOURCES:
-                continue
+        views = [n for n in snapshot.classes[s.base].nodes if n.head in VIEWS]
+        if not views:
+            origins.append(s)
+        for n in views if len(s.path) < _DEPTH else ():
             *rest, base = n.args
-            if base not in seen:
+            if base not in seen and len(found) < _LOOKED_AT:
                 seen.add(base)
                 found.append(Source(base, ((n.head, tuple(rest)), *s.path)))
-    return tuple(found)
+    kept = list(dict.fromkeys((found[0], *origins, *found)))[:_SOURCES]
+    return tuple(s for s in found if s in kept)
 
 
 def seen(snapshot: Snapshot, n: ENode) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -19,7 +18,7 @@ from waxeq.egraph.snapshot import Snapshot
 from waxeq.errors import BudgetError, FallbackError
 from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
-from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.cuts import Cuts
 from waxeq.extract.exact import polish
 from waxeq.extract.greedy import greedy
@@ -29,6 +28,7 @@ from waxeq.extract.rough import Rough
 from waxeq.extract.second import runners_up
 from waxeq.ir.blocks import Block
 from waxeq.plan.schedule import BlockPlan, schedule
+from waxeq.search.doubts import decisive, doubted
 from waxeq.search.session import Session
 from waxeq.search.tuner import tuned
 
@@ -37,9 +37,8 @@ _ROUNDS = 12
 _HOPEFUL_ROUNDS = 8
 _GAIN = 0.98
 """Part of a choice's cost that another must not exceed to be worth measuring for."""
-_HEAVY, _OFF, _OTHERS = 0.1, 2.0, 2
-"""Part of a choice that is heavy enough to try other calls for it; what those may be predicted to take, as a multiple
-of it; and how many are tried."""
+_LOOKS = 2
+"""Times that calls which decide are timed again at most."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
 _UNTRIED = "not all rules were applied"
@@ -236,14 +235,15 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
 
     What matters is what is chosen when every guess counts as the least it may be: a plan that is no better even so need
     not be tried. After some rounds a guess must promise a gain even at its worst, as there is always one more that
-    looks a little better than what was measured. In between, once, what is doubted is measured.
+    looks a little better than what was measured. In between, once, what is doubted is measured, and what was timed a
+    single time and decides is timed again.
 
     Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
     Once a kernel turned out not to run here, the choice is of no use.
     """
     unusable = len(session.prices.excluded)
     measuring = session.options.measure and session.options.cost != "roofline"
-    measured, polished, doubted = 0, 0, False
+    measured, polished, doubts, looks = 0, 0, 0, 0
 
     def timed(*choices: Choice) -> int:
         last = n == _ROUNDS or polished == _POLISHES
@@ -258,8 +258,10 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
             return None
         trying = looking and not session.hurried
         new = timed(start, *(_hopeful(session, space, rows, roots, start) if trying else ()))
-        if new == 0 and looking and not doubted:
-            doubted, new = True, session.measure(_doubted(problem, start))
+        if new == 0 and looking and not doubts:
+            doubts, new = 1, session.measure(doubted(problem, start))
+        if new == 0 and looking and looks < _LOOKS:
+            looks, new = looks + 1, _again(session, problem, start)
         if new == 0 and session.options.polish and not session.hurried:
             polished += 1
             choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
@@ -270,6 +272,13 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
     return Chosen(problem, choice, start if choice.method == "polished" else None, measured)
 
 
+def _again(session: Session, problem: Problem, choice: Choice) -> int:
+    """Time anew what decides and was timed a single time; how many calls."""
+    if session.pressed or not session.once:
+        return 0
+    return session.measure(decisive(problem, choice, session.prices.key, session.once, session.choosing()), visits=2)
+
+
 def _hopeful(
     session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...], known: Choice
 ) -> Iterator[Choice]:
@@ -277,41 +286,6 @@ def _hopeful(
     choice = greedy(session.prices.problem(space, rows, roots, mood="hopeful"), session.choosing())
     if choice is not None and choice.cost < _GAIN * known.cost:
         yield choice
-
-
-def _doubted(problem: Problem, choice: Choice) -> list[Call]:
-    """Calls that were not measured, each of which would do the work of a heavy part of a choice from values that the
-    choice has anyway, unless they are predicted to take far longer: the few best for each part.
-
-    A family of timings may be off by more than its intervals say where calls were unlike those it was made of, or the
-    machine was busier then; the calls that decide are worth the time to find out.
-    """
-    given, calls = set(choice.made) | problem.given, list[Call]()
-    for p in choice.in_order():
-        state, other = p.candidate.out, dict[str, tuple[float, Priced]]()
-        for q in (*problem.makers[state], *problem.spare.get(state, ())):
-            name, reads = q.candidate.call.kernel, set(q.candidate.inputs)
-            if q.estimate.source == "measured" or state in reads or not reads <= given:
-                continue
-            replaced = _cost_between(choice, state, reads)
-            part = q.estimate.seconds / replaced if replaced else math.inf
-            if replaced > _HEAVY * choice.cost and part < min(_OFF, other.get(name, (math.inf,))[0]):
-                other[name] = part, q
-        calls += [q.candidate.call for _, q in sorted(other.values(), key=lambda row: row[0])[:_OTHERS]]
-    return calls
-
-
-def _cost_between(choice: Choice, state: State, reads: Set[State]) -> float:
-    """What the calls of a choice cost that lead from these values to a state."""
-    left, seen = [state], set(reads)
-    cost = 0.0
-    while left:
-        s = left.pop()
-        if s not in seen and s in choice.made:
-            seen.add(s)
-            cost += choice.made[s].cost
-            left += choice.made[s].candidate.inputs
-    return cost
 
 
 def _unmeasured(choices: Iterable[Choice]) -> list[Call]:

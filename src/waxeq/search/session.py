@@ -23,7 +23,7 @@ from waxeq.backend.kernel import Kernel, prepare
 from waxeq.backend.storage import CPU, storages
 from waxeq.cost.device import Device, Peaks, current_device
 from waxeq.cost.estimate import CostModel
-from waxeq.cost.key import Timing
+from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
@@ -102,6 +102,8 @@ class Session:
     """Part of the budget that is not for measuring: nothing, where no plan is chosen."""
     watch: Watch = field(default_factory=Watch)
     """What other processes took of the machine while kernels were timed."""
+    once: set[TimingKey] = field(default_factory=set)
+    """What was timed here a single time."""
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
     model: str = ""
@@ -258,7 +260,7 @@ class Session:
         of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and of
         up to four the fastest counts: what a call takes differs more from moment to moment than within one.
         """
-        calls = self._ready(calls)
+        calls = self._ready(list({self.prices.key(c): c for c in calls}.values()))
         if not calls:
             return 0
         while not self.stopped and wait(self._beside, NOTICE).not_done:
@@ -277,6 +279,7 @@ class Session:
             self.watch.add(load, (r.disturbed for r in rows))
             self.table.record(rows)
             self.prices.learn({r.key: r for r in rows})
+            (self.once.update if visits == 1 else self.once.difference_update)(r.key for r in rows)
         self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
 
