@@ -23,6 +23,8 @@ def turns(loop: Loop) -> bool:
     rows = [loop.values.rows[n] for n in kept]
     if any(r.guards or carried(r.dtype) != r.dtype or numpy_dtype(r.dtype).itemsize != _BYTES for r in rows):
         return False
+    if any(r.name[1].stride(space.vector) is None for r in rows):  # axes that are merged here and lie apart in memory
+        return False
     inside = {n for n in loop.cone() if loop.depth(n) > len(loop.order) - 2}
     return inside == {*kept} and all(space.buffered[n][-2:] == (space.across, space.vector) for n in kept)
 

@@ -46,3 +46,15 @@ def test_what_is_read_in_part_is_not_turned() -> None:
     work = LOOPS.of(call)
     assert work is not None and "wx_turned(" not in work.parts[0].source
     assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("lies", ["pqi", "qpi"])
+def test_what_lies_at_no_even_distance_is_not_turned(lies: str) -> None:
+    """Axes that are merged and lie apart have no one step: one was written that C does not know, and with it went all
+    kernels of this backend."""
+    sizes = {"i": 40, "j": 48, "p": 6, "q": 8}
+    merged = Term("Merge", "p", "q", "j", operand(1, lies, "float32"))
+    meaning = Term("Add", Term("Add", operand(0, "ij", "float32"), merged), operand(2, "ij", "float32"))
+    views = (View.dense("ji", sizes, "float32"), View.dense(lies, sizes, "float32"), View.dense("ij", sizes, "float32"))
+    call = Call("native.loops", meaning, sizes, views, View.dense("ij", sizes, "float32"))
+    assert LOOPS.accepts(call) and check_call(LOOPS, call, np.random.default_rng(0)) is None
