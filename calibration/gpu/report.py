@@ -15,7 +15,7 @@ from calibration.gpu.targets import Goal, targets
 from waxeq.runtime.files import write_atomically
 
 Row = Mapping[str, Any]
-_ASKED = "cases.json"
+_ASKED, _ENDS = "cases.json", "ends.json"
 _SECTIONS = ("machine", "correct", "target", "plan", "against", "grid", "sanitized", "compiled")
 
 
@@ -33,6 +33,20 @@ def write_asked(out: Path, cases: Mapping[str, Sequence[str]]) -> None:
 def _asked(out: Path) -> dict[str, Sequence[str]]:
     place = out / _ASKED
     return json.loads(place.read_bytes()) if place.exists() else {}
+
+
+def ends(out: Path, until: float, shares: Mapping[str, float], now: float) -> dict[str, float]:
+    """When the time of each section is up in the run that ends at `until`: the first to ask decides, and processes that
+    go on with that run are told the same."""
+    place = out / _ENDS
+    known = json.loads(place.read_bytes()) if place.exists() else {}
+    if known.get("until") != until:
+        found, at = dict[str, float](), now
+        for section, share in shares.items():
+            at = found[section] = at + share * (until - at)
+        known = {"until": until, "ends": found}
+        write_atomically(place, json.dumps(known).encode())
+    return known["ends"]
 
 
 def _untried(j: Journal, out: Path) -> list[Sequence[object]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from calibration.gpu.check import Check
 from calibration.gpu.journal import BEGUN, DIED, FAILED, LEFT_OUT, RIGHT, Journal
 from calibration.gpu.kit import Kit
-from calibration.gpu.report import write_asked, write_summary
+from calibration.gpu.report import ends, write_asked, write_summary
 from calibration.gpu.sections import SECTIONS
 
 from waxeq.errors import AccuracyError, BudgetError, UsageError
@@ -34,7 +34,7 @@ SHARES: Mapping[str, float] = {
     "machine": 0.1, "correct": 0.3, "target": 0.35, "plan": 0.4, "against": 0.5, "grid": 0.4, "sanitized": 0.6,
     "compiled": 1.0,
 }  # fmt: skip
-"""The part of the time left that a section may take when it begins; what it does not, is for those behind it."""
+"""The part of what those before it leave that a section may take; what it does not, is for those behind it."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def work(task: Task, say: Callable[[str], object]) -> int:
     c = Check.of(Kit.read(task.kit), task.out)
     write_asked(task.out, {s: [case for case, _ in SECTIONS[s](c)] for s in task.sections})
     cut = False
+    until = ends(task.out, task.until, SHARES, time.time())
     for section in task.sections:
-        now = time.time()
-        code = _section(c, section, now + SHARES[section] * (task.until - now), say)
+        code = _section(c, section, until[section], say)
         if code == AGAIN:
             return AGAIN
         cut |= code == LATE

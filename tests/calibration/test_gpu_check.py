@@ -25,7 +25,7 @@ from calibration.gpu.journal import DIED, LEFT_OUT, RIGHT, WRONG, Journal, appen
 from calibration.gpu.kit import Kit
 from calibration.gpu.plans import PLANS
 from calibration.gpu.prepare import Scope, write_kit
-from calibration.gpu.report import write_summary
+from calibration.gpu.report import ends, write_summary
 from calibration.gpu.run import Task, watch
 from calibration.gpu.sections import SECTIONS
 from calibration.gpu.targets import targets
@@ -217,6 +217,7 @@ def test_each_section_has_its_share_and_what_is_left_comes_last(
     assert running.work(task, lambda text: None) == code and now[0] <= task.until + 10.0
     first = list(dict.fromkeys(section for section, _ in done))
     assert first == list(SECTIONS) == list(running.SHARES) and done[-1][0] == last
+    assert ends(tmp_path, task.until, running.SHARES, now[0])["machine"] < now[0], "a process that goes on has no more"
     write_summary(check.journal, tmp_path)
     text = (tmp_path / "summary.md").read_text()
     lost = [line for line in text.splitlines() if " of 6 |" in line]

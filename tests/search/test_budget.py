@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,22 @@ def test_a_plan_that_time_ran_out_for_counts_for_no_larger_budget(tmp_path: Path
         blocks_search.searched(begun(60.0), [block])
         (found,) = known(60.0)
         assert found.plan == whole.plan and not (found.left or blocks_search.said([found]))
+
+
+def test_what_a_profile_looked_through_is_remembered_as_whole(tmp_path: Path) -> None:
+    """The search before it may have had no time; by then all choices were looked at and all calls timed."""
+    block = block_of(light)
+    with opened(tmp_path, measure=False) as session:
+        session.deadline = Deadline(0.0, Clock())
+        (found,) = blocks_search.searched(session, [block]).values()
+        session.deadline = Deadline(None)
+        hasty = replace(found, left=("not all calls that matter were timed", "choosing was stopped"))
+        for timed in (False, True):
+            blocks_search.remember(session, hasty.looked_through(timed=timed))
+            rows = blocks_search.recalled(session, [block])
+            assert bool(rows) is timed
+        assert not rows[block.key].left
+        assert replace(found, left=("not all ways to fuse were looked at",)).looked_through(timed=True).left
 
 
 @pytest.mark.parametrize(("budget", "stopped"), [(0.0, False), (60.0, True)])

@@ -70,6 +70,23 @@ def test_of_several_visits_the_lower_quartile_counts(tmp_path: Path, monkeypatch
     assert order == 3 * [session.prices.key(c).digest for c in calls], "each is timed again after all others"
 
 
+def test_what_was_timed_is_kept_when_a_later_call_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration times two thousand calls between two looks at the table."""
+    seen = list[TimingKey]()
+
+    def time(bench: object, kernel: object, call: Call, key: TimingKey, seconds: float) -> Timing:
+        if seen:
+            raise MemoryError
+        seen.append(key)
+        return Timing(key, (1.0,), 0.0, 0.0, {}, 1.0)
+
+    monkeypatch.setattr("waxeq.runtime.timing.Bench.time", time)
+    with opened(tmp_path) as session:
+        with pytest.raises(MemoryError):
+            session.measure([c.call for c in _candidates(session)[0][:3]])
+        assert session.table.lookup(seen) and session.once == set(seen)
+
+
 def test_what_fails_beside_fails_where_it_is_asked_for(tmp_path: Path) -> None:
     def fails() -> None:
         raise RuleError("no such rule")

@@ -47,8 +47,8 @@ class Shared:
             for n, v in work.items():
                 of[number[n]] = v
         seconds = np.array([t.seconds for t in rows])
-        units = {f: _unit(f, t.key.dtype) for t in rows for f in t.work}
-        ceilings = {n: _ceiling(f, "float32", peaks) / size for f, (n, size) in units.items()}
+        of_float32 = {f: _unit(f, "float32") for t in rows for f in t.work}
+        ceilings = {n: _ceiling(f, "float32", peaks) / size for f, (n, size) in sorted(of_float32.items())}
         return Shared(Law.of(names, features, seconds, ceilings), peaks)
 
     def prices(self, names: Iterable[str], dtype: str) -> dict[str, float]:

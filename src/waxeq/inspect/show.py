@@ -303,7 +303,7 @@ def _memory(d: Data) -> RenderableType:
 def calibrate_view(d: Data) -> RenderableType:
     """What a calibration did."""
     rows = [("device", d["device"]), ("new timings", f"{d['timings']:,} in {time_(d['seconds'])}")]
-    rows += [("not reached", f"{d['left']:,} calls")] if d["left"] else []
+    rows += [("not reached", "anything" if d["left"] is None else f"{d['left']:,} calls")] if d["left"] != 0 else []
     rows += [("written to", d["path"])] if d["path"] else []
     rows += [("note", d["note"])] if d["note"] else []
     return facts(rows)

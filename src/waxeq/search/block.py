@@ -71,6 +71,12 @@ class Optimized:
     seconds: float | None = None
     of: str = ""
 
+    def looked_through(self, *, timed: bool) -> Optimized:
+        """The same where every choice among its candidates was looked at since, and, if so, every call that matters
+        `timed`: what was cut short of finding candidates stays so."""
+        done = (_UNCHOSEN, _UNPOLISHED, *((_UNTIMED,) if timed else ()))
+        return replace(self, left=tuple(t for t in self.left if t not in done))
+
 
 @dataclass(frozen=True)
 class Saturated:

@@ -32,13 +32,14 @@ _PRICED = 512
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """`rows` timings were taken (calls that the table knew are not timed again) in `seconds`; `left` were not reached.
+    """`rows` timings were taken (calls that the table knew are not timed again) in `seconds`; `left` were not reached,
+    None where it was stopped before they were counted.
     `path`: the Parquet file with all timings of the device, if one was asked for. `note`: a sentence when other
     processes disturbed so many that it had better be done again."""
 
     device: str
     rows: int
-    left: int
+    left: int | None
     seconds: float
     path: Path | None
     note: str | None = None
@@ -58,28 +59,29 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
         session.kept = 0.0
         calls = _unknown(session, quick)
         try:
-            rows = _measured(session, calls, quick)
+            rows = _measured(session, calls or (), quick)
         finally:
             path = _exported(session, out)
+        left = None if calls is None else len(calls) - rows
         seconds = session.deadline.elapsed
         events.emit(StageFinished("calibrate", seconds, f"{rows} timings"))
-        return Calibration(session.device.id, rows, len(calls) - rows, seconds, path, session.watch.note)
+        return Calibration(session.device.id, rows, left, seconds, path, session.watch.note)
 
 
-def _unknown(session: Session, quick: bool) -> list[Call]:
-    """Calls that the table does not know, mixed, so that a run cut short knows a little of everything; none for
-    somebody who wants to stop."""
+def _unknown(session: Session, quick: bool) -> list[Call] | None:
+    """Calls that the table does not know, mixed, so that a run cut short knows a little of everything; None for
+    somebody who wants to stop before they are worked out."""
     forms = patterns(session.kernels)
     known = "" if session.options.fresh else "measured"
     distinct, kept = dict[TimingKey, Call](), list[Call]()
     for s in samples(quick):
         if session.stopped:
-            return []
+            return None
         distinct |= {session.prices.key(c): c for c in s.calls(session.kernels, forms, session.options.threads)}
     calls = list(distinct.values())
     for start in range(0, len(calls), _PRICED):
         if session.stopped:
-            return []
+            return None
         some = calls[start : start + _PRICED]
         priced = zip(some, session.prices.of(some), strict=True)
         kept += [c for c, e in priced if e.source != known and e.seconds <= _LONGEST[quick]]

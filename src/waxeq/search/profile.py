@@ -199,7 +199,7 @@ def profile(
     if done.winner is not None:
         for o in ways[done.winner].values():
             if o.choice is not None:
-                remember(session, o)
+                remember(session, o.looked_through(timed=undecided == 0))
     return done
 
 

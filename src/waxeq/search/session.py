@@ -267,21 +267,27 @@ class Session:
             pass
         begun, load = time.perf_counter(), Load.now()
         taken: list[list[Timing]] = [[] for _ in calls]
-        for n in range(visits * len(calls)):
-            if self.pressed:
-                self.skipped += sum(not found for found in taken)
-                break
-            call = calls[n % len(calls)]
-            self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
-            taken[n % len(calls)].append(self._timed(call, each))
-        rows = [_quiet(found) for found in taken if found]
+        try:
+            for n in range(visits * len(calls)):
+                if self.pressed:
+                    self.skipped += sum(not found for found in taken)
+                    break
+                call = calls[n % len(calls)]
+                self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
+                taken[n % len(calls)].append(self._timed(call, each))
+        finally:  # what was timed is kept, whatever one of the calls raises
+            rows = [_quiet(found) for found in taken if found]
+            self._keep(rows, load, visits)
+            self.measuring_seconds += time.perf_counter() - begun
+        return len(rows)
+
+    def _keep(self, rows: Sequence[Timing], load: Load, visits: int) -> None:
+        """Store timings that were taken since `load`, and reckon with them."""
         if rows:
             self.watch.add(load, (r.disturbed for r in rows))
             self.table.record(rows)
             self.prices.learn({r.key: r for r in rows})
             (self.once.update if visits == 1 else self.once.difference_update)(r.key for r in rows)
-        self.measuring_seconds += time.perf_counter() - begun
-        return len(rows)
 
     def _timed(self, call: Call, seconds: float) -> Timing:
         return timed(self.bench, self.kernels[call.kernel], call, self.prices.key(call), seconds)
