@@ -208,7 +208,7 @@ class Session:
     @property
     def hurried(self) -> bool:
         """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
-        return self.events.stop_requested or self.deadline.left < self.kept * (self.deadline.seconds or 0.0)
+        return self.events.stop_requested or self.deadline.left <= self.kept * (self.deadline.seconds or 0.0)
 
     @property
     def pressed(self) -> bool:
