@@ -252,7 +252,7 @@ def test_a_damaged_kit_is_a_sentence(damage: bytes | None, tmp_path: Path) -> No
     path = tmp_path / "k.kit"
     if damage is not None:
         path.write_bytes(damage)
-    with pytest.raises(PlanError, match=r"no such file|--prepare"):
+    with pytest.raises(PlanError, match="--prepare"):
         Kit.read(path)
 
 
