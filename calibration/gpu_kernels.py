@@ -34,6 +34,8 @@ from waxeq_cupy.kernels import Launch  # noqa: E402
 from waxeq_cupy.nvrtc import Nvrtc, Resources  # noqa: E402
 
 EXAMPLES = ROOT / "examples"
+_SAID = 200
+"""Kernels, each counted for every architecture, between two lines that say how many there are by now."""
 
 
 def kernels_of(paths: Sequence[Path]) -> dict[str, Launch]:
@@ -58,6 +60,8 @@ def run(names: Sequence[str]) -> int:
     rows: list[Built] = []
     for row in built(compiler, kernels, cores()):
         rows.append(row)
+        if len(rows) % _SAID == 0:
+            print(f"compiled {len(rows)} times, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
         if row.fault:
             print(f"{row.launch.name}, {row.architecture}: {row.fault}\n{row.launch.text}", flush=True)
     _say(rows)

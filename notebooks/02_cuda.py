@@ -84,9 +84,15 @@ assert np.array_equal(y_there.get(), y)
 # %%
 result.save(here / "norm.plan.json")
 
+# %% [markdown]
+# What the plan takes of each memory is known before it runs; a GPU that has less refuses it with a sentence.
+
 # %%
 from waxeq.cli import main
 
+assert main(["mem", str(here / "norm.plan.json"), "--quiet"]) == 0
+
+# %%
 assert main(["bundle", str(here / "norm.plan.json"), "--backend", "cupy", "--quiet"]) == 0
 program = wx.load(here / "norm.waxeq")
 assert np.array_equal(program(x), y)

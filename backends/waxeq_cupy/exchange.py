@@ -71,7 +71,7 @@ def taken(storage: Storage, value: Any, wire: Wire) -> DeviceArray | None:
     that its owner does not hand over."""
     try:
         return _taken(storage, value, wire)
-    except (BufferError, RuntimeError) as e:
+    except (BufferError, RuntimeError, LookupError) as e:  # the last: torch, of a dtype that the interface has not
         raise TypeMismatch(f"an array of class {type(value).__name__} is not handed over: {e}") from e
 
 

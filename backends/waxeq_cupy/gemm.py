@@ -119,11 +119,14 @@ class Written:
     @property
     def crowded(self) -> bool:
         """Whether what is on its way takes more registers than two blocks on a processor leave: on the largest tile of
-        tensor cores a side that is made of several operands, on that of float32 one that comes element by element."""
+        tensor cores a side that is made of several operands, on that of float32 one that comes element by element, and
+        in a piece of the depth two that are made of several."""
         sides = ((self.product.left, self.product.rows), (self.product.right, self.product.columns))
+        several = [len(loads(self.product, row)) > 1 for row, _ in sides]
         if self.warps:
-            return self.tile.own == _WARPS[0].own and max(len(loads(self.product, row)) for row, _ in sides) > 1
-        return self.tile.own == _THREADS[0].own and any(self._beside(*side) is None for side in sides)
+            return self.tile.own == _WARPS[0].own and any(several)
+        one_by_one = any(self._beside(*side) is None for side in sides)
+        return self.tile.own == _THREADS[0].own and (one_by_one or (self.piece is not None and all(several)))
 
     @cached_property
     def _bare(self) -> Text:

@@ -47,6 +47,8 @@ def images(found: Mapping[str, Launch], *, simulated: bool = True) -> Mapping[st
     if simulated and device.place() != "cpu" and isinstance(on := device.current(), Virtual):
         files[_VIRTUAL] = on.simulated.library_of(list(found.values()))
         parts[_VIRTUAL] = sorted(found)
+    if not files:
+        return files
     about: dict[str, Any] = {"prelude": _prelude(), "kernels": parts}
     return {**files, _ENTRIES: json.dumps(about).encode()}
 

@@ -81,6 +81,8 @@ class Kit:
     @staticmethod
     def read(path: Path) -> Kit:
         """The kit in a file. Raises PlanError for one that is missing, damaged or of another waxeq."""
+        if not path.exists():
+            raise PlanError(f"there is no kit {path}: --prepare makes it where all of waxeq is, --kit names another")
         try:
             with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as z:
                 files = {n: z.read(n) for n in z.namelist()}

@@ -23,6 +23,7 @@ from waxeq.search.worker import encode_calls
 from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call
 from waxeq_cupy.kernels import Launch, prelude
+from waxeq_cupy.nvrtc import Nvrtc
 from waxeq_cupy.packed import ARCHITECTURES, images, launches
 
 _BATCH, _TOGETHER = 16, 64
@@ -47,8 +48,11 @@ class Scope:
 def write_kit(path: Path, scope: Scope, say: Say) -> None:
     """Write a kit; WAXEQ_CUDA is to be "virtual". What is made is kept beside it until it is whole, so that making one
     that was cut off goes on from there. Raises AccuracyError for a call that is wrong on the simulated GPU,
-    MissingDevice where there is none, PlanError where the file cannot be written."""
+    MissingDevice where there is none, MissingCompiler where a kit for real GPUs would have no machine code, PlanError
+    where the file cannot be written."""
     require_writable(path)
+    if not scope.small:
+        Nvrtc.found()
     parts = Parts(path)
     known = waxeq_cupy.backend().kernels
     kernels = {n: known[n] for n in known if known[n].form != "transfer" and n in (scope.kernels or known)}

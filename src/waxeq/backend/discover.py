@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from waxeq.backend.kernel import Backend, Kernel
-from waxeq.errors import UsageError
+from waxeq.errors import PlanError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Found:
 
 
 def found() -> tuple[Found, ...]:
-    """Every installed backend, by name. A backend that fails to import is reported, never raised."""
+    """Every installed backend, by name. A backend that fails to import, or to say whether it is usable, is reported,
+    never raised."""
     rows = []
     for e in sorted(entry_points(group="waxeq.backends"), key=lambda e: e.name):
         where = f"{e.dist.name} {e.dist.version}" if e.dist else "?"
@@ -29,8 +30,15 @@ def found() -> tuple[Found, ...]:
             b = e.load()()
             rows.append(Found(e.name, where, b, b.unusable()))
         except Exception as err:
-            rows.append(Found(e.name, where, None, f"{type(err).__name__}: {err}"))
+            rows.append(Found(e.name, where, None, _failed(err)))
     return tuple(rows)
+
+
+def _failed(e: Exception) -> str:
+    if isinstance(e, ModuleNotFoundError) and e.name:
+        package = e.name.partition(".")[0]
+        return f"the Python package {package} is not installed (pip install {package})"
+    return f"{type(e).__name__}: {e}"
 
 
 def backends(names: Sequence[str] = (), installed: Sequence[Found] | None = None) -> tuple[Backend, ...]:
@@ -47,6 +55,13 @@ def backends(names: Sequence[str] = (), installed: Sequence[Found] | None = None
     if not usable:
         raise UsageError("no backend can be used: reinstall waxeq, its NumPy backend comes with it")
     return usable
+
+
+def require(wanted: Iterable[str], there: Mapping[str, Kernel]) -> None:
+    """Raises PlanError, with the reason, where a kernel that a plan uses, by its full name, is not there."""
+    if missing := sorted(set(wanted) - set(there)):
+        why = lacking(missing[0])
+        raise PlanError(f"the plan uses kernel {missing[0]}, which no usable backend has here: {why}")
 
 
 def lacking(kernel: str) -> str:

@@ -22,6 +22,7 @@ def bundle(
     """Write a plan, its weights, its inputs and its compiled kernels into one file, which `waxeq run` takes.
 
     Where it is run, NumPy and waxeq itself (pip install --no-deps) are enough, and the driver of a GPU that it uses.
+    Kernels of generated C are compiled there: a plan that has some needs a C compiler and the package platformdirs too.
 
     Parameters
     ----------
@@ -49,5 +50,6 @@ def _written(plan: Path, output: Path | None, names: tuple[str, ...]) -> dict[st
     if not is_bundle(path):
         raise UsageError(f"{path}: bundles are called NAME{SUFFIX}")
     saved = load_plan(plan)
-    write_bundle(path, saved.plan, saved.tensors, saved.inputs, backends(names))
-    return {"plan": str(plan), "path": str(path), "bytes": path.stat().st_size, "files": contents(path)}
+    later = write_bundle(path, saved.plan, saved.tensors, saved.inputs, backends(names))
+    made = {"plan": str(plan), "path": str(path), "bytes": path.stat().st_size, "files": contents(path)}
+    return {**made, "compiled_when_run": list(later)}

@@ -198,8 +198,12 @@ def run_view(d: Data) -> RenderableType:
 def bundle_view(d: Data) -> RenderableType:
     """What was put into one file."""
     rows = ((name, f"{size:,}") for name, size in d["files"].items())
-    below = facts([("written to", f"{d['path']}, {d['bytes']:,} bytes; `waxeq run {d['path']}` runs it")])
-    return group(table(("file", "bytes"), rows, right=("bytes",)), below)
+    below = [("written to", f"{d['path']}, {d['bytes']:,} bytes; `waxeq run {d['path']}` runs it")]
+    if later := d["compiled_when_run"]:
+        below.append(("needs there", f"kernels of {', '.join(later)} are compiled where it is run: that needs all "
+                      "packages of waxeq (pip install waxeq) and a compiler there; or name other backends when you "
+                      "optimize (--backend)"))  # fmt: skip
+    return group(table(("file", "bytes"), rows, right=("bytes",)), facts(below))
 
 
 def _numbers(o: Data) -> tuple[str, ...]:

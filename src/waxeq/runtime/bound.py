@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from waxeq.backend.discover import require
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
-from waxeq.errors import PlanError
 from waxeq.ir.term import postorder
 from waxeq.ir.types import numpy_dtype
 from waxeq.memory.estimate import COPIED
@@ -32,9 +32,7 @@ class Bound:
         tensors: Mapping[str, np.ndarray],
         arena: Arena | None = None,
     ) -> None:
-        missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
-        if missing:
-            raise PlanError(f"the plan uses kernel {missing[0]}, which no installed backend has")
+        require((s.call.kernel for s in plan.steps), kernels)
         self.plan = plan
         self.names = tuple(o.name for o in plan.outputs)
         self.arena = arena if arena is not None else Arena(plan.arena_bytes)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.backend.discover import backends, kernels
-from waxeq.backend.kernel import Backend
+from waxeq.backend.kernel import Backend, Kernel
 from waxeq.errors import PlanError
 from waxeq.ir.types import numpy_dtype
 from waxeq.plan.encode import VERSION, decode, encode
@@ -34,21 +34,31 @@ def write_bundle(
     tensors: Mapping[str, np.ndarray],
     inputs: Mapping[str, np.ndarray] | None = None,
     of: Iterable[Backend] | None = None,
-) -> None:
+) -> tuple[str, ...]:
     """Write a plan, its weights, the inputs it may be tried on, and what its kernels are compiled to. `of`: backends
-    that compile [default: all usable ones]. Raises PlanError."""
+    that compile [default: all usable ones]. The names of the backends whose kernels are compiled only where the bundle
+    is run. Raises PlanError."""
     groups = {"weight": tensors, "constant": plan.graph.constants, "input": inputs or {}}
     made = io.BytesIO()
+    usable = backends()
+    later = {s.call.kernel.partition(".")[0] for s in plan.steps if _compiles(s.call.kernel, kernels(usable))}
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as z:
         z.writestr(_PLAN, json.dumps(encode(plan), sort_keys=True))
         for kind, arrays in groups.items():
             for name, a in arrays.items():
                 z.writestr(f"{kind}/{name}.{a.dtype.name}.npy", _npy(a))
-        for b in backends() if of is None else of:
+        for b in usable if of is None else of:
             own = [s.call for s in plan.steps if s.call.kernel.partition(".")[0] == b.name]
             for file, data in b.packed(own).items():
                 z.writestr(f"code/{b.name}/{file}", data)
+                later.discard(b.name)
     write_atomically(path, made.getvalue())
+    return tuple(sorted(later))
+
+
+def _compiles(kernel: str, there: Mapping[str, Kernel]) -> bool:
+    """Whether a kernel, by its full name, is compiled before it runs, or is not here, so that nobody can tell."""
+    return kernel not in there or type(there[kernel]).prepare is not Kernel.prepare
 
 
 def is_bundle(path: str | Path) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.backend.discover import lacking
+from waxeq.backend.discover import require
 from waxeq.backend.kernel import Instruction, Kernel, join, prepare
 from waxeq.backend.storage import CPU, DeviceArray, Storage, placed, storages
 from waxeq.errors import PlanError, TypeMismatch
@@ -43,7 +43,8 @@ class Placed:
         self, plan: Plan, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray], arena: Arena | None = None
     ) -> None:
         self.plan, self.names = plan, tuple(o.name for o in plan.outputs)
-        self._steps = [(_kernel(kernels, s), s) for s in plan.steps]
+        require((s.call.kernel for s in plan.steps), kernels)
+        self._steps = [(kernels[s.call.kernel], s) for s in plan.steps]
         self.storages = storages(kernels.values())
         self._check()
         require_room(plan, self.storages)
@@ -245,13 +246,6 @@ class Placed:
                 np.copyto(own, value)
             elif own.size:
                 own.storage.copy(own, value)
-
-
-def _kernel(kernels: Mapping[str, Kernel], s: Step) -> Kernel:
-    if s.call.kernel not in kernels:
-        why = lacking(s.call.kernel)
-        raise PlanError(f"the plan uses kernel {s.call.kernel}, which no usable backend has here: {why}")
-    return kernels[s.call.kernel]
 
 
 def _taken(on: Storage | None, leaf: Leaf, value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.backend.call import Call
+from waxeq.backend.discover import require
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
 from waxeq.errors import PlanError
@@ -57,9 +58,7 @@ class SizedPlan:
         plan = self.unplaced(sizes)
         if plan.written:
             return plan
-        missing = sorted({s.call.kernel for s in plan.steps} - set(kernels))
-        if missing:
-            raise PlanError(f"the plan uses kernel {missing[0]}, which no installed backend has")
+        require((s.call.kernel for s in plan.steps), kernels)
         steps = tuple(replace(s, call=_taken(s.call, kernels, sizes)) for s in plan.steps)
         plan = replace(plan, steps=steps)
         return _placed(_with_scratch(plan, kernels), self.order, kernels).check()

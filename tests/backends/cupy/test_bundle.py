@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 import waxeq as wx
+from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.errors import PlanError
+from waxeq.ir.term import Term
 from waxeq.runtime.bundle import read_bundle, write_bundle
 from waxeq_cupy import device as devices
+from waxeq_cupy import nvrtc
 
 BLOCKED = (
     *("egglog", "duckdb", "pydantic", "pydantic_settings", "safetensors", "psutil", "scipy", "sympy", "highspy"),
@@ -76,3 +79,11 @@ def test_a_bundle_runs_where_nothing_but_numpy_is(
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(PlanError, match="no bundle"):
         read_bundle(path)
+
+
+def test_without_the_compiler_a_bundle_has_no_code(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no file that would have it taken for one with code."""
+    v = View.dense("i", {"i": 8}, "float32")
+    call = Call("cupy.loops", Term("Map", "tanh", operand(0, "i", "float32")), {"i": 8}, (v,), v)
+    monkeypatch.setattr(nvrtc, "libraries", lambda *names: [])
+    assert backends(["cupy"])[0].packed([call]) == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,17 +85,44 @@ def test_what_runs_again_is_one_graph(
     for n in range(4):
         stand.started.clear()
         assert _right(program(x + n), x + n, gain)
+        assert not n or stand.started.count("upload") == 1, "weights are there already"
         rows.append([s for s in stand.started if s not in ("upload", "download")])
     assert len(rows[0]) > 1 and "graph" not in rows[0] and rows[2] == rows[3] == ["graph"]
     monkeypatch.setenv(GRAPHS, "0")
     program = optimized(_model, x, gain, weights=("gain",)).program
+    asked, prepared = list[str](), Driver.prepared
+
+    def noted(driver: Driver, stream: int | None, kernel: int, x: Launch, pointers: Sequence[int]) -> Any:
+        asked.append(x.name)
+        return prepared(driver, stream, kernel, x, pointers)
+
+    monkeypatch.setattr(Driver, "prepared", noted)
     for n in range(3):
         stand.started.clear()
         assert _right(program(x + n), x + n, gain) and "graph" not in stand.started
+    assert asked and len(asked) == len(set(asked)), "arguments are prepared once"
     before = len(stand.memory.blocks)
     del program
     gc.collect()
     assert len(stand.memory.blocks) < before, "memory is given back"
+
+
+def test_inputs_that_lie_elsewhere_have_graphs_of_their_own(
+    optimized: Callable[..., Any], gpu: Gpu, stand: Any
+) -> None:
+    """A graph holds addresses: one for each place that inputs come from in turns, and none reads another's."""
+    x, gain = _inputs()
+    program = optimized(_model, x, gain, weights=("gain",), device="cuda").program
+    places = [gpu.storage.uploaded(x + n) for n in range(2)]
+    kept: dict[int, int] = {}
+    for turn in range(8):
+        stand.started.clear()
+        got = [g.get() for g in program(places[turn % 2])]
+        assert _right(got, x + turn % 2, gain)
+        kept[turn] = stand.started.count("graph")
+    assert [*kept.values()][-2:] == [1, 1] and not kept[0]
+    places[0].storage.upload(places[0], x - 5)
+    assert _right([g.get() for g in program(places[0])], x - 5, gain), "what lies there now is read"
 
 
 class Faced:
@@ -122,6 +149,14 @@ class Packed:
     def __dlpack__(self, *, stream: int | None = None) -> Any:
         self.asked.append(stream)
         return self._a.__dlpack__(stream=-1)
+
+
+class Unnamed:
+    """An array of somebody else, of a dtype that the CUDA array interface has no name for."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        raise KeyError("float8_e4m3fn")
 
 
 def _refused() -> Any:
@@ -155,6 +190,8 @@ def test_arrays_of_others_go_in_and_out_with_no_copy(optimized: Callable[..., An
     kept.__dlpack__ = lambda **_: _refused()
     with pytest.raises(TypeMismatch, match="not handed over: it requires grad"):
         program(kept)
+    with pytest.raises(TypeMismatch, match="class Unnamed is not handed over: 'float8_e4m3fn'"):
+        program(Unnamed())
 
 
 def test_a_capsule_keeps_its_array_and_gives_it_back(gpu: Gpu, stand: Any) -> None:

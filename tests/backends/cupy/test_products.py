@@ -233,6 +233,17 @@ def test_sides_of_several_operands_spill_nothing(kernel: str, dtype: str, compil
     assert r.spilled == r.stack == 0 and 128 < r.registers <= 255
 
 
+def test_pieces_of_sides_of_several_operands_spill_nothing(compiler: nvrtc.Nvrtc) -> None:
+    """Queries and keys with their biases, a few heads of 32 columns: the depth is cut in two."""
+    sizes = {"b": 2, "h": 12, "m": 40, "n": 40, "k": 32}
+    x, y, z, w = (operand(n, axes, F32) for n, axes in enumerate(("bmhk", "hk", "bhkn", "hk")))
+    meaning = Term("Sum", "k", Term("Mul", Term("Add", x, y), Term("Add", z, w)))
+    work = KERNELS["cupy.gemm_split"].work(call("gemm_split", meaning, sizes, ["bmhk", "hk", "bhkn", "hk"], "bhmn"))
+    assert work is not None and len(work.launches) == 2
+    (r,) = compiler.cubin(prelude() + work.launches[0].source, "sm_90").kernels.values()
+    assert r.spilled == r.stack == 0 and 128 < r.registers <= 255
+
+
 def test_tensor_cores_and_copies_are_used(compiler: nvrtc.Nvrtc) -> None:
     w = KERNELS["cupy.gemm_middle"].work(CASES["middle bfloat16 mk kn"])
     assert w is not None

@@ -1,0 +1,45 @@
+"""What a plan in one file has of its kernels, and what is said of a kernel that is not where it is run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from waxeq.backend.discover import backends, found, require
+from waxeq.errors import PlanError
+from waxeq.plan.plan import Plan
+from waxeq.runtime.bundle import write_bundle
+
+pytestmark = pytest.mark.quick
+
+
+def _with_kernel(plan: Plan, name: str) -> Plan:
+    return replace(plan, steps=tuple(replace(s, call=replace(s.call, kernel=name)) for s in plan.steps))
+
+
+def test_it_names_the_backends_whose_kernels_are_not_in_it(affine: Callable[..., Plan], tmp_path: Path) -> None:
+    """Those that compile, and those that are not here; NumPy's need nothing."""
+    (numpy,) = backends(["numpy"])
+    for name, later in {min(numpy.kernels): (), "native.loops": ("native",), "test.anything": ("test",)}.items():
+        plan = _with_kernel(affine(3, 4), name)
+        assert write_bundle(tmp_path / "b.waxeq", plan, {"w": np.zeros(4, np.float32)}) == later
+
+
+def test_a_backend_that_lacks_a_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native backend looks for its folder with platformdirs: where only NumPy is installed it is not there."""
+    from waxeq_native.library import shared
+
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    shared.cache_clear()
+    try:
+        (row,) = (f for f in found() if f.name == "native")
+        with pytest.raises(PlanError, match=r"native\.loops, .* platformdirs is not installed \(pip install "):
+            require(["native.loops"], {})
+    finally:
+        shared.cache_clear()
+    assert row.why == "the Python package platformdirs is not installed (pip install platformdirs)"
