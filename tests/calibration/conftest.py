@@ -23,7 +23,7 @@ from waxeq.cost.device import Peaks  # noqa: E402
 from waxeq_cupy import device as devices  # noqa: E402
 
 MISSING = (
-    *("egglog", "duckdb", "pydantic", "pydantic_settings", "safetensors", "psutil", "scipy", "sympy", "highspy"),
+    *("egglog", "duckdb", "pydantic", "safetensors", "psutil", "scipy", "sympy", "highspy"),
     *("rustworkx", "opt_einsum", "ml_dtypes", "platformdirs", "filelock", "threadpoolctl", "cyclopts", "rich"),
 )
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import waxeq as wx
+from waxeq.cli import main
 
 MODEL = """
 import numpy as np
@@ -73,3 +74,12 @@ def test_twice_ends_at_once_and_writes_nothing(tmp_path: Path) -> None:
     assert child.returncode == 130 and not plan.exists()
     assert err.decode().strip().splitlines()[-1].startswith("waxeq: interrupted")
     assert b"press Ctrl-C again to stop at once" in err
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("waxeq.cli.find_spec", interrupted)
+    assert main(["--version"]) == 130
+    assert capsys.readouterr().err == "waxeq: interrupted; nothing was written\n"

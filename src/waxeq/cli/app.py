@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import bundling, db, looking, machine, pareto, profile, work
+from waxeq.cli import INTERRUPTED, NOTHING_WRITTEN, bundling, db, looking, machine, pareto, profile, work
 from waxeq.cli.console import say
 from waxeq.errors import BudgetError, RuleError, WaxeqError, WaxeqWarning
 
-INTERRUPTED = 130
 _EXAMPLES = {
     "optimize": "waxeq optimize model.py --budget 2m",
     "run": "waxeq run model.plan.json --input x=x.npy -o results.npz",
@@ -120,7 +119,7 @@ def run(argv: Sequence[str]) -> int:
         _discard_stdout()
         return 0
     except KeyboardInterrupt:
-        say("waxeq: interrupted; nothing was written")
+        say(NOTHING_WRITTEN)
         return INTERRUPTED
     except Exception as e:
         if "--traceback" in argv:

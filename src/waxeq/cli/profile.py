@@ -257,7 +257,7 @@ def profiled_row(found: Profiled) -> dict[str, Any]:
     return {
         "model": found.menu.model, "count": count(found.menu.count), "timings": found.timings,
         "decisive": found.decisive, "unmeasured": found.unmeasured, "undecided": found.undecided,
-        "finished": found.finished, "seconds": found.seconds, "plans": rows,
+        "finished": found.finished, "interrupted": found.interrupted, "seconds": found.seconds, "plans": rows,
         "winner": None if found.winner is None else found.winner + 1,
     }  # fmt: skip
 

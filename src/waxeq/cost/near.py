@@ -125,7 +125,6 @@ class Near:
         db = sqlite3.connect(path, isolation_level=None, timeout=20.0)
         near = Near(db)
         try:
-            db.execute(f"PRAGMA mmap_size={1 << 34}")
             if near.about().get("format") == FORMAT:
                 return near
         except sqlite3.DatabaseError:

@@ -67,7 +67,8 @@ def _profiled(m: Data) -> list[RenderableType]:
         ("kernels", f"{kernels}; {left}"),
     ]
     if not m["finished"]:
-        said.append(("stopped", "the same command again goes on from here"))
+        idle = m["timings"] == 0 and all(r["remembered"] for r in m["plans"]) and not m["interrupted"]
+        said.append(("stopped", _LARGER if idle else "the same command again goes on from here"))
     if not m["plans"]:
         return [facts(said)]
     shown = (
@@ -77,6 +78,9 @@ def _profiled(m: Data) -> list[RenderableType]:
     )  # fmt: skip
     columns = ("#", "predicted", "measured", "off", "error", "memory", "")
     return [facts(said), table(columns, shown, right=columns[:-1])]
+
+
+_LARGER = "the budget has no room for what is left: give the same command a larger --budget to go on from here"
 
 
 def spread_view(d: Data) -> RenderableType:

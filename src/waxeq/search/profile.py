@@ -38,6 +38,9 @@ BATCH = 12
 """Calls that are compiled and timed between two looks at what is worth timing next."""
 EACH = 0.02
 """Seconds of timing for each call."""
+_FRESH = 1e-8
+"""Seconds that a byte of memory may take that was not used before: of a virtual machine, where its host has to find it
+too (measured: 0.6e-9 to 1e-8)."""
 _CLEARLY = 0.98
 """Part of the time of the plan that was predicted best that another must not exceed to take its place."""
 
@@ -49,7 +52,7 @@ Assemble = Callable[[Session, Traced, Graph, Sequence[Block], Mapping[str, Optim
 class Profiled:
     """What a profile did: timings taken (`decisive` of them of calls that could have changed the winner), calls that
     are still unmeasured (`undecided` of them could change the winner), and the plans that were run, cheapest prediction
-    first. `finished`: nothing that was asked for is left."""
+    first. `finished`: nothing that was asked for is left; `interrupted`: the user wanted it to stop."""
 
     timings: int
     decisive: int
@@ -58,6 +61,7 @@ class Profiled:
     plans: tuple[tuple[Path, Ran], ...]
     menu: Menu
     finished: bool
+    interrupted: bool
     seconds: float
 
     @property
@@ -175,10 +179,11 @@ def profile(
     or asked to stop; `together` plans by turns in one process. `kernels`: when the timing of calls ends, where that is
     before the rest does. The best plan by then is what the table remembers of the model's blocks."""
     spread = Spread(session, traced)
-    session.deadline = Deadline(None)  # what is left of the budget is for measuring, and this clock ends it
+    # what is left of the budget is for measuring, and this clock ends it
     session.events.emit(StageStarted("profile", traced.name))
     timings, decisive = _kernels(spread, kernels or clock)
-    left = [] if session.events.stop_requested else spread.ranked()
+    session.deadline = Deadline(None)
+    left = spread.ranked()
     listings = spread.listings()
     menu = spread.menu(listings)
     ran: list[tuple[Path, Ran]] = []
@@ -189,13 +194,13 @@ def profile(
         options = [spread.optimized(listings, p) for p in group]
         results = [assemble(session, traced, spread.graph, spread.blocks, o) for o in options]
         seconds = min(5.0 * together / TOGETHER, max(0.5, clock.left))
-        found = run_plans(session, traced, results, seconds, together)
+        found = run_plans(session, traced, results, seconds, together, clock, fewest=0)
         ran += zip(group, found, strict=False)
         ways += options[: len(found)]
     finished = not (left or session.stopped or (clock.expired and len(ran) < min(plans, menu.listed.number)))
     undecided = sum(w.possible for w, _ in left)
     session.events.emit(StageFinished("profile", clock.elapsed, f"{timings} timings, {len(ran)} plans"))
-    done = Profiled(timings, decisive, len(left), undecided, tuple(ran), menu, finished, clock.elapsed)
+    done = Profiled(timings, decisive, len(left), undecided, tuple(ran), menu, finished, session.stopped, clock.elapsed)
     if done.winner is not None:
         for o in ways[done.winner].values():
             if o.choice is not None:
@@ -203,22 +208,36 @@ def profile(
     return done
 
 
+def _fitting(session: Session, calls: Sequence[Call], seconds: float) -> list[Call]:
+    """The first calls, at most a batch, for whose memory and timing there is room in so many seconds."""
+    found: list[Call] = []
+    for call, price in zip(calls, session.prices.of(calls), strict=True):
+        takes = EACH + 2 * price.seconds + _FRESH * (call.bytes_read + call.out.bytes)
+        if takes <= seconds and len(found) < BATCH:
+            found.append(call)
+            seconds -= takes
+    return found
+
+
 def _kernels(spread: Spread, clock: Deadline) -> tuple[int, int]:
     """Time calls, what may change the winner first, looking anew after each batch: how many, and how many of them
-    could."""
+    could. One that what is left has no room for is not begun."""
     session, timings, decisive = spread.session, 0, 0
+    session.deadline, session.kept = clock, 0.0
+    session.share(1.0)
     tried: set[TimingKey] = set()
     while not session.stopped and not clock.expired:
         rows = [(w, c) for w, c in spread.ranked() if session.prices.key(c) not in tried]
-        possible = sum(w.possible for w, _ in rows)
-        calls = [c for w, c in rows[:BATCH] if w.possible or not possible]
+        possible, others = ([c for w, c in rows if w.possible is p] for p in (True, False))
+        matters = _fitting(session, possible, clock.left)
+        calls = matters or _fitting(session, others, clock.left)
         if not calls:
             break
-        detail = f"{possible} of {len(rows)} could change the winner"
+        detail = f"{len(possible)} of {len(rows)} could change the winner"
         session.events.emit(Progress("kernels", timings, timings + len(rows), detail))
         tried.update(map(session.prices.key, calls))
         with alone(stopped=lambda: session.stopped, waiting=lambda: session.events.emit(Note(WAITING))) as held:
             taken = session.measure(calls, EACH) if held else 0
         timings += taken
-        decisive += taken if possible else 0
+        decisive += taken if matters else 0
     return timings, decisive

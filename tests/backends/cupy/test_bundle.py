@@ -21,7 +21,7 @@ from waxeq_cupy import device as devices
 from waxeq_cupy import nvrtc
 
 BLOCKED = (
-    *("egglog", "duckdb", "pydantic", "pydantic_settings", "safetensors", "psutil", "scipy", "sympy", "highspy"),
+    *("egglog", "duckdb", "pydantic", "safetensors", "psutil", "scipy", "sympy", "highspy"),
     *("rustworkx", "opt_einsum", "ml_dtypes", "platformdirs", "filelock", "threadpoolctl", "cyclopts", "rich"),
 )
 SCRIPT = """

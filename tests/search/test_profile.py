@@ -1,0 +1,64 @@
+"""In which order a profile times calls, and that it begins none that its budget has no room for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from waxeq.cost.estimate import Estimate
+from waxeq.events import Deadline, Events
+from waxeq.extract.detour import Worth
+from waxeq.search.profile import BATCH, _kernels
+
+pytestmark = pytest.mark.quick
+
+
+class Stage:
+    """A model laid out whose calls are `sizes` bytes large; those named in `decisive` could change the winner. Each
+    timing takes a second of a clock of its own."""
+
+    def __init__(self, sizes: dict[str, int], decisive: str) -> None:
+        self.now, self.timed, self.decisive = 0.0, [], decisive
+        self.calls = [SimpleNamespace(name=n, bytes_read=0, out=SimpleNamespace(bytes=b)) for n, b in sizes.items()]
+        prices = SimpleNamespace(key=lambda c: c.name, of=lambda calls: [Estimate(0.01, 0, 1, "fitted")] * len(calls))
+        self.session: Any = SimpleNamespace(
+            prices=prices, events=Events(), stopped=False, measure=self.measure, share=lambda part: None
+        )
+
+    def ranked(self) -> list[tuple[Worth, Any]]:
+        rows = [(Worth(0.0, 0.0, c.name in self.decisive), c) for c in self.calls if c.name not in self.timed]
+        return sorted(rows, key=lambda row: not row[0].possible)
+
+    def measure(self, calls: list[Any], seconds: float) -> int:
+        assert self.session.deadline.clock == self.clock, "the session's own clock is what ends a batch"
+        assert len(calls) <= BATCH
+        for c in calls:
+            self.timed.append(c.name)
+            self.now += 1.0
+        return len(calls)
+
+    def clock(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAXEQ_TIMING_LOCK", str(tmp_path / "lock"))
+
+
+def test_what_could_change_the_winner_is_timed_before_all_others() -> None:
+    names = "".join(map(chr, range(ord("a"), ord("a") + 2 * BATCH)))
+    stage: Any = Stage(dict.fromkeys(names, 1000), names[-BATCH - 3 :])
+    assert _kernels(stage, Deadline(None, stage.clock)) == (len(names), BATCH + 3)
+    assert "".join(stage.timed) == names[-BATCH - 3 :] + names[: -BATCH - 3]
+
+
+def test_a_call_that_the_budget_has_no_room_for_is_not_begun() -> None:
+    stage: Any = Stage({"a": 1000, "L": 3 << 30, "b": 1000}, "L")
+    assert _kernels(stage, Deadline(8.0, stage.clock)) == (2, 0)
+    stage = Stage({"a": 1000, "L": 3 << 30, "b": 1000}, "a")
+    assert _kernels(stage, Deadline(8.0, stage.clock)) == (2, 1) and "L" not in stage.timed
+    stage = Stage({"a": 1000, "L": 3 << 30, "b": 1000}, "a")
+    assert _kernels(stage, Deadline(60.0, stage.clock)) == (3, 1)
