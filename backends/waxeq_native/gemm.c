@@ -1,28 +1,33 @@
 /* Matrix products on one thread, for float and double: the register tile of this machine and the table of functions.
  *
- * The text is gemm.h, once for each element type. GNU C vectors only: no intrinsics, no assembly. */
+ * The text is gemm.h with tile.h, once for each element type. GNU C vectors only: no intrinsics, no assembly. */
 #include "api.h"
 
 /* Bytes of a vector register, and rows of a tile that is two vectors wide: 2 * rows sums, two vectors of B and one
- * element of A fill the registers, of which AVX-512 and NEON have 32, AVX and SSE 16. Bytes of a panel of B that stay
- * in the first-level cache (32 KiB or more) while rows of A pass. */
+ * element of A fill the registers, of which AVX-512 and NEON have 32, AVX and SSE 16. Bytes of a panel of B, and of a
+ * block of A: a panel stays in the first-level cache (32 KiB or more) while rows of A pass, a block in the second
+ * (256 KiB or more). Machines with AVX-512 have a second level of 1 MiB or more, fast enough for the panel too, and
+ * deep panels are added to C less often. Heights of tiles where three or more share the rows evenly. */
 #if defined(__AVX512F__)
-enum { WX_VECTOR = 64, WX_ROWS = 14, WX_PANEL_BYTES = 24 << 10 };
+enum { WX_VECTOR = 64, WX_ROWS = 14, WX_PANEL_BYTES = 64 << 10, WX_BLOCK_BYTES = 512 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#define WX_EACH_TALL(X) X(9) X(10) X(11) X(12) X(13) X(14)
 #elif defined(__AVX__)
-enum { WX_VECTOR = 32, WX_ROWS = 6, WX_PANEL_BYTES = 16 << 10 };
+enum { WX_VECTOR = 32, WX_ROWS = 6, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define WX_EACH_TALL(X) X(4) X(5) X(6)
 #elif defined(__ARM_NEON)
-enum { WX_VECTOR = 16, WX_ROWS = 8, WX_PANEL_BYTES = 16 << 10 };
+enum { WX_VECTOR = 16, WX_ROWS = 8, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define WX_EACH_TALL(X) X(5) X(6) X(7) X(8)
 #else
-enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10 };
+enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4)
+#define WX_EACH_TALL(X) X(3) X(4)
 #endif
 
 enum {
-  WX_BLOCK_BYTES = 192 << 10, /* of A in the second-level cache (256 KiB or more) */
-  WX_PIECE_BYTES = 8 << 10,   /* of a vector in the first-level cache */
+  WX_PIECE_BYTES = 8 << 10, /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
   WX_LINE_BYTES = 64,
   WX_ALIGN = 64,

@@ -18,85 +18,7 @@ enum {
   N(piece) = WX_PIECE_BYTES / sizeof(T),
 };
 
-/* ---- the tile: rows x columns sums in registers ------------------------------------------------------------------ */
-
-/* The first columns of a tile that reaches over the right edge of C. */
-static __attribute__((noinline)) void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t ldc,
-                                               int accumulate) {
-  for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < valid; j++) {
-      const T t = tile[i * N(columns) + j];
-      C[i * ldc + j] = accumulate ? C[i * ldc + j] + t : t;
-    }
-}
-
-/* One k of a tile. rows, vectors (in each row of the tile) and by_rows are constants where this is inlined. */
-WX_INLINE void N(step)(const int rows, const int vectors, const int by_rows, const T *A, int64_t sa, const T *B,
-                       N(vec) (*sum)[2]) {
-  N(vec) b[2]; /* read once: a compiler that folds the loads into the products asks the cache for more than it gives */
-  WX_UNROLL for (int v = 0; v < vectors; v++) b[v] = *(const volatile N(mem) *)(B + v * N(lanes));
-  WX_UNROLL for (int i = 0; i < rows; i++) {
-    WX_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] += A[by_rows ? i * sa : i] * b[v];
-  }
-}
-
-#define WX_TILE_PARAMETERS                                                                                             \
-  int64_t depth, const T *A, int64_t sa, const T *B, int64_t sb, T *C, int64_t ldc, int64_t valid, int accumulate,     \
-      const char *ahead, int64_t pace
-
-/* A is either by rows (element (i, k) at i * sa + k) or by columns (at i + k * sa); B has its columns side by side,
- * rows sb apart. Only the first `valid` columns of C are written. `ahead` is fetched into the second-level cache on the
- * way, `pace` bytes for each k; not for one row, which asks for memory faster than it comes. */
-WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_TILE_PARAMETERS) {
-  /* Two multipliers of four cycles each ask for eight sums under way: with few, every other k has sums of its own. */
-  const int ways = rows * vectors <= 2 ? 4 : rows * vectors <= 6 ? 2 : 1;
-  const int64_t next = by_rows ? 1 : sa;
-  N(vec) sum[4][WX_ROWS][2] = {{{{0}}}};
-  WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
-  int64_t k = 0;
-  for (; k + ways <= depth; k += ways) {
-    WX_UNROLL for (int w = 0; w < ways; w++) {
-      if (rows > 1) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
-      if (rows > 1 && pace > WX_LINE_BYTES) __builtin_prefetch(ahead + (k + w) * pace + WX_LINE_BYTES, 0, 2);
-      N(step)(rows, vectors, by_rows, A + (k + w) * next, sa, B + (k + w) * sb, sum[w]);
-    }
-  }
-  for (; ways > 1 && k < depth; k++) N(step)(rows, vectors, by_rows, A + k * next, sa, B + k * sb, sum[0]);
-  WX_UNROLL for (int w = 1; w < ways; w++) {
-    WX_UNROLL for (int i = 0; i < rows; i++) sum[0][i][0] += sum[w][i][0], sum[0][i][1] += sum[w][i][1];
-  }
-  if (valid == vectors * N(lanes)) {
-    WX_UNROLL for (int i = 0; i < rows; i++) {
-      WX_UNROLL for (int v = 0; v < vectors; v++) {
-        N(mem) *c = (N(mem) *)(C + i * ldc + v * N(lanes));
-        if (accumulate) sum[0][i][v] += *c;
-        *c = sum[0][i][v];
-      }
-    }
-  } else {
-    N(vec) whole[WX_ROWS][2];
-    WX_UNROLL for (int i = 0; i < rows; i++) whole[i][0] = sum[0][i][0], whole[i][1] = sum[0][i][1];
-    N(store)(rows, valid, (const T *)whole, C, ldc, accumulate);
-  }
-}
-
-typedef void (*N(tile_of))(WX_TILE_PARAMETERS);
-
-#define WX_TILE(rows, vectors, by_rows)                                                                                \
-  static void N(tile_##rows##_##vectors##_##by_rows)(WX_TILE_PARAMETERS) {                                             \
-    N(tile)(rows, vectors, by_rows, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                      \
-  }
-#define WX_TILES(rows) WX_TILE(rows, 1, 0) WX_TILE(rows, 1, 1) WX_TILE(rows, 2, 0) WX_TILE(rows, 2, 1)
-WX_EACH_ROWS(WX_TILES)
-
-#define WX_ENTRY(rows)                                                                                                 \
-  [rows] = {{N(tile_##rows##_1_0), N(tile_##rows##_1_1)}, {N(tile_##rows##_2_0), N(tile_##rows##_2_1)}},
-static const N(tile_of) N(tiles)[WX_ROWS + 1][2][2] = {WX_EACH_ROWS(WX_ENTRY)};
-
-#undef WX_TILE_PARAMETERS
-#undef WX_TILE
-#undef WX_TILES
-#undef WX_ENTRY
+#include "tile.h"
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
@@ -192,6 +114,7 @@ static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cb
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate) {
   const wx_tiling tiling = wx_tiling_of(rows);
+  const int tall = !A.step && B.row == N(columns) && tiling.tiles >= 3;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
     /* Each tile fetches its part of the next panel, bit by bit between its products. */
@@ -200,8 +123,9 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
     const char *ahead = (const char *)(!last ? B.at + B.panel : next ? next : B.at);
     for (int64_t i = 0, tile = 0, height; i < rows; i += height, tile++, ahead += pace * depth) {
       height = wx_height(tiling, tile);
-      N(tiles)[height][valid > N(lanes)][A.by_rows](depth, A.at + i * A.row, A.step ? A.step : height, B.at, B.row,
-                                                    C + i * ldc + j, ldc, valid, accumulate, ahead, pace);
+      const N(tile_of) tile_of = tall && valid > N(lanes) ? N(talls)[height] : N(tiles)[height][valid > N(lanes)][A.by_rows];
+      tile_of(depth, A.at + i * A.row, A.step ? A.step : height, B.at, B.row, C + i * ldc + j, ldc, valid, accumulate,
+              ahead, pace);
     }
   }
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from waxeq_native import library
 
 HERE = Path(__file__).parent
-FILES = tuple(HERE / name for name in ("gemm.c", "gemm.h", "api.h"))
+FILES = tuple(HERE / name for name in ("gemm.c", "gemm.h", "tile.h", "api.h"))
 """What `library.unit` builds; its `wx_get_api` answers the table."""
 
 _SIZE = ctypes.c_int64

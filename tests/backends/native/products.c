@@ -70,7 +70,7 @@ MATRIX(double, f64)
 
 int main(int count, char **arguments) {
   const wx_api *api = wx_get_api();
-  const int64_t large[] = {1, 6, 17, 300, 400};
+  const int64_t large[] = {1, 6, 17, 300, 600};
   for (int64_t left = count > 1 ? atoll(arguments[1]) : 100; left > 0; left--) {
     int64_t sides[3];
     for (int s = 0; s < 3; s++) sides[s] = left % 16 ? below(40) : large[below(5)];

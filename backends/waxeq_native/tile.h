@@ -1,0 +1,113 @@
+/* The tile of a product of matrices: rows x columns sums in registers. Included by gemm.h, once for each element type. */
+
+/* The first columns of a tile that reaches over the right edge of C. */
+static __attribute__((noinline)) void N(store)(int64_t rows, int64_t valid, const T *tile, T *C, int64_t ldc,
+                                               int accumulate) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < valid; j++) {
+      const T t = tile[i * N(columns) + j];
+      C[i * ldc + j] = accumulate ? C[i * ldc + j] + t : t;
+    }
+}
+
+/* One k of a tile. rows, vectors (in each row of the tile) and by_rows are constants where this is inlined. */
+WX_INLINE void N(step)(const int rows, const int vectors, const int by_rows, const T *A, int64_t sa, const T *B,
+                       N(vec) (*sum)[2]) {
+  N(vec) b[2]; /* read once: a compiler that folds the loads into the products asks the cache for more than it gives */
+  WX_UNROLL for (int v = 0; v < vectors; v++) b[v] = *(const volatile N(mem) *)(B + v * N(lanes));
+  WX_UNROLL for (int i = 0; i < rows; i++) {
+    WX_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] += A[by_rows ? i * sa : i] * b[v];
+  }
+}
+
+/* Writes a tile, or adds it to what is there; only its first `valid` columns. */
+WX_INLINE void N(finish)(const int rows, const int vectors, N(vec) (*sum)[2], T *C, int64_t ldc, int64_t valid,
+                         int accumulate) {
+  if (valid == vectors * N(lanes)) {
+    WX_UNROLL for (int i = 0; i < rows; i++) {
+      WX_UNROLL for (int v = 0; v < vectors; v++) {
+        N(mem) *c = (N(mem) *)(C + i * ldc + v * N(lanes));
+        if (accumulate) sum[i][v] += *c;
+        *c = sum[i][v];
+      }
+    }
+  } else {
+    N(vec) whole[WX_ROWS][2];
+    WX_UNROLL for (int i = 0; i < rows; i++) whole[i][0] = sum[i][0], whole[i][1] = sum[i][1];
+    N(store)(rows, valid, (const T *)whole, C, ldc, accumulate);
+  }
+}
+
+#define WX_TILE_PARAMETERS                                                                                             \
+  int64_t depth, const T *A, int64_t sa, const T *B, int64_t sb, T *C, int64_t ldc, int64_t valid, int accumulate,     \
+      const char *ahead, int64_t pace
+
+/* A is either by rows (element (i, k) at i * sa + k) or by columns (at i + k * sa); B has its columns side by side,
+ * rows sb apart. Only the first `valid` columns of C are written. `ahead` is fetched into the second-level cache on the
+ * way, `pace` bytes for each k; not for one row, which asks for memory faster than it comes. */
+WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_TILE_PARAMETERS) {
+  /* Two multipliers of four cycles each ask for eight sums under way: with few, every other k has sums of its own. */
+  const int ways = rows * vectors <= 2 ? 4 : rows * vectors <= 6 ? 2 : 1;
+  const int64_t next = by_rows ? 1 : sa;
+  N(vec) sum[4][WX_ROWS][2] = {{{{0}}}};
+  WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
+  int64_t k = 0;
+  for (; k + ways <= depth; k += ways) {
+    WX_UNROLL for (int w = 0; w < ways; w++) {
+      if (rows > 1) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
+      if (rows > 1 && pace > WX_LINE_BYTES) __builtin_prefetch(ahead + (k + w) * pace + WX_LINE_BYTES, 0, 2);
+      N(step)(rows, vectors, by_rows, A + (k + w) * next, sa, B + (k + w) * sb, sum[w]);
+    }
+  }
+  for (; ways > 1 && k < depth; k++) N(step)(rows, vectors, by_rows, A + k * next, sa, B + k * sb, sum[0]);
+  WX_UNROLL for (int w = 1; w < ways; w++) {
+    WX_UNROLL for (int i = 0; i < rows; i++) sum[0][i][0] += sum[w][i][0], sum[0][i][1] += sum[w][i][1];
+  }
+  N(finish)(rows, vectors, sum[0], C, ldc, valid, accumulate);
+}
+
+/* A tile of whole panels, of A with as many rows as the tile and of B: with steps that are known, four k at a time, less
+ * is left to do beside the products. Three tiles or more, so that the pace is a third of a row of B at most. */
+WX_INLINE void N(tall)(const int rows, WX_TILE_PARAMETERS) {
+  enum { LINES = (4 * (2 * WX_VECTOR / 3) + WX_LINE_BYTES - 1) / WX_LINE_BYTES };
+  N(vec) sum[WX_ROWS][2] = {{{0}}};
+  (void)sa, (void)sb;
+  WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
+  int64_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    WX_UNROLL for (int l = 0; l < LINES; l++) __builtin_prefetch(ahead + k * pace + l * WX_LINE_BYTES, 0, 2);
+    WX_UNROLL for (int w = 0; w < 4; w++)
+      N(step)(rows, 2, 0, A + (k + w) * rows, rows, B + (k + w) * N(columns), sum);
+  }
+  for (; k < depth; k++) N(step)(rows, 2, 0, A + k * rows, rows, B + k * N(columns), sum);
+  N(finish)(rows, 2, sum, C, ldc, valid, accumulate);
+}
+
+typedef void (*N(tile_of))(WX_TILE_PARAMETERS);
+
+#define WX_TILE(rows, vectors, by_rows)                                                                                \
+  static void N(tile_##rows##_##vectors##_##by_rows)(WX_TILE_PARAMETERS) {                                             \
+    N(tile)(rows, vectors, by_rows, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                      \
+  }
+#define WX_TILES(rows) WX_TILE(rows, 1, 0) WX_TILE(rows, 1, 1) WX_TILE(rows, 2, 0) WX_TILE(rows, 2, 1)
+WX_EACH_ROWS(WX_TILES)
+
+#define WX_TALL(rows)                                                                                                  \
+  static void N(tall_##rows)(WX_TILE_PARAMETERS) {                                                                     \
+    N(tall)(rows, depth, A, sa, B, sb, C, ldc, valid, accumulate, ahead, pace);                                        \
+  }
+WX_EACH_TALL(WX_TALL)
+
+#define WX_ENTRY(rows)                                                                                                 \
+  [rows] = {{N(tile_##rows##_1_0), N(tile_##rows##_1_1)}, {N(tile_##rows##_2_0), N(tile_##rows##_2_1)}},
+static const N(tile_of) N(tiles)[WX_ROWS + 1][2][2] = {WX_EACH_ROWS(WX_ENTRY)};
+
+#define WX_TALL_ENTRY(rows) [rows] = N(tall_##rows),
+static const N(tile_of) N(talls)[WX_ROWS + 1] = {WX_EACH_TALL(WX_TALL_ENTRY)};
+
+#undef WX_TILE_PARAMETERS
+#undef WX_TILE
+#undef WX_TILES
+#undef WX_ENTRY
+#undef WX_TALL
+#undef WX_TALL_ENTRY
