@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, overload
 
 from waxeq.backend.storage import storages
+from waxeq.errors import BudgetError
 from waxeq.events import Events
 from waxeq.frontend.annotations import example_arguments
 from waxeq.frontend.function import by_name, names, names_of, parameters
@@ -31,7 +32,7 @@ from waxeq.search.session import Session
 from waxeq.search.sized_lock import reproduce_sizes, write_sizes
 from waxeq.search.sizes import SizedResult, optimize_sizes
 from waxeq.search.tables import Opened
-from waxeq.search.trial import confirm, truth_of
+from waxeq.search.trial import Proofs, confirm, judged, truth_of
 from waxeq.symbolic.dims import dims_of
 from waxeq.symbolic.family import Family, examples_of
 
@@ -113,9 +114,19 @@ def optimize_family(options: Options, events: Events, family: Family, opened: Op
 
 
 def optimize_traced(session: Session, traced: Traced) -> Result:
-    """From a traced model to a checked plan."""
-    found, truth = proposed(session, traced)
-    result = confirm(session, traced, found, truth)
+    """From a traced model to a checked plan. Errors add up, and a model may take the difference of what they are in:
+    where no plan keeps the tolerance, plans of rules and kernels of less error are searched."""
+    results, truth = proposed(session, traced)
+    proofs = Proofs(session, traced, truth)
+    here, found = session, judged(session, results, proofs)
+    while (tolerance := found.below(here)) is not None:
+        here = here.stricter(tolerance)
+        try:
+            results, _ = proposed(here, traced, prove=False)
+        except BudgetError:  # some value only kernels of larger error compute
+            break
+        found = judged(here, results, proofs, session.options.tolerance).after(found, tolerance)
+    result = confirm(here, traced, found)
     write_lock(session, traced, result)
     return result
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import waxeq as wx
 from waxeq.backend.discover import backends, kernels
 from waxeq.options import Options
-from waxeq.search.pareto import front, levels
+from waxeq.search.pareto import front
+from waxeq.search.session import levels
 
 WIDE = """
 import numpy as np
@@ -46,11 +47,12 @@ def test_the_front_beats_everything_else_and_nothing_in_it(rows: list[tuple[int,
 
 
 def test_there_is_a_level_for_whatever_becomes_possible() -> None:
-    errors = {k.error for k in kernels(backends()).values()}
-    assert levels(Options.of(tolerance=0)) == [0.0]
-    loose = levels(Options.of(tolerance=1e-2))
+    there = kernels(backends()).values()
+    errors = {k.error for k in there}
+    assert levels(Options.of(tolerance=0), there) == [0.0]
+    loose = levels(Options.of(tolerance=1e-2), there)
     assert loose == sorted(loose) and {e for e in errors if e <= 1e-2} <= {0.0, *loose}
-    assert levels(Options.of(tolerance=1e-5)) == [t for t in loose if t <= 1e-5]
+    assert levels(Options.of(tolerance=1e-5), there) == [t for t in loose if t <= 1e-5]
 
 
 @pytest.mark.slow

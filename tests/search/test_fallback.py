@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from waxeq.compile import optimize, optimize_traced
-from waxeq.errors import BudgetError, FallbackError
+from waxeq.errors import AccuracyError, BudgetError, FallbackError
 from waxeq.events import Deadline, Events
 from waxeq.extract.paths import paths
 from waxeq.frontend.trace import trace
@@ -19,6 +19,7 @@ from waxeq.options import Options
 from waxeq.runtime.measure import Samples
 from waxeq.runtime.timing import Bench
 from waxeq.search import block as search_block
+from waxeq.search import trial as search_trial
 from waxeq.search.contest import BRIEF, fastest
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
@@ -153,3 +154,39 @@ def test_memory_of_the_search_and_of_the_plan_are_two_limits(tmp_path: Path) -> 
         optimize(model, X, W, options=options(tmp_path, max_memory="1kB"))
     with pytest.raises(BudgetError, match="--search-memory"):
         optimize(model, X, W, options=options(tmp_path, search_memory="1kB", fresh=True))
+
+
+def cancelling(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
+    return x @ w - c
+
+
+def test_where_errors_grow_past_the_tolerance_plans_of_less_error_are_searched(tmp_path: Path) -> None:
+    """Each kernel keeps the tolerance; the difference of two results that are nearly equal does not."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal((n, 1024), dtype=np.float32) for n in (1, 1024))
+    c = x @ w + np.float32(0.2) * rng.standard_normal((1, 1024), dtype=np.float32)
+    given = options(tmp_path, tolerance=1e-2, cost="roofline", backends=("native", "numpy"), strict=True)
+    found = optimize(cancelling, x, w, c, weights=("w",), options=given)
+    dropped = [n for n in found.report.notes if "was dropped" in n and "over the tolerance 1e-02" in n]
+    again = [n for n in found.report.notes if "searched again" in n]
+    assert len(dropped) == len(again) > 0 and not found.plan.written
+    assert not any("weights" in s.call.kernel for s in found.plan.steps)
+    np.testing.assert_allclose(found.program(x, c=c), cancelling(x, w, c), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_where_no_plan_is_right_the_model_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool
+) -> None:
+    def refused(rows: object, tolerance: float) -> None:
+        raise AccuracyError(f"not within {tolerance:g}")
+
+    monkeypatch.setattr(search_trial, "require", refused)
+    given = options(tmp_path, tolerance=1e-3, strict=strict)
+    if strict:
+        with pytest.raises(AccuracyError, match=r"within 0\.001"):
+            optimize(model, X, W, options=given)
+    else:
+        found = optimize(model, X, W, options=given)
+        assert found.plan.written and not found.plan.steps
+        np.testing.assert_array_equal(found.program(X, W), model(X, W))

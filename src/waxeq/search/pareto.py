@@ -15,7 +15,7 @@ from waxeq.options import Options
 from waxeq.runtime.verify import require
 from waxeq.search.profile import Assemble, Spread
 from waxeq.search.result import Result
-from waxeq.search.session import Session
+from waxeq.search.session import Session, levels
 from waxeq.search.tables import Opened
 from waxeq.search.trial import Proofs, as_written
 from waxeq.search.trials import Ran, plan_key, run_plans
@@ -39,21 +39,6 @@ class Offer:
     ran: Ran
     rejected: str | None = None
     front: bool = False
-
-
-def levels(options: Options) -> list[float]:
-    """The tolerances up to the one allowed at which there is more to choose from: the class of rules changes, or
-    another kernel may be used."""
-    errors = {k.error for k in kernels(backends(options.backends)).values()}
-    steps = sorted({0.0, *(e for e in (*errors, 1e-5, 1e-3) if e <= options.tolerance), options.tolerance})
-    rows: list[float] = []
-    seen: set[object] = set()
-    for t in steps:
-        allowed = (Options.of(tolerance=t).rule_class, sum(e <= t for e in errors))
-        if allowed not in seen:
-            seen.add(allowed)
-            rows.append(t)
-    return rows
 
 
 def offers(
@@ -88,7 +73,7 @@ def _found(
 ) -> list[tuple[float, Result]]:
     """Distinct plans of each tolerance, the cheapest of each before the second cheapest of any."""
     found: dict[str, tuple[int, float, Result]] = {}
-    steps = levels(options)
+    steps = levels(options, kernels(backends(options.backends)).values())
     for n, tolerance in enumerate(steps):
         searching = clock.left - _RUNNING * (clock.seconds or 0.0)
         if events.stop_requested or (found and searching <= 0):

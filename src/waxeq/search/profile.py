@@ -179,7 +179,6 @@ def profile(
     or asked to stop; `together` plans by turns in one process. `kernels`: when the timing of calls ends, where that is
     before the rest does. The best plan by then is what the table remembers of the model's blocks."""
     spread = Spread(session, traced)
-    # what is left of the budget is for measuring, and this clock ends it
     session.events.emit(StageStarted("profile", traced.name))
     timings, decisive = _kernels(spread, kernels or clock)
     session.deadline = Deadline(None)
@@ -223,7 +222,7 @@ def _kernels(spread: Spread, clock: Deadline) -> tuple[int, int]:
     """Time calls, what may change the winner first, looking anew after each batch: how many, and how many of them
     could. One that what is left has no room for is not begun."""
     session, timings, decisive = spread.session, 0, 0
-    session.deadline, session.kept = clock, 0.0
+    session.deadline, session.kept = clock, 0.0  # what is left of the budget is for measuring, and this clock ends it
     session.share(1.0)
     tried: set[TimingKey] = set()
     while not session.stopped and not clock.expired:

@@ -7,9 +7,9 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -77,6 +77,26 @@ def _require_device(name: str, kernels: Mapping[str, Kernel], installed: Sequenc
         raise UsageError(f"no usable backend works on device {name!r}{said}")
 
 
+def levels(options: Options, of: Iterable[Kernel]) -> list[float]:
+    """The tolerances up to the one allowed at which there is more to choose from: the class of rules changes, or
+    another of these kernels may be used."""
+    errors = {k.error for k in of}
+    steps = sorted({0.0, *(e for e in (*errors, 1e-5, 1e-3) if e <= options.tolerance), options.tolerance})
+    rows: list[float] = []
+    seen: set[object] = set()
+    for t in steps:
+        allowed = (options.model_copy(update={"tolerance": t}).rule_class, sum(e <= t for e in errors))
+        if allowed not in seen:
+            seen.add(allowed)
+            rows.append(t)
+    return rows
+
+
+def _rules(options: Options, kernels: Mapping[str, Kernel], own: tuple[RuleFile, ...]) -> RuleProgram:
+    files = (*rule_files(), *own)
+    return load_rules(options.rule_class, patterns(kernels), algebra=options.algebra, files=files)
+
+
 @dataclass
 class Session:
     """Opened with `Session.open(options, events)`, used as a context manager."""
@@ -137,13 +157,22 @@ class Session:
         prices = Prices(model, found, device.id, options.threads, None if only else table)
         require_certificates(table, files_for(options.rules))
         own = own_rules(options.rules)
-        files = (*rule_files(), *own)
-        rules = load_rules(options.rule_class, patterns(found), algebra=options.algebra, files=files)
+        rules = _rules(options, found, own)
         bench = Bench(device.l3_bytes)
         notes = (*opened.notes, *missing)
         return Session(
             options, events, found, rules, own, device, table, prices, worker, clock, bench, notes, measuring
         )  # fmt: skip
+
+    def stricter(self, tolerance: float) -> Session:
+        """The same search, on the same clock, with rules and kernels whose error is at most `tolerance`. It is closed
+        with this one."""
+        options = self.options.model_copy(update={"tolerance": tolerance})
+        found = {n: k for n, k in self.kernels.items() if k.error <= tolerance}
+        prices = Prices(self.prices.model, found, self.device.id, options.threads, self.prices.table)
+        prices.exclude(self.prices.excluded & set(found))
+        rules = _rules(options, found, self.own_rules)
+        return replace(self, options=options, kernels=found, rules=rules, prices=prices)
 
     def __enter__(self) -> Session:
         from threadpoolctl import threadpool_limits

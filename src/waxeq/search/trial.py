@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,21 +20,61 @@ from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
 from waxeq.search.contest import BRIEF, hold
 from waxeq.search.result import Result, Trial
-from waxeq.search.session import Session
+from waxeq.search.session import Session, levels
 
 
-def confirm(session: Session, traced: Traced, results: Sequence[Result], truth: Future[Truth] | None = None) -> Result:
-    """The fastest result that is right; or the model as written when none is right, or none is faster.
+@dataclass(frozen=True)
+class Judged:
+    """Ways to plan a model, the lowest prediction first, on the model's own numbers: the `right` ones, which agree with
+    the float64 reference, with their errors; and the notes to report, with a sentence for each that does not.
+    `errors`: those of the first way; `wrong`: what is wrong with the last that was dropped."""
 
-    `results`: ways to plan the model, lowest prediction first. `truth`: of the model, where it is being worked out.
-    """
+    results: tuple[Result, ...]
+    errors: tuple[Accuracy, ...]
+    right: tuple[tuple[Result, tuple[Accuracy, ...]], ...]
+    notes: tuple[str, ...]
+    wrong: AccuracyError | None
+
+    def below(self, session: Session) -> float | None:
+        """The tolerance under which to search again for plans of less error than these, None where there is none."""
+        if self.right or not session.options.tolerance or session.stopped:
+            return None
+        used = max((session.kernels[s.call.kernel].error for r in self.results for s in r.plan.steps), default=0.0)
+        steps = levels(session.options, session.kernels.values())
+        return max((t for t in steps if t < min(used, session.options.tolerance)), default=0.0)
+
+    def after(self, others: Judged, tolerance: float) -> Judged:
+        """These, found after others that were all dropped, under a lower tolerance."""
+        again = f"searched again, for plans of rules and kernels whose error is at most {tolerance:g}"
+        return replace(self, notes=(*dict.fromkeys((*others.notes, again, *self.notes)),))
+
+
+def judged(session: Session, results: Sequence[Result], proofs: Proofs, tolerance: float | None = None) -> Judged:
+    """Run every way to plan a model once. `tolerance`: of results, where it is not the one of the search."""
     session.events.emit(StageStarted("trial", ""))
-    proofs = Proofs(session, traced, truth)
     errors = [proofs.accuracy(r) for r in results]
-    right, notes = _proved(session, results, errors)
+    right: list[tuple[Result, tuple[Accuracy, ...]]] = []
+    notes, wrong = [*results[0].report.notes, *said(results[0].blocks)], None
+    for r, rows in zip(results, errors, strict=True):
+        try:
+            require(rows, session.options.tolerance if tolerance is None else tolerance)
+            right.append((r, rows))
+        except AccuracyError as e:
+            wrong = e
+            notes.append(f"a plan was dropped: {e}")
+    return Judged(tuple(results), errors[0], tuple(right), tuple(notes), wrong)
+
+
+def confirm(session: Session, traced: Traced, found: Judged) -> Result:
+    """The fastest result that is right; or the model as written when none is right, or none is faster. Raises
+    AccuracyError or FallbackError (with `strict`) in these cases."""
+    right, notes = found.right, list(found.notes)
     if not right:
-        rows = tuple(replace(r, plan=r.written) for r in errors[0])
-        return _reported(session, replace(results[0], plan=as_written(results[0].plan)), notes, rows, None)
+        if session.options.strict and found.wrong is not None:
+            raise found.wrong
+        rows = tuple(replace(r, plan=r.written) for r in found.errors)
+        first = found.results[0]
+        return _reported(session, replace(first, plan=as_written(first.plan)), notes, rows, None)
     contest = session.options.trial and not session.events.stop_requested
     winner, trial = hold(session, traced, [r for r, _ in right]) if contest else (0, None)
     if trial is not None and trial.brief:
@@ -59,22 +99,6 @@ def confirm(session: Session, traced: Traced, results: Sequence[Result], truth: 
             if b.choice is not None:
                 remember(session, b)
     return _reported(session, result, notes, rows, trial)
-
-
-def _proved(
-    session: Session, results: Sequence[Result], errors: Sequence[tuple[Accuracy, ...]]
-) -> tuple[list[tuple[Result, tuple[Accuracy, ...]]], list[str]]:
-    """The results that agree with the float64 reference, with their errors; and a sentence for each that does not."""
-    right, notes = [], [*results[0].report.notes, *said(results[0].blocks)]
-    for r, rows in zip(results, errors, strict=True):
-        try:
-            require(rows, session.options.tolerance)
-            right.append((r, rows))
-        except AccuracyError as e:
-            if session.options.strict:
-                raise
-            notes.append(f"a plan was dropped: {e}")
-    return right, notes
 
 
 def truth_of(traced: Traced, threads: int | None = None) -> Truth:
