@@ -63,38 +63,37 @@ class Copies:
 
 
 def state(db: Any) -> dict[str, str]:
-    """What the copy of an archive, which is the current database, is told of it: its mark, how many rows it goes to,
-    and which is the last of them."""
-    (end,) = db.execute("SELECT coalesce(max(rowid) + 1, 0) FROM timings").fetchone()
-    return {"mark": archive.mark(db), "rows": str(end), "last": _at(db, end)}
+    """What the copy of an archive, which is the current database, is told of it: its mark, how many rows it has, where
+    they end, and the id of the last."""
+    rows, end = db.execute("SELECT count(*), coalesce(max(rowid) + 1, 0) FROM timings").fetchone()
+    last = db.execute("SELECT id FROM timings WHERE rowid = ?", [end - 1]).fetchone()
+    return {"mark": archive.mark(db), "rows": str(rows), "end": str(end), "last": str(last[0]) if last else ""}
 
 
-def _at(db: Any, end: int) -> str:
-    row = db.execute(f"SELECT id FROM timings WHERE rowid = {end - 1}").fetchone()
-    return "" if row is None else str(row[0])
-
-
-def is_of(about: Mapping[str, str], db: Any) -> bool:
-    """Whether a copy is of the archive as it is, or as it was before rows were added."""
-    end = about.get("rows", "")
-    return end.isdigit() and about.get("mark") == archive.mark(db) and about.get("last") == _at(db, int(end))
+def behind(about: Mapping[str, str], db: Any) -> int | None:
+    """Where the rows begin that an archive has and its copy has not; None where the copy is of no state of it. Rows
+    keep their order, but move up into places of those that were removed, at any later time."""
+    if about.get("mark") != archive.mark(db) or not {"end", "rows", "last"} <= set(about):
+        return None
+    begin, last = int(about["end"]), about["last"]
+    if last and not db.execute("SELECT 1 FROM timings WHERE rowid = ? AND id = ?", [begin - 1, last]).fetchone():
+        (found,) = db.execute("SELECT max(rowid) FROM timings WHERE id = ?", [last]).fetchone()
+        begin = -1 if found is None else found + 1
+    (more,) = db.execute("SELECT count(*) FROM timings WHERE rowid >= ?", [begin]).fetchone()
+    (rows,) = db.execute("SELECT count(*) FROM timings").fetchone()
+    return begin if rows - more == int(about["rows"]) else None
 
 
 def catch_up(near: Near, db: Any, *, told: bool = False) -> bool:
     """Let a copy of an archive follow what was added to it, or what is gone from it; False where it is to be made anew:
     that takes less time, or rows were changed otherwise. `told`: nothing is gone but what the table `gone` tells."""
-    about = near.about()
+    about, now = near.about(), state(db)
     gone = db.execute("SELECT digest FROM gone").fetchall()
-    if gone:
-        db.execute("CHECKPOINT")  # which moves rows up into the place of those that are gone
-    now = state(db)
-    if about["mark"] != now["mark"] and not (gone or told):
-        return False
-    since = int(about["rows"]) if about["mark"] == now["mark"] else int(now["rows"])
-    if int(now["rows"]) - since + len(gone) > max(_FEW, int(about["rows"]) // _PART):
+    begin = int(now["end"]) if gone or told else behind(about, db)
+    if begin is None or int(now["end"]) - begin + len(gone) > max(_FEW, int(about["rows"]) // _PART):
         return False
     changes = chain(
-        copying.left(db) if gone else (), copying.added(db, since) if since < int(now["rows"]) else (),
+        copying.left(db) if gone else (), copying.added(db, begin) if begin < int(now["end"]) else (),
         copying.noted(db, near.remembered(), near.devices()),
     )  # fmt: skip
     first = list(islice(changes, 1))
@@ -165,7 +164,7 @@ class Beside:
         if near is None:
             return False
         with closing(near):
-            return is_of(near.about(), db)
+            return behind(near.about(), db) is not None
 
     def follow_new(self, db: Any, new: Path) -> None:
         """Let the copy of the archive, which is open, follow to the one at `new`, which is to take its place; `gone`

@@ -155,7 +155,7 @@ class TimingTable:
         with self._locked():
             new.unlink(missing_ok=True)  # of one that was killed
             try:
-                with self._archive() as db:
+                with self._archive(follow=False) as db:
                     make(db, new)
                     self._copies.follow_new(db, new)
                 with open(new, "rb+") as f:
@@ -167,9 +167,10 @@ class TimingTable:
             self._current().close()
 
     @contextmanager
-    def _archive(self, *, make: bool = False) -> Iterator[Any]:
+    def _archive(self, *, make: bool = False, follow: bool = True) -> Iterator[Any]:
         """The archive, to whoever has the lock. Shards go when they are in it and in the near copy, which follows; one
-        that cannot goes, or is made anew if wanted (`make`)."""
+        that cannot goes, or is made anew if wanted (`make`). Without `follow` nobody looks at it again once the
+        archive is given."""
         copies = self._copies
         with connect() as db:
             attach(db, self.path)
@@ -179,10 +180,11 @@ class TimingTable:
                 bring_in(db, found)
             follows = follows and copies.follows(db)
             yield db
-            follows = follows and copies.follows(db)
+            follows = follows and follow and copies.follows(db)
             if make and not follows:
                 copies.make(db, self.seen)
-        copies.say()
+        if follow:
+            copies.say()
         self.shards.done(found)
 
     # -- the near copy
