@@ -107,7 +107,7 @@ def db_merge(*others: Path, table: Table = None, show: Show = SHOW) -> None:
     with working(show) as events:
         from waxeq.cost.exchange import merge as bring_in
 
-        store = _opened(table, events)
+        store = _opened(table, others, events)
         rows = bring_in(store, others)
     here = _present()
     data = [{**asdict(r), "devices": _described(r.devices, here)} for r in rows]
@@ -175,7 +175,7 @@ def db_import(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
     with working(show) as events:
         from waxeq.cost.exchange import merge as bring_in
 
-        (found,) = bring_in(_opened(table, events), [path])
+        (found,) = bring_in(_opened(table, [path], events), [path])
     data = {"path": str(path), "timings": found.new, "known": found.known, "refused": found.refused, "done": "taken in"}
     finish(show, data, count_view)
 
@@ -262,10 +262,13 @@ def _named(named: Table, events: Events) -> TimingTable:
     return TimingTable.open(path, calibration_tables(), whole=True, seen=copied(events))
 
 
-def _opened(named: Table, events: Events) -> TimingTable:
-    """The table to bring timings into; made if it is not there."""
+def _opened(named: Table, others: Sequence[Path], events: Events) -> TimingTable:
+    """The table to bring timings from others into; made if it is not there, but not for others that are not."""
+    from waxeq.cost.exchange import require_others
+    from waxeq.cost.table import default_path
     from waxeq.search.tables import saved_table
 
+    require_others(named or default_path(), others)
     return saved_table(named, events, whole=True).table
 
 
