@@ -41,10 +41,9 @@ def key(i: int) -> TimingKey:
     )  # fmt: skip
 
 
-def fill(path: Path, rows: int) -> None:
-    """Make up rows, in the order of a table that several machines were merged into as they measured."""
-    import duckdb
-
+def fill(path: Path, rows: int, begin: int = 0) -> None:
+    """Make up rows, from row `begin` on, in the order of a table that several machines were merged into as they
+    measured."""
     parts = [p.format(d=DEVICES, k=KERNELS) for p in _KEY]
     said = " || '\", \"' || ".join(parts)
     digest = f"left(sha256('[\"' || {said} || '\", 2, {METHOD}]'), 32)"
@@ -55,13 +54,12 @@ def fill(path: Path, rows: int) -> None:
         f"left(sha256({parts[3]}), 16) AS text_hash, "
         "[(1e-6 + 1e-7 * random())::FLOAT::DOUBLE FOR x IN range(10)] AS samples, "
         "1e-7 AS max_relative_error, 1e-8 * random() AS rms_relative_error, "
-        f"{features} AS features, 1.7e9 + i AS written FROM range({rows}) r(i)"
+        f"{features} AS features, 1.7e9 + i AS written FROM range({begin}, {begin + rows}) r(i)"
     )
-    with duckdb.connect() as db:
+    with archive.connect() as db:
         archive.attach(db, path)
         db.execute("SET threads=2")
         db.execute("BEGIN")
-        archive.touch(db)
         db.execute(f"INSERT INTO timings BY NAME SELECT {COLUMNS} FROM ({made})")
         db.execute("COMMIT")
 
@@ -96,9 +94,19 @@ def examined(path: Path) -> dict[str, float]:
     return {"seconds": seconds, "peak_bytes": most, **rows}
 
 
+def merged(path: Path, rows: int) -> float:
+    """Seconds that `waxeq db merge` of a table of 1,000 new timings takes in a process of its own."""
+    other = path.with_name("other.duckdb")
+    fill(other, 1000, rows)
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "waxeq", "db", "merge", str(other), "--table", str(path), "-q"],
+                   capture_output=True, check=True)  # fmt: skip
+    return time.perf_counter() - begun
+
+
 def main(argv: list[str] | None = None) -> None:
     """Fill a table, look into it from fresh processes, and print what it took as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--look", nargs=2, default=None, help=argparse.SUPPRESS)
@@ -115,10 +123,12 @@ def main(argv: list[str] | None = None) -> None:
         opening = time.perf_counter()
         TimingTable.open(path)
         copied = time.perf_counter()
+        merging = merged(path, given.rows)
         again = [sys.executable, "-m", "benchmarks.table_load", "--rows", str(given.rows), "--look", str(path)]
         runs = [json.loads(subprocess.run([*again, str(n)], capture_output=True, check=True).stdout) for n in range(5)]
         about = {"rows": given.rows, "fill": filled - begun, "doctor": doctor, "copy": copied - opening,
-                 "bytes": path.stat().st_size, "near_bytes": Near.beside(path).stat().st_size}  # fmt: skip
+                 "merge": merging, "bytes": path.stat().st_size,
+                 "near_bytes": Near.beside(path).stat().st_size}  # fmt: skip
         print(json.dumps({**about, "runs": runs}, indent=1))
 
 

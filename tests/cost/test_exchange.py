@@ -58,21 +58,21 @@ def test_merging_twice_is_merging_once(table: TimingTable, other: TimingTable, t
     assert other.lookup([t.key for t in rows]) == {t.key: t for t in rows}, "the other table is as it was"
 
 
-@pytest.mark.parametrize("most", [100, 0], ids=["followed", "anew"])
+@pytest.mark.parametrize("few", [100, 0], ids=["followed", "anew"])
 def test_the_near_copy_follows_a_merge(
-    table: TimingTable, other: TimingTable, timing: Make, most: int, monkeypatch: pytest.MonkeyPatch
+    table: TimingTable, other: TimingTable, timing: Make, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes in what is new, as making it anew does, which takes minutes of a large table."""
-    monkeypatch.setattr("waxeq.cost.exchange._FOLLOWED", most)
+    monkeypatch.setattr("waxeq.cost.copies._FEW", few)
     table.record([timing(n) for n in range(3)])
     other.record([timing(1, when=1.0), timing(2, when=9e8, samples=(0.5,)), *(timing(n) for n in range(3, 6))])
     other.memo_put("plan", "abc", "one")
     made, make = list[Path](), Near.made
     monkeypatch.setattr(Near, "made", lambda path, rows: made.append(path) or make(path, rows))
     assert merge(table, [other.path])[0].new == 5
-    assert len(made) == (most == 0)
     keys = [timing(n).key for n in range(6)]
     found = table.lookup(keys), table.families("here"), table.memos("plan", ["abc"]), table.devices()
+    assert len(made) == (few == 0)
     assert found[0][keys[2]].samples == (0.5,) and found[0][keys[1]].when == 1001.0 and found[2] == {"abc": "one"}
     Near.remove(Near.beside(table.path))
     assert found == (table.lookup(keys), table.families("here"), table.memos("plan", ["abc"]), table.devices())

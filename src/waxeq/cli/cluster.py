@@ -44,7 +44,7 @@ def _spread(
     from waxeq.search.tables import saved_table
 
     clock, traced = Deadline(options.budget), load(target)
-    with session_for(options, events, saved_table(options.table)) as session:
+    with session_for(options, events, saved_table(options.table, events)) as session:
         fleet = Fleet(cluster, session, devices)
         fleet.gather()
         found = spread_out(fleet, traced, clock)

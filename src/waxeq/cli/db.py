@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from waxeq.cli.console import aside, finish, say, working
-from waxeq.cli.estimates import db_plot, estimate_rows
+from waxeq.cli.console import aside, finish, working
+from waxeq.cli.estimates import db_plot, estimate_rows, looked_at
 from waxeq.cli.options import SHOW, Show
-from waxeq.events import Progress
+from waxeq.events import Events, Note, Progress
 
 if TYPE_CHECKING:
     from waxeq.cost.examine import Finding
@@ -38,10 +38,10 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
     from waxeq.inspect.show import group
     from waxeq.inspect.tables import status_view
 
-    with aside():
+    with working(show) as events:
         from waxeq.cost.survey import counts, survey
 
-        store = _looked_at(table)
+        store = looked_at(table, events)
         data = dict(store.status())
         if data["exists"]:
             with store.database() as db:
@@ -77,7 +77,7 @@ def db_doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: 
     with working(show) as events:
         from waxeq.cost.examine import examine, set_aside
 
-        store = _named(table) if fix else _looked_at(table)
+        store = _named(table, events) if fix else looked_at(table, events)
         with store.database() as db:
             findings = examine(db, _present(), seen=lambda n, total: events.emit(Progress("rows", n, total)))
         moved = set_aside(store, findings) if fix else 0
@@ -104,10 +104,10 @@ def db_merge(*others: Path, table: Table = None, show: Show = SHOW) -> None:
 
     if not others:
         raise UsageError("name at least one table to merge")
-    with aside():
+    with working(show) as events:
         from waxeq.cost.exchange import merge as bring_in
 
-        store = _opened(table)
+        store = _opened(table, events)
         rows = bring_in(store, others)
     here = _present()
     data = [{**asdict(r), "devices": _described(r.devices, here)} for r in rows]
@@ -150,10 +150,10 @@ def db_export(path: Path, /, *, device: str | None = None, table: Table = None, 
     """
     from waxeq.inspect.tables import count_view
 
-    with aside():
+    with working(show) as events:
         from waxeq.cost.exchange import export as write
 
-        rows = write(_looked_at(table), path, device)
+        rows = write(looked_at(table, events), path, device)
     finish(show, {"path": str(path), "timings": rows, "done": "written"}, count_view)
 
 
@@ -172,10 +172,10 @@ def db_import(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
 
     if path.suffix != ".parquet":
         raise TableError(f"{path} is no Parquet file; `waxeq db merge` takes other tables")
-    with aside():
+    with working(show) as events:
         from waxeq.cost.exchange import merge as bring_in
 
-        (found,) = bring_in(_opened(table), [path])
+        (found,) = bring_in(_opened(table, events), [path])
     data = {"path": str(path), "timings": found.new, "known": found.known, "refused": found.refused, "done": "taken in"}
     finish(show, data, count_view)
 
@@ -206,17 +206,16 @@ def db_gc(
     """
     from waxeq.inspect.tables import spare_view
 
-    with aside():
+    with working(show) as events:
         from waxeq.cost.gc import collect, spare
         from waxeq.cost.survey import State
 
         more: list[State] = [*(("unknown",) if unknown else ()), *(("elsewhere",) if elsewhere else ())]
         states: frozenset[State] = frozenset(("stale", *more))
-        store = _named(table)
+        store = _named(table, events)
         found = spare(store, _present(), states)
         if not dry_run:
-            if not show.quiet:
-                say(f"note: dropping {_counted(found)}")
+            events.emit(Note(f"dropping {_counted(found)}"))
             found = collect(store, _present(), states)
     data = {**asdict(found), "unused": found.unused, "dry_run": dry_run, "path": str(store.path)}
     finish(show, data, spare_view)
@@ -246,36 +245,24 @@ def _described(devices: Mapping[str, str], here: Any) -> dict[str, str]:
     return {i: here.device_state(i, d)[1] or "this machine" for i, d in known.items()}
 
 
-def _looked_at(named: Table) -> TimingTable:
-    """The table to look at, which is not made by looking at it."""
-    from waxeq.cost.table import default_path
-    from waxeq.cost.unsaved import exists, look
-    from waxeq.errors import TableError
-    from waxeq.search.tables import calibration_tables
-
-    if named is not None and not exists(named):
-        raise TableError(f"there is no table at {named}")
-    return look(named or default_path(), calibration_tables())
-
-
-def _named(named: Table) -> TimingTable:
+def _named(named: Table, events: Events) -> TimingTable:
     """The table to change, which must be there."""
     from waxeq.cost.table import TimingTable, default_path
     from waxeq.cost.unsaved import exists
     from waxeq.errors import TableError
-    from waxeq.search.tables import calibration_tables
+    from waxeq.search.tables import calibration_tables, copied
 
     path = named or default_path()
     if not exists(path):
         raise TableError(f"there is no table at {path}")
-    return TimingTable.open(path, calibration_tables(), whole=True)
+    return TimingTable.open(path, calibration_tables(), whole=True, seen=copied(events))
 
 
-def _opened(named: Table) -> TimingTable:
+def _opened(named: Table, events: Events) -> TimingTable:
     """The table to bring timings into; made if it is not there."""
     from waxeq.search.tables import saved_table
 
-    return saved_table(named).table
+    return saved_table(named, events, whole=True).table
 
 
 COMMANDS: Sequence[Callable[..., object]] = (

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from waxeq.cli.console import finish
+from waxeq.cli.console import finish, working
 from waxeq.cli.options import SHOW, Show
 from waxeq.errors import TableError
+from waxeq.events import Events
 
 if TYPE_CHECKING:
     from waxeq.cost.curves import Curve
@@ -44,11 +45,12 @@ def db_plot(
     from waxeq.cost.curves import curves
 
     require_plot(output)
-    store = looked_at(table)
     found: list[Curve] = []
-    for device, peaks in known_devices(store):
-        rows = [t for t in store.families(device) if not kernel or t.key.kernel in kernel]
-        found += curves(peaks, rows)
+    with working(show) as events:
+        store = looked_at(table, events)
+        for device, peaks in known_devices(store):
+            rows = [t for t in store.families(device) if not kernel or t.key.kernel in kernel]
+            found += curves(peaks, rows)
     if not found:
         of = f" of {', '.join(kernel)}" if kernel else ""
         raise TableError(f"{store.path} has too few timings{of} to draw; `waxeq calibrate` makes some")
@@ -62,15 +64,15 @@ def db_plot(
     finish(show, data, lambda d: f"drawn into {d['plot']}: {', '.join(f['kernel'] for f in d['families'])}")
 
 
-def looked_at(named: Table) -> TimingTable:
+def looked_at(named: Table, events: Events) -> TimingTable:
     """The table that is named, or the user's own, which is not made by looking. Raises TableError."""
     from waxeq.cost.table import default_path
     from waxeq.cost.unsaved import exists, look
-    from waxeq.search.tables import calibration_tables
+    from waxeq.search.tables import calibration_tables, copied
 
     if named is not None and not exists(named):
         raise TableError(f"there is no table at {named}")
-    return look(named or default_path(), calibration_tables())
+    return look(named or default_path(), calibration_tables(), seen=copied(events))
 
 
 def known_devices(store: TimingTable) -> list[tuple[str, Peaks]]:

@@ -92,4 +92,4 @@ def searched(target: str, search: Search, events: Events, **more: object) -> Res
 
     options = search.options(trial=False, **more)
     traced = load(target)
-    return search_plan(traced, options, events, table_to_look_with(options.table))
+    return search_plan(traced, options, events, table_to_look_with(options.table, events))

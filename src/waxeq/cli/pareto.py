@@ -62,7 +62,7 @@ def pareto(
         given |= {} if search.budget else {"budget": None}
         options = search.options(trial=False, **given)
         traced = load(target)
-        opened = open_table(options.table, strict=options.strict)
+        opened = open_table(options.table, events, strict=options.strict)
         admit_rules(options, events, opened.table)
         with events.on_interrupt():
             found = offers(options, events, opened, traced, assemble, plans)

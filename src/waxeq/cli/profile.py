@@ -203,7 +203,7 @@ def _menu(target: str, search: Search, events: Events) -> Menu:
 
     options = search.options(trial=False, fresh=True)
     traced = load(target)
-    with session_for(options, events, table_to_look_with(options.table)) as session:
+    with session_for(options, events, table_to_look_with(options.table, events)) as session:
         spread = Spread(session, traced)
         return spread.menu(spread.listings(), path_call)
 
@@ -237,7 +237,7 @@ def _profiled(target: str, options: Options, plans: int, events: Events) -> dict
 
     clock = Deadline(options.budget)
     traced: Traced = load(target)
-    with session_for(options, events, open_table(options.table, strict=options.strict)) as session:
+    with session_for(options, events, open_table(options.table, events, strict=options.strict)) as session:
         found = measure(session, traced, assemble, plans=plans, clock=clock)
     return {"target": target, "failed": None, **profiled_row(found)}
 

@@ -37,7 +37,7 @@ def optimize_dims(
         family = family_of(target, texts)
         path = output or Path(f"{family.name}.plan.json")
         require_writable(path)
-        opened = open_table(options.table, strict=options.strict)
+        opened = open_table(options.table, events, strict=options.strict)
         admit_rules(options, events, opened.table)
         with events.on_interrupt():
             result = optimize_family(options, events, family, opened)
@@ -75,7 +75,7 @@ def searched(
 
     options = search.options()
     family = family_of(target, texts)
-    opened = table_to_look_with(options.table)
+    opened = table_to_look_with(options.table, events)
     admit_rules(options, events, opened.table)
     with events.on_interrupt():
         found = optimize_family(options, events, family, opened)

@@ -120,7 +120,7 @@ def search_plan(traced: Traced, options: Options, events: Events, opened: Opened
     from waxeq.search.session import Session
     from waxeq.search.tables import open_table
 
-    opened = opened or open_table(options.table, strict=options.strict)
+    opened = opened or open_table(options.table, events, strict=options.strict)
     admit_rules(options, events, opened.table)
     if options.locked:
         return reproduce(options, events, traced, opened)

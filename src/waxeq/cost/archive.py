@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from waxeq.amounts import cores
-from waxeq.cost.rows import TIMINGS, written
+from waxeq.cost.rows import FAMILY, TIMINGS, written
 from waxeq.cost.shards import Content
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
@@ -28,6 +28,8 @@ STORAGE = " (STORAGE_VERSION 'v1.5.0')"
 _COLUMNS = ", ".join(f"{n} {t}" for n, t in TIMINGS.items())
 _ABOUT = "CREATE TABLE about (schema INTEGER, mark VARCHAR)"
 _QUARANTINE = f"CREATE TABLE quarantine ({_COLUMNS}, kind VARCHAR, reason VARCHAR, moved DOUBLE)"
+GONE = f"CREATE TEMP TABLE gone (digest VARCHAR, {', '.join(f'{n} {TIMINGS[n]}' for n in FAMILY)})"
+"""What was removed in a connection, for copies of the archive: calls, each with its family."""
 _TABLES = (
     _ABOUT,
     f"CREATE TABLE timings ({_COLUMNS})",
@@ -45,6 +47,15 @@ _UPGRADE = (
 )
 
 
+def connect() -> Any:
+    """A connection to DuckDB, to nothing yet. It draws no bar: that would be drawn on stdout, among the data."""
+    import duckdb
+
+    db = duckdb.connect()
+    db.execute("SET enable_progress_bar=false")
+    return db
+
+
 def attach(db: Any, path: Path) -> None:
     """Make the archive at `path` the current database, made or brought up to this version if need be. Raises
     TableError and TableWriteError. To be called under the table's lock."""
@@ -57,6 +68,7 @@ def attach(db: Any, path: Path) -> None:
         db.execute(f"SET {setting}")
     db.execute(f"ATTACH '{quoted(path)}' AS t{'' if known else STORAGE}")
     db.execute("USE t")
+    db.execute(GONE)
     if not db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]:
         make_tables(db)
     if require_version(db, "about", path) == _BEFORE:
@@ -95,20 +107,26 @@ def require_version(db: Any, about: str, path: Path) -> int:
 
 
 def mark(db: Any) -> str:
-    """What changes with every change to the archive."""
+    """What changes with every change to the archive but additions: what is copied of it follows those."""
     return db.execute("SELECT mark FROM about").fetchone()[0]
 
 
 def touch(db: Any) -> None:
-    """Note that the archive is being changed; inside the transaction that does it."""
+    """Note that timings in the archive are being changed or removed; inside the transaction that does it."""
     db.execute("UPDATE about SET mark = ?", [secrets.token_hex(8)])
+
+
+def remove(db: Any, which: str, given: Sequence[object] = ()) -> None:
+    """Remove the timings for which a condition holds, inside a transaction, and tell it in the table `gone`."""
+    touch(db)
+    db.execute(f"INSERT INTO gone SELECT digest, {', '.join(FAMILY)} FROM timings WHERE {which}", given)
+    db.execute(f"DELETE FROM timings WHERE {which}", given)
 
 
 def bring_in(db: Any, found: Content) -> None:
     """Put what shards hold into the archive, all or nothing; what is there already is left out."""
     rows = {t.id: t for t in found.timings}
     db.execute("BEGIN")
-    touch(db)
     known = db.execute("SELECT id FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [list(rows)]).fetchall()
     for (i,) in known if rows else ():
         rows.pop(i, None)

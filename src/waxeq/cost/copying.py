@@ -1,64 +1,103 @@
-"""What the near copy of an archive is filled with."""
+"""What near copies are filled with: rows of an archive, all or those that were added, and of the tables that ship."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from waxeq.cost.archive import NEWEST, quoted, shipped, shipped_peaks
 from waxeq.cost.near import RECENT, pack, recent_key
-from waxeq.cost.rows import COLUMNS
+from waxeq.cost.rows import COLUMNS, FAMILY
 
-_FAMILY = "device, method, backend, kernel, code, dtype"
+Seen = Callable[[int, int], None]
+"""Told how many rows of how many were copied."""
+_FAMILY = ", ".join(FAMILY)
 _SAID = "samples, max_relative_error, rms_relative_error, features"
 _BATCH = 10_000
 _BAD = (ValueError, TypeError, AttributeError, struct.error)
 """What packing raises for a row that is no timing, such as one without samples: it is not copied."""
 
 
-def rows(db: Any, extra: Sequence[str]) -> Iterator[tuple]:
-    """Rows for `Near.load` from the current database and the Parquet tables `extra`: the newest timing of each call,
-    those of them that are for fitting, memos and devices. Raises TableError that names a Parquet table that cannot be
-    read."""
+def unseen(done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+def rows(db: Any, seen: Seen = unseen) -> Iterator[tuple]:
+    """Rows for `Near.load` from the archive that is the current database: the newest timing of each call, those of them
+    that are for fitting, memos and devices."""
+    (total,) = db.execute("SELECT count(*) FROM timings").fetchone()
+    for n, row in enumerate(_timings(db, "timings")):
+        if n % max(_BATCH, total // 100) == 0:
+            seen(n, total)
+        yield row
+    seen(total, total)
+    yield from _recent(db, "timings")
+    yield from noted(db, {}, {})
+
+
+def added(db: Any, since: int) -> Iterator[tuple]:
+    """Rows for `Near.load` from those timings of the archive that lie from row `since` on."""
+    new = f"(SELECT {COLUMNS} FROM timings WHERE rowid >= {since})"
+    yield from _timings(db, new)
+    yield from _recent(db, new)
+
+
+def left(db: Any) -> Iterator[tuple]:
+    """Rows for `Near.load` from what the archive still has of the calls that the table `gone` names, and of their
+    families."""
+    rows = f"SELECT {COLUMNS} FROM timings WHERE"
+    yield from _timings(db, f"({rows} digest IN (SELECT digest FROM gone))")
+    yield from _recent(db, f"({rows} ({_FAMILY}) IN (SELECT DISTINCT {_FAMILY} FROM gone))")
+
+
+def noted(db: Any, memos: Mapping[tuple[str, str], float], devices: Mapping[str, str]) -> Iterator[tuple]:
+    """Rows for `Near.load` from memos and devices of the archive, without those that are known: when each memo was
+    written, by kind and key, and descriptions by id."""
+    said = db.execute("SELECT kind, key, written FROM memos").fetchall()
+    new = [(kind, key) for kind, key, when in said if memos.get((kind, key)) != when]
+    if new:
+        wanted = "SELECT unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS key"
+        sql = f"SELECT kind, key, payload, written FROM memos SEMI JOIN ({wanted}) USING (kind, key) ORDER BY kind, key"
+        for row in _each(db, sql, list(map(list, zip(*new, strict=True)))):
+            yield ("memo", *row)
+    for row in db.execute("SELECT id, description FROM devices ORDER BY id").fetchall():
+        if devices.get(row[0]) != row[1]:
+            yield ("device", *row)
+
+
+def shipped_rows(db: Any, tables: Sequence[str]) -> Iterator[tuple]:
+    """Rows for `Near.load` from Parquet tables. Raises TableError that names one that cannot be read."""
     import duckdb
 
+    found = " UNION ALL ".join(f"SELECT {COLUMNS} FROM read_parquet('{quoted(p)}')" for p in tables)
     try:
-        yield from _rows(db, extra)
+        yield from _timings(db, f"({found})")
+        yield from _recent(db, f"({found})")
     except duckdb.Error:
-        for path in extra:  # is it one of these?
+        for path in tables:  # is it one of these?
             shipped(db, path, f"SELECT bit_xor(hash({COLUMNS})) {{}}")
         raise
+    for path in tables:
+        yield from (("memo", *row) for row in shipped_peaks(db, path))
 
 
-def _rows(db: Any, extra: Sequence[str]) -> Iterator[tuple]:
-    tables = ["timings", *(f"read_parquet('{quoted(p)}')" for p in extra)]
-    db.execute(
-        "CREATE OR REPLACE TEMP VIEW found AS " + " UNION ALL ".join(f"SELECT {COLUMNS} FROM {t}" for t in tables)
-    )
-    yield from _timings(db)
-    yield from _recent(db)
-    brought = [row for path in extra for row in shipped_peaks(db, path)]
-    for row in brought + db.execute("SELECT kind, key, payload, written FROM memos ORDER BY kind, key").fetchall():
-        yield ("memo", *row)
-    for row in db.execute("SELECT id, description FROM devices").fetchall():
-        yield ("device", *row)
-    db.execute("DROP VIEW found")
-
-
-def _timings(db: Any) -> Iterator[tuple]:
-    for digest, when, *said in _each(db, f"SELECT digest, written, {_SAID} FROM found ORDER BY digest, written, id"):
+def _timings(db: Any, found: str) -> Iterator[tuple]:
+    """In the order in which they lie in the near copy, by digests as signed numbers: filling it goes through it once.
+    Of one call the newest is last."""
+    order = "digest < '8', digest, written, id"
+    for digest, when, *said in _each(db, f"SELECT digest, written, {_SAID} FROM {found} ORDER BY {order}"):
         packed = _packed(digest, when, *said)
         if packed is not None:
             yield "timing", digest, when, packed
 
 
-def _recent(db: Any) -> Iterator[tuple]:
-    newest = f"SELECT id, digest, written, {_FAMILY} FROM found {NEWEST}"
+def _recent(db: Any, found: str) -> Iterator[tuple]:
+    newest = f"SELECT id, digest, written, {_FAMILY} FROM {found} {NEWEST}"
     ranked = f"row_number() OVER (PARTITION BY {_FAMILY} ORDER BY written DESC, digest) <= {RECENT}"
     of = f"SELECT id FROM ({newest}) QUALIFY {ranked}"
     sql = (
-        f"SELECT digest, written, text, dims, layout, threads, {_FAMILY}, {_SAID} FROM found WHERE id IN ({of}) "
+        f"SELECT digest, written, text, dims, layout, threads, {_FAMILY}, {_SAID} FROM {found} WHERE id IN ({of}) "
         f"ORDER BY {_FAMILY}, digest"
     )
     for digest, when, text, dims, layout, threads, *rest in _each(db, sql):
@@ -67,8 +106,8 @@ def _recent(db: Any) -> Iterator[tuple]:
             yield "recent", tuple(rest[:6]), digest, when, recent_key(text, dims, layout, threads), packed
 
 
-def _each(db: Any, sql: str) -> Iterator[tuple]:
-    found = db.execute(sql)
+def _each(db: Any, sql: str, given: Sequence[object] = ()) -> Iterator[tuple]:
+    found = db.execute(sql, given)
     while batch := found.fetchmany(_BATCH):
         yield from batch
 

@@ -284,9 +284,8 @@ def set_aside(table: TimingTable, findings: Sequence[Finding]) -> int:
     count = sum(len(f.ids) for f in findings)
     if not count:
         return 0
-    with table.database(changes=True) as db:
+    with table.database() as db:
         db.execute("BEGIN")
-        archive.touch(db)
         for ids, kinds, reasons in _batches(findings):
             wrong = "(SELECT unnest(?::UBIGINT[]) AS id, unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS reason)"
             db.execute(
@@ -294,7 +293,7 @@ def set_aside(table: TimingTable, findings: Sequence[Finding]) -> int:
                 f"FROM timings t JOIN {wrong} w ON t.id = w.id",
                 [time.time(), ids, kinds, reasons],
             )
-            db.execute("DELETE FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [ids])
+            archive.remove(db, "id IN (SELECT unnest(?::UBIGINT[]))", [ids])
         db.execute("COMMIT")
     return count
 

@@ -14,15 +14,13 @@ from waxeq.cost import archive, parquet
 from waxeq.cost.archive import NEWEST, quoted
 from waxeq.cost.device import Device
 from waxeq.cost.examine import poisoned
-from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, read, written
+from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, written
 from waxeq.cost.shards import Content, Shards, read_shard
 from waxeq.cost.table import TimingTable
 from waxeq.errors import TableError
 
 _OWN = "certificate"
 """Memos that are not taken from others: what a rule may do here is certified here."""
-_FOLLOWED = 100_000
-"""New timings that the near copy takes in one by one; with more of them it is made anew."""
 
 
 @dataclass
@@ -53,16 +51,14 @@ def merge(table: TimingTable, others: Sequence[Path]) -> list[Merged]:
 
 
 def _merge(table: TimingTable, path: Path) -> Merged:
-    with table.database(added=_added) as db, _source(db, path) as (found, damaged):
+    with table.database() as db, _source(db, path) as (found, damaged):
         archive.hasten(db)
         merged = Merged(str(path), damaged=damaged)
         _stage(db, merged, found)
         db.execute("BEGIN")
-        archive.touch(db)
         merged.known = _one(db, "SELECT count(*) FROM staged WHERE id IN (SELECT id FROM timings)")
         good = "kind IS NULL AND id NOT IN (SELECT id FROM timings)"
-        db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT {COLUMNS} FROM staged WHERE {good}")
-        merged.new = db.execute("INSERT INTO timings FROM fresh").fetchone()[0]
+        merged.new = _one(db, f"INSERT INTO timings SELECT {COLUMNS} FROM staged WHERE {good}")
         odd = "kind IS NOT NULL AND id NOT IN (SELECT id FROM quarantine) AND id NOT IN (SELECT id FROM timings)"
         merged.refused = db.execute(f"INSERT INTO quarantine SELECT * FROM staged WHERE {odd}").fetchone()[0]
         merged.memos = _memos(db, found)
@@ -70,19 +66,6 @@ def _merge(table: TimingTable, path: Path) -> Merged:
         db.execute("COMMIT")
         merged.devices = dict(db.execute("SELECT id, description FROM source_devices ORDER BY id").fetchall())
     return merged
-
-
-def _added(db: Any) -> Content | None:
-    """What a merge has added, for the near copy; None where that is too much."""
-    if _one(db, "SELECT count(*) FROM fresh") > _FOLLOWED:
-        return None
-    timings = db.execute(f"SELECT {COLUMNS} FROM fresh").fetchall()
-    memos = db.execute("SELECT m.* FROM memos m JOIN source_memos s ON m.kind = s.kind AND m.key = s.key").fetchall()
-    devices = db.execute("SELECT d.* FROM devices d JOIN source_devices s ON d.id = s.id").fetchall()
-    return Content(
-        [read(dict(zip(TIMINGS, row, strict=True))) for row in timings],
-        {(kind, key): (payload, when) for kind, key, payload, when in memos}, dict(devices),
-    )  # fmt: skip
 
 
 def _one(db: Any, sql: str) -> int:
@@ -202,12 +185,10 @@ class Difference:
 def diff(a: Path, b: Path, *, across: bool = False) -> Difference:
     """Compare the newest timings of two tables; `across`: calls on different devices (and threads) too. Raises
     TableError and TableLockedError."""
-    import duckdb
-
     for path in (a, b):
         if not path.exists():
             raise TableError(f"there is no table at {path}")
-    with duckdb.connect() as db:
+    with archive.connect() as db:
         for path, name in ((a, "a"), (b, "b")):
             with attached(db, path) as waiting:
                 db.execute(f"CREATE TEMP TABLE all_{name} AS SELECT {COLUMNS} FROM other.timings")

@@ -8,7 +8,7 @@ from typing import Any
 
 from waxeq.cost import archive
 from waxeq.cost.archive import NEWEST, STORAGE, quoted
-from waxeq.cost.rows import COLUMNS
+from waxeq.cost.rows import COLUMNS, FAMILY
 from waxeq.cost.survey import Part, Present, State, survey
 from waxeq.cost.table import TimingTable
 
@@ -49,6 +49,10 @@ def collect(table: TimingTable, present: Present, states: frozenset[State] = fro
         db.execute(
             f"INSERT INTO fresh.timings SELECT {COLUMNS} FROM t.timings WHERE (device, kernel, code, method) NOT IN "
             f"(SELECT device, kernel, code, method FROM unwanted) {NEWEST} ORDER BY device, kernel, written, id"
+        )
+        db.execute(
+            f"INSERT INTO gone SELECT DISTINCT digest, {', '.join(FAMILY)} FROM t.timings WHERE (device, kernel, code, "
+            "method) IN (SELECT device, kernel, code, method FROM unwanted)"
         )
         for name in ("memos", "devices"):
             db.execute(f"INSERT INTO fresh.{name} SELECT * FROM t.{name}")

@@ -2,8 +2,8 @@
 
 The archive says everything and is slow to open; a search wants, for a few thousand calls, the newest timing of each,
 for each family some of the newest, and memos. That is kept here, by integer keys in one B-tree, so that it takes as
-long with ten million rows as with a thousand. It is made from the archive, follows every change to it, and is made anew
-whenever it does not fit the archive any more: nothing is lost with it.
+long with ten million rows as with a thousand. It is made from the archive and follows it (`cost.copies`), and is made
+anew whenever it does not fit the archive any more: nothing is lost with it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 
-from waxeq.cost.features import Features
 from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.rows import FAMILY
 
-FORMAT = "1"
+FORMAT = "2"
 RECENT = 500
 """Newest calls of a family that are given for fitting: more make no better fit, and reading them takes time."""
 _HEAD = struct.Struct("<8sdddH")
@@ -37,10 +37,12 @@ CREATE TABLE recent (family INTEGER, slot INTEGER, written REAL, key TEXT, packe
 CREATE TABLE memos (kind TEXT, key TEXT, payload TEXT, written REAL, PRIMARY KEY (kind, key));
 CREATE TABLE devices (id TEXT PRIMARY KEY, description TEXT);
 """
-_FAMILY = ("device", "method", "backend", "kernel", "code", "dtype")
+_NUMBER = f"SELECT id FROM families WHERE {' AND '.join(f'{n} = ?' for n in FAMILY)}"
 _NEWER = "DO UPDATE SET written = excluded.written, packed = excluded.packed WHERE excluded.written >= written"
 Row = tuple[str, float, bytes]
 """Digest, when written, and the timing packed."""
+Of = tuple[str, int, str, str, str, str]
+"""A family: device, method, backend, kernel, code, dtype."""
 
 
 def slot(digest: str) -> int:
@@ -135,9 +137,10 @@ class Near:
     @staticmethod
     def made(path: Path, fill: Iterable[tuple]) -> Near:
         """A new one at `path`, whole or absent: filled under another name and then moved. `fill` as for `load`. It
-        is not taken for a copy of anything before it is told of what (`say`)."""
-        whole = path.with_name(f".{path.name}.{os.getpid()}")
+        is not taken for a copy of anything before it is told of what (`say`). One writer at a time."""
+        whole = path.with_name(f".{path.name}.new")
         try:
+            whole.unlink(missing_ok=True)  # of one that was killed
             with closing(sqlite3.connect(whole, isolation_level=None)) as db:
                 db.execute("PRAGMA journal_mode=OFF")
                 db.execute("PRAGMA synchronous=OFF")
@@ -183,57 +186,56 @@ class Near:
         """Fill an empty copy. Rows are ("timing", digest, when, packed), ("recent", family, digest, when, key,
         packed), ("memo", kind, key, payload, when) and ("device", id, description)."""
         self.db.execute("BEGIN")
-        rows = iter(rows)
-        while batch := list(islice(rows, _BATCH)):
-            of = {kind: [r[1:] for r in batch if r[0] == kind] for kind in ("timing", "recent", "memo", "device")}
-            self.put(of["timing"])
-            for family, *row in of["recent"]:
-                self._put_recent(family, *row)
-            self.put_memos(of["memo"])
-            self.put_devices(of["device"])
+        self._take(rows)
         self.db.execute("COMMIT")
 
-    def take(self, timings: Iterable[Timing], memos: Mapping[tuple[str, str], tuple[str, float]],
-             devices: Mapping[str, str], about: Mapping[str, str]) -> None:  # fmt: skip
-        """Follow what was brought into the archive, all or nothing."""
+    def follow(
+        self, gone: Iterable[str], thinned: Iterable[Of], rows: Iterable[tuple], about: Mapping[str, str]
+    ) -> None:
+        """Do what was done to the archive, all or nothing: forget calls, by digest, and what is for fitting of the
+        families that were `thinned`, then take in rows, as for `load`, and note what it is a copy of now."""
         self.db.execute("BEGIN IMMEDIATE")
         try:
-            for family in {self.put_timing(t) for t in timings}:
+            self.db.executemany("DELETE FROM timings WHERE slot = ?", ((slot(d),) for d in gone))
+            for family in thinned:
+                self.db.execute(f"DELETE FROM recent WHERE family = ({_NUMBER})", family)
+            for family in self._take(rows):
                 self._trim(family)
-            self.put_memos([(*k, *v) for k, v in memos.items()])
-            self.put_devices(devices.items())
             self.say(about)
             self.db.execute("COMMIT")
         except BaseException:
             self.db.execute("ROLLBACK")
             raise
 
+    def _take(self, rows: Iterable[tuple]) -> set[Of]:
+        """Take in rows; the families that have some of them for fitting."""
+        rows, families = iter(rows), set[Of]()
+        while batch := list(islice(rows, _BATCH)):
+            of = {kind: [r[1:] for r in batch if r[0] == kind] for kind in ("timing", "recent", "memo", "device")}
+            self.put(of["timing"])
+            for family, *row in of["recent"]:
+                self._put_recent(family, *row)
+                families.add(family)
+            self.put_memos(of["memo"])
+            self.put_devices(of["device"])
+        return families
+
     def put(self, rows: Iterable[Row]) -> None:
         """Timings by digest, the newest of each."""
         sql = f"INSERT INTO timings (slot, written, packed) VALUES (?, ?, ?) ON CONFLICT (slot) {_NEWER}"
         self.db.executemany(sql, ((slot(d), when, packed) for d, when, packed in rows))
 
-    def put_timing(self, t: Timing) -> tuple:
-        """One timing, for look-ups and for fitting; its family."""
-        k, family = t.key, tuple(getattr(t.key, n) for n in _FAMILY)
-        packed = pack(k.digest, t.samples, (t.max_relative_error, t.rms_relative_error), _json(t.features), t.when)
-        self.put([(k.digest, t.when, packed)])
-        self._put_recent(family, k.digest, t.when, recent_key(k.text, k.dims, k.layout, k.threads), packed)
-        return family
-
-    def _put_recent(self, family: tuple, digest: str, when: float, key: str, packed: bytes) -> None:
-        self.db.execute(f"INSERT OR IGNORE INTO families ({', '.join(_FAMILY)}) VALUES (?, ?, ?, ?, ?, ?)", family)
-        same = " AND ".join(f"{n} = ?" for n in _FAMILY)
+    def _put_recent(self, family: Of, digest: str, when: float, key: str, packed: bytes) -> None:
+        self.db.execute(f"INSERT OR IGNORE INTO families ({', '.join(FAMILY)}) VALUES (?, ?, ?, ?, ?, ?)", family)
         sql = (
-            f"INSERT INTO recent (family, slot, written, key, packed) SELECT id, ?, ?, ?, ? FROM families WHERE {same} "
+            f"INSERT INTO recent (family, slot, written, key, packed) VALUES (({_NUMBER}), ?, ?, ?, ?) "
             f"ON CONFLICT (family, slot) {_NEWER}"
         )
-        self.db.execute(sql, (slot(digest), when, key, packed, *family))
+        self.db.execute(sql, (*family, slot(digest), when, key, packed))
 
-    def _trim(self, family: tuple) -> None:
+    def _trim(self, family: Of) -> None:
         """Of a family only the newest."""
-        sql = f"SELECT id FROM families WHERE {' AND '.join(f'{n} = ?' for n in _FAMILY)}"
-        (number,) = self.db.execute(sql, family).fetchone()
+        (number,) = self.db.execute(_NUMBER, family).fetchone()
         keep = "SELECT slot FROM recent WHERE family = ? ORDER BY written DESC, slot LIMIT ?"
         self.db.execute(f"DELETE FROM recent WHERE family = ? AND slot NOT IN ({keep})", [number, number, RECENT])
 
@@ -277,6 +279,10 @@ class Near:
         sql = "SELECT key, payload FROM memos WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
         return dict(self.db.execute(sql, [kind, json.dumps(list(keys))]).fetchall())
 
+    def remembered(self) -> dict[tuple[str, str], float]:
+        """When each memo was written, by kind and key."""
+        return {(kind, key): when for kind, key, when in self.db.execute("SELECT kind, key, written FROM memos")}
+
     def devices(self) -> dict[str, str]:
         """Descriptions of devices by id, in order."""
         return dict(self.db.execute("SELECT id, description FROM devices ORDER BY id").fetchall())
@@ -285,10 +291,6 @@ class Near:
 def recent_key(text: str, dims: str, layout: str, threads: int) -> str:
     """What a family leaves open of the key of a call."""
     return json.dumps([text, dims, layout, threads])
-
-
-def _json(features: Mapping[str, float]) -> str:
-    return Features(features).json()
 
 
 def newer(found: dict[str, Timing], new: Iterable[Timing]) -> dict[str, Timing]:

@@ -33,6 +33,8 @@ again adds a row, and the newest counts."""
 
 KEY = ("backend", "kernel", "code", "text", "dims", "layout", "dtype", "device", "threads", "method")
 COLUMNS = ", ".join(TIMINGS)
+FAMILY = ("device", "method", "backend", "kernel", "code", "dtype")
+"""Columns that calls have in common that one regression describes."""
 
 
 def written(t: Timing) -> dict[str, Any]:

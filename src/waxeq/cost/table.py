@@ -1,15 +1,14 @@
 """The timing table: a DuckDB archive that many processes write to, and a near copy of it that they read.
 
 Writers append shards (`cost.shards`), each written whole and renamed into place; a merge under a lock brings shards
-into the archive (`cost.archive`), then into the near copy (`cost.near`), and only then removes them. What is committed
-is a shard or a row, so a process killed at any point loses nothing that it was told is stored. Readers look into the
-near copy and the shards that wait; the archive is open only while it is merged or looked at whole, always under the
-lock: DuckDB's writer would otherwise lock readers out.
+into the archive (`cost.archive`), then into the near copy (`cost.copies`), and only then removes them. What is
+committed is a shard or a row, so a process killed at any point loses nothing that it was told is stored. Readers look
+into the near copy and the shards that wait; the archive is open only while it is merged or looked at whole, always
+under the lock: DuckDB's writer would otherwise lock readers out.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -20,8 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from waxeq.cost import archive, copying, parquet
-from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, meaning
+from waxeq.cost import copying, parquet
+from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, connect, meaning
+from waxeq.cost.copies import Beside, Copies
+from waxeq.cost.copying import Seen
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.near import Near, newer, recent
@@ -29,8 +30,6 @@ from waxeq.cost.shards import Content, Shards, timing_rows
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
 Answer = TypeVar("Answer")
-Added = Callable[[Any], Content | None]
-"""What was added to an archive, or None where the near copy is to be made anew."""
 _SOON = 1.0
 """Seconds that a writer waits for the lock before it leaves its shard to the next merge."""
 _MANY = 256
@@ -47,7 +46,8 @@ def default_path() -> Path:
 @dataclass(frozen=True)
 class TimingTable:
     """Timings and memos at `path`; `extra` are Parquet tables (made by `export_parquet`) that are read but never
-    written. `wait`: seconds to wait for another process that holds the table.
+    written. `wait`: seconds to wait for another process that holds the table. `seen` is told from how many rows of how
+    many a near copy was made: that takes minutes of ten million.
 
     Where DuckDB is not installed everything stays in shards, which `waxeq db merge` brings into a table elsewhere.
 
@@ -58,15 +58,17 @@ class TimingTable:
     path: Path
     extra: tuple[str, ...] = ()
     wait: float = 20.0
+    seen: Seen = field(default=copying.unseen, compare=False, repr=False)
     _read_before: dict[Path, Content] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def open(
-        path: Path | str | None = None, extra: Iterable[str] = (), wait: float = 20.0, *, whole: bool = False
-    ) -> TimingTable:
+        path: Path | str | None = None, extra: Iterable[str] = (), wait: float = 20.0, *, whole: bool = False,
+        seen: Seen = copying.unseen,
+    ) -> TimingTable:  # fmt: skip
         """The table at `path`, or the user's own; made if it is not there. As a `whole` it is worked on in the archive:
         every shard is brought in, and no near copy made, which takes minutes of ten million rows."""
-        table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait)
+        table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait, seen)
         if str(path) == ":memory:" or (path is None and not table.path.is_absolute()):
             # DuckDB would keep it in memory and lose it; or it would lie in whatever folder waxeq is called from
             raise TableWriteError(f"{table.path} is no place for a table; {'set HOME, or ' * (not path)}{NAME_ANOTHER}")
@@ -135,30 +137,27 @@ class TimingTable:
             raise
 
     @contextmanager
-    def database(
-        self, wait: float | None = None, *, changes: bool = False, added: Added | None = None
-    ) -> Iterator[Any]:
-        """The archive with every shard brought in, under the lock; the near copy follows. With `changes` it is about to
-        be changed otherwise, and the near copy is made anew. Where that only adds to it, `added` says what, and the
-        near copy follows that too."""
+    def database(self, wait: float | None = None, *, changes: bool = False) -> Iterator[Any]:
+        """The archive with every shard brought in, under the lock; the near copy follows what is added, and what is
+        removed (`archive.remove`). With `changes` it is about to be changed otherwise, and the near copy is made
+        anew."""
         with self._locked(wait):
             if changes:
-                Near.remove(Near.beside(self.path))
-            with self._archive(added=added) as db:
+                self._copies.remove()
+            with self._archive(make=changes) as db:
                 yield db
-            if changes or added is not None:
-                self._current().close()
 
     def rewrite(self, make: Callable[[Any, Path], None]) -> None:
-        """Put another archive in the place of this one: `make` is given the archive and the path for the new file, and
-        leaves it whole there. The old one stays when anything goes wrong."""
+        """Put another archive in the place of this one: `make` is given the archive and the path for the new file,
+        leaves it whole there, and tells in the table `gone` of what calls nothing is left. The old one stays when
+        anything goes wrong."""
         new = self.path.with_name(f".{self.path.name}.new")
         with self._locked():
-            Near.remove(Near.beside(self.path))
             new.unlink(missing_ok=True)  # of one that was killed
             try:
-                with self._archive() as db:
+                with self._archive(follow=False) as db:
                     make(db, new)
+                    self._copies.follow_new(db, new)
                 with open(new, "rb+") as f:
                     os.fsync(f.fileno())
                 os.replace(new, self.path)
@@ -168,79 +167,51 @@ class TimingTable:
             self._current().close()
 
     @contextmanager
-    def _archive(self, *, follow: bool = True, added: Added | None = None) -> Iterator[Any]:
-        """The archive, to whoever has the lock. Shards go when they are in it and in the near copy, which is to
-        `follow`, with what was `added` besides, or is being made."""
-        import duckdb
-
-        fits, found, mark = self._fits(Near.beside(self.path)), Content(), ""
-        with duckdb.connect() as db:
+    def _archive(self, *, make: bool = False, follow: bool = True) -> Iterator[Any]:
+        """The archive, to whoever has the lock. Shards go when they are in it and in the near copy, which follows; one
+        that cannot goes, or is made anew if wanted (`make`). Without `follow` nobody looks at it again once the
+        archive is given."""
+        copies = self._copies
+        with connect() as db:
             attach(db, self.path)
+            follows = copies.knows(db)
             found = self.shards.read(self._read_before)
             if found.read:
                 bring_in(db, found)
-            mark = archive.mark(db)
+            follows = follows and copies.follows(db)
             yield db
-            more = added(db) if added is not None and fits else None
-            if more is not None:
-                found.join(more)
-                mark = archive.mark(db)
-            fits = fits and archive.mark(db) == mark
-        if follow and not (fits and self._fits(Near.beside(self.path))):
-            self._follow(found, mark, fits)
+            follows = follows and follow and copies.follows(db)
+            if make and not follows:
+                copies.make(db, self.seen)
+        if follow:
+            copies.say()
         self.shards.done(found)
-
-    def _follow(self, found: Content, mark: str, fits: bool) -> None:
-        """Bring into the near copy what was brought into the archive; one that cannot follow is made anew later."""
-        path = Near.beside(self.path)
-        try:
-            near = Near.open(path) if fits else None
-            if near is not None:
-                near.take(found.timings, found.memos, found.devices, {**self._stamp(), "mark": mark})
-                near.close()
-                return
-        except (sqlite3.Error, OSError):
-            pass
-        Near.remove(path)
 
     # -- the near copy
 
-    def _stamp(self) -> dict[str, str]:
-        """What tells that the archive and the Parquet tables are those that the near copy was made from."""
-        places = [self.path, self.path.with_name(self.path.name + ".wal"), *map(Path, self.extra)]
-        said = [[str(p), *((s.st_size, s.st_mtime_ns) if (s := _stat(p)) else ())] for p in places]
-        return {"schema": str(archive.SCHEMA), "of": json.dumps(said)}
+    @property
+    def _copies(self) -> Beside:
+        return Beside(self.path, self.extra)
 
-    def _fits(self, path: Path) -> bool:
-        near = Near.open(path)
-        if near is None:
-            return False
-        said = near.about()
-        near.close()
-        return self._stamp().items() <= said.items()
-
-    def _current(self) -> Near:
-        """The near copy, made anew if it does not fit; in memory where it cannot be written, and where there is no
-        DuckDB to make it from."""
-        path = Near.beside(self.path)
+    def _current(self) -> Copies:
+        """The near copies, brought up to date; in memory where they cannot be written, and where there is no DuckDB to
+        make them from."""
         if self.path.exists() and not os.access(self.path, os.W_OK):
             raise TableWriteError(f"{self.path} is read-only; make it writable, or {NAME_ANOTHER}")
         if find_spec("duckdb") is None:
-            return Near.in_memory()
-        if self._fits(path) and (near := Near.open(path)) is not None:
-            return near
-        Near.remove(path)
-        with self._archive(follow=False) as db:
-            mark = archive.mark(db)
-            try:
-                near = Near.made(path, copying.rows(db, self.extra))
-            except (sqlite3.Error, OSError):
-                near = Near.in_memory()
-                near.load(copying.rows(db, self.extra))
-        near.say({**self._stamp(), "mark": mark})
-        return near
+            return Copies(Near.in_memory(), Near.in_memory())
+        own = self._copies.open()
+        if own is None:
+            with suppress(sqlite3.Error, OSError), self._archive(make=True):
+                pass
+            own = self._copies.open()
+        if own is None:
+            with self._archive() as db:
+                own = Near.in_memory()
+                own.load(copying.rows(db, self.seen))
+        return Copies(own, self._copies.open_shipped())
 
-    def _ask(self, ask: Callable[[Near, Content], Answer]) -> Answer:
+    def _ask(self, ask: Callable[[Copies, Content], Answer]) -> Answer:
         """What `ask` finds in the near copy and the shards that wait."""
         if len(self.shards.names()) > _MANY:
             self.tidy()
@@ -250,7 +221,7 @@ class TimingTable:
                 return ask(near, self.shards.read(self._read_before))
             except sqlite3.DatabaseError:
                 near.close()
-                Near.remove(Near.beside(self.path))
+                self._copies.remove()
                 near = self._current()
                 return ask(near, self.shards.read(self._read_before))
             finally:
@@ -294,7 +265,7 @@ class TimingTable:
         if not by_digest:
             return {}
 
-        def ask(near: Near, waiting: Content) -> dict[str, Timing]:
+        def ask(near: Copies, waiting: Content) -> dict[str, Timing]:
             return newer(near.lookup(by_digest), [t for t in waiting.timings if t.key.digest in by_digest])
 
         return {by_digest[d]: t for d, t in self._ask(ask).items()}
@@ -303,7 +274,7 @@ class TimingTable:
         """The newest timings of the calls that were timed on a device, for fitting: of each family up to RECENT, in an
         order that depends on nothing but what they are of."""
 
-        def ask(near: Near, waiting: Content) -> dict[str, Timing]:
+        def ask(near: Copies, waiting: Content) -> dict[str, Timing]:
             found = near.families(device, METHOD)
             new = [t for t in waiting.timings if (t.key.device, t.key.method) == (device, METHOD)]
             return recent(newer(found, new)) if new else found
@@ -319,7 +290,7 @@ class TimingTable:
         """What was remembered under those keys, all at once; keys of which nothing is known are left out."""
         wanted = list(dict.fromkeys(keys))
 
-        def ask(near: Near, waiting: Content) -> dict[str, str]:
+        def ask(near: Copies, waiting: Content) -> dict[str, str]:
             new = {k: waiting.memos[kind, k][0] for k in wanted if (kind, k) in waiting.memos}
             return near.memos(kind, wanted) | new
 

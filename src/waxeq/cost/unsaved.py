@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from waxeq.cost import copying
-from waxeq.cost.archive import bring_in, make_tables, refusal, require_version
+from waxeq.cost.archive import GONE, bring_in, connect, make_tables, refusal, require_version
+from waxeq.cost.copies import Copies, catch_up, state
+from waxeq.cost.copying import Seen
 from waxeq.cost.near import Near
 from waxeq.cost.shards import Content, Shards
-from waxeq.cost.table import Added, Answer, TimingTable
+from waxeq.cost.table import Answer, TimingTable
 from waxeq.errors import TableWriteError
 
 
@@ -23,16 +25,17 @@ class UnsavedTable(TimingTable):
     Not to be shared between threads."""
 
     memory: Any = None
-    near: Near = field(default_factory=Near.in_memory)
+    near: Copies = field(default_factory=lambda: Copies(Near.in_memory(), Near.in_memory()))
 
     @staticmethod
     def at(path: Path, extra: Iterable[str] = ()) -> UnsavedTable:
         """What can be read at `path`, or nothing. Raises TableError when what lies there is no table."""
         import duckdb
 
-        db = duckdb.connect()
+        db = connect()
         db.execute("SET threads=1")
         make_tables(db)
+        db.execute(GONE)
         try:
             if os.access(path, os.R_OK):
                 _copy(db, path)
@@ -40,24 +43,28 @@ class UnsavedTable(TimingTable):
         except duckdb.Error as e:
             raise refusal(path, e) from e
         table = UnsavedTable(path, tuple(extra), memory=db)
-        table.near.load(copying.rows(db, table.extra))
+        table._copy_anew()
+        if table.extra:
+            table.near.shipped.load(copying.shipped_rows(db, table.extra))
         return table
 
     @contextmanager
-    def database(
-        self, wait: float | None = None, *, changes: bool = False, added: Added | None = None
-    ) -> Iterator[Any]:
+    def database(self, wait: float | None = None, *, changes: bool = False) -> Iterator[Any]:
         import duckdb
 
         try:
             yield self.memory
         except duckdb.Error as e:
             raise refusal(self.path, e) from e
-        if changes or added is not None:
-            self.near.clear()
-            self.near.load(copying.rows(self.memory, self.extra))
+        if changes or not catch_up(self.near.own, self.memory):
+            self._copy_anew()
 
-    def _ask(self, ask: Callable[[Near, Content], Answer]) -> Answer:
+    def _copy_anew(self) -> None:
+        self.near.own.clear()
+        self.near.own.load(copying.rows(self.memory))
+        self.near.own.say(state(self.memory))
+
+    def _ask(self, ask: Callable[[Copies, Content], Answer]) -> Answer:
         return ask(self.near, Content())
 
     def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -66,7 +73,6 @@ class UnsavedTable(TimingTable):
             found.add(line)
         with self.database() as db:
             bring_in(db, found)
-        self.near.take(found.timings, found.memos, found.devices, {})
 
     def tidy(self) -> None:
         """Nothing was left anywhere."""
@@ -80,13 +86,13 @@ class UnsavedTable(TimingTable):
         return {"path": str(self.path), "exists": False, "writable": writable, "bytes": 0, "near_bytes": 0}
 
 
-def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0) -> TimingTable:
+def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0, seen: Seen = copying.unseen) -> TimingTable:
     """The table at `path`, which is not made by looking at it: an empty one in memory where there is none, a copy in
     memory where it cannot be written. Raises TableError and TableLockedError as a table does."""
     if not exists(path):
         return UnsavedTable.at(path, extra)
     try:
-        return TimingTable.open(path, extra, wait, whole=True)
+        return TimingTable.open(path, extra, wait, whole=True, seen=seen)
     except TableWriteError:
         if not os.access(path, os.R_OK):
             raise

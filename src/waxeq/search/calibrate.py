@@ -54,7 +54,7 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
     if out is not None and not out.parent.is_dir():
         raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
     unlimited = options.model_copy(update={"budget": QUICK if quick else None})
-    with Session.open(unlimited, events, saved_table(options.table)) as session:
+    with Session.open(unlimited, events, saved_table(options.table, events)) as session:
         events.emit(StageStarted("calibrate", session.device.describe()))
         session.kept = 0.0
         calls = _unknown(session, quick)

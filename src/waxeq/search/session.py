@@ -134,7 +134,7 @@ class Session:
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
         """`opened`: the timing table, where it is not the one that the options say."""
         clock = Deadline(options.budget)
-        opened = opened or open_table(options.table, strict=options.strict)
+        opened = opened or open_table(options.table, events, strict=options.strict)
         for text in opened.notes:
             events.emit(Note(text))
         installed = found_backends()

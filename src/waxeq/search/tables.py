@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from waxeq.cost.copying import Seen
 from waxeq.cost.device import current_device
 from waxeq.cost.table import TimingTable, default_path
 from waxeq.cost.unsaved import UnsavedTable, exists, look
 from waxeq.errors import FallbackError, TableError, TableWriteError
+from waxeq.events import Events, Progress
 from waxeq.share import share
 
 
@@ -22,14 +24,14 @@ class Opened:
     notes: tuple[str, ...] = ()
 
 
-def open_table(named: Path | None, *, strict: bool = False) -> Opened:
+def open_table(named: Path | None, events: Events | None = None, *, strict: bool = False) -> Opened:
     """The table to work with: the one that is named, which must be writable, or the user's own. In place of a user's
     own that cannot be written there is one in memory, for this run.
 
     Raises TableError and TableLockedError; FallbackError where `strict` rules out the table in memory.
     """
     try:
-        return saved_table(named)
+        return saved_table(named, events)
     except TableWriteError as e:
         if named is not None:
             raise
@@ -39,16 +41,23 @@ def open_table(named: Path | None, *, strict: bool = False) -> Opened:
         return Opened(UnsavedTable.at(default_path(), calibration_tables()), (note,))
 
 
-def saved_table(named: Path | None) -> Opened:
-    """The table to work with when work that is not stored is lost. Raises TableError and TableLockedError."""
-    return Opened(TimingTable.open(named, extra=calibration_tables()))
+def saved_table(named: Path | None, events: Events | None = None, *, whole: bool = False) -> Opened:
+    """The table to work with when work that is not stored is lost; `whole` as for `TimingTable.open`. Raises TableError
+    and TableLockedError."""
+    return Opened(TimingTable.open(named, extra=calibration_tables(), whole=whole, seen=copied(events)))
 
 
-def table_to_look_with(named: Path | None) -> Opened:
+def copied(events: Events | None) -> Seen:
+    """Tells listeners how much of a near copy is made."""
+    heard = events or Events()
+    return lambda done, total: heard.emit(Progress("near copy of the timing table", done, total))
+
+
+def table_to_look_with(named: Path | None, events: Events | None = None) -> Opened:
     """As `open_table`, but a table that is not there yet is not made: there is one in memory in its place."""
     path = named or default_path()
     if exists(path):
-        return open_table(named)
+        return open_table(named, events)
     note = f"there is no timing table at {path} yet, so timings of this run are not kept; `waxeq optimize` makes one"
     return Opened(UnsavedTable.at(path, calibration_tables()), (note,))
 

@@ -1,0 +1,223 @@
+"""The near copies of a table: one of its archive, which follows it, and one of the tables that ship.
+
+Additions, and nothing else, leave the mark of an archive as it is. A copy knows the mark, up to which row it goes, and
+what that row is: it takes in what lies behind, whoever added it and whatever died meanwhile. What is removed is told in
+the table `gone` of the connection that removes it. A copy of an archive with another mark is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from waxeq.cost import archive, copying
+from waxeq.cost.copying import Seen
+from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.near import Near, newer, recent
+from waxeq.cost.rows import FAMILY
+
+_FEW = 10_000
+"""Rows that a copy takes in whatever its size."""
+_PART = 4
+"""A copy that has to take in or forget more than one in so many rows is made anew, in the order in which it lies."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What a run reads: the copy of the archive, and that of the tables that ship. Errors of SQLite are raised."""
+
+    own: Near
+    shipped: Near
+
+    def lookup(self, keys: Mapping[str, TimingKey]) -> dict[str, Timing]:
+        """The newest timing of each of the keys, by digest, that is known."""
+        return newer(self.shipped.lookup(keys), self.own.lookup(keys).values())
+
+    def families(self, device: str, method: int) -> dict[str, Timing]:
+        """Timings for fitting, by digest, family by family."""
+        found, own = self.shipped.families(device, method), self.own.families(device, method)
+        return recent(newer(found, own.values())) if found else own
+
+    def memos(self, kind: str, keys: Sequence[str]) -> dict[str, str]:
+        """What is remembered under these keys."""
+        return self.shipped.memos(kind, keys) | self.own.memos(kind, keys)
+
+    def devices(self) -> dict[str, str]:
+        """Descriptions of devices by id."""
+        return self.own.devices()
+
+    def close(self) -> None:
+        """Close both files."""
+        self.own.close()
+        self.shipped.close()
+
+
+# -- what follows an archive that is open
+
+
+def state(db: Any) -> dict[str, str]:
+    """What the copy of an archive, which is the current database, is told of it: its mark, how many rows it has, where
+    they end, and the id of the last."""
+    rows, end = db.execute("SELECT count(*), coalesce(max(rowid) + 1, 0) FROM timings").fetchone()
+    last = db.execute("SELECT id FROM timings WHERE rowid = ?", [end - 1]).fetchone()
+    return {"mark": archive.mark(db), "rows": str(rows), "end": str(end), "last": str(last[0]) if last else ""}
+
+
+def behind(about: Mapping[str, str], db: Any) -> int | None:
+    """Where the rows begin that an archive has and its copy has not; None where the copy is of no state of it. Rows
+    keep their order, but move up into places of those that were removed, at any later time."""
+    if about.get("mark") != archive.mark(db) or not {"end", "rows", "last"} <= set(about):
+        return None
+    begin, last = int(about["end"]), about["last"]
+    if last and not db.execute("SELECT 1 FROM timings WHERE rowid = ? AND id = ?", [begin - 1, last]).fetchone():
+        (found,) = db.execute("SELECT max(rowid) FROM timings WHERE id = ?", [last]).fetchone()
+        begin = -1 if found is None else found + 1
+    (more,) = db.execute("SELECT count(*) FROM timings WHERE rowid >= ?", [begin]).fetchone()
+    (rows,) = db.execute("SELECT count(*) FROM timings").fetchone()
+    return begin if rows - more == int(about["rows"]) else None
+
+
+def catch_up(near: Near, db: Any, *, told: bool = False) -> bool:
+    """Let a copy of an archive follow what was added to it, or what is gone from it; False where it is to be made anew:
+    that takes less time, or rows were changed otherwise. `told`: nothing is gone but what the table `gone` tells."""
+    about, now = near.about(), state(db)
+    gone = db.execute("SELECT digest FROM gone").fetchall()
+    begin = int(now["end"]) if gone or told else behind(about, db)
+    if begin is None or int(now["end"]) - begin + len(gone) > max(_FEW, int(about["rows"]) // _PART):
+        return False
+    changes = chain(
+        copying.left(db) if gone else (), copying.added(db, begin) if begin < int(now["end"]) else (),
+        copying.noted(db, near.remembered(), near.devices()),
+    )  # fmt: skip
+    first = list(islice(changes, 1))
+    if first or not now.items() <= about.items():
+        families = db.execute(f"SELECT DISTINCT {', '.join(FAMILY)} FROM gone").fetchall()
+        near.follow((d for (d,) in gone), families, chain(first, changes), {**now, "of": ""})
+    db.execute("DELETE FROM gone")
+    return True
+
+
+# -- where copies lie
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The copies that lie beside a table, to whoever has its lock."""
+
+    table: Path
+    extra: tuple[str, ...]
+
+    @property
+    def own(self) -> Path:
+        """Where the copy of the archive lies."""
+        return Near.beside(self.table)
+
+    @property
+    def shipped(self) -> Path:
+        """Where the copy of the tables that ship lies."""
+        return self.table.with_name(self.table.name + ".shipped")
+
+    def remove(self) -> None:
+        """No copy of the archive any more."""
+        Near.remove(self.own)
+
+    def open(self) -> Near | None:
+        """The copy of the archive, if it is up to date: that is told without opening the archive."""
+        return _opened(self.own, self._of_archive())
+
+    def open_shipped(self) -> Near:
+        """The copy of the tables that ship, made if there is none; in memory where it cannot be written. Raises
+        TableError that names one of them that cannot be read."""
+        if not self.extra:
+            return Near.in_memory()
+        of = {"of": _stamp(*map(Path, self.extra))}
+        near = _opened(self.shipped, of)
+        if near is None:
+            with archive.connect() as db:
+                near = _made(self.shipped, partial(copying.shipped_rows, db, self.extra))
+            near.say(of)
+        return near
+
+    def follows(self, db: Any, *, told: bool = False) -> bool:
+        """Let the copy of the archive, which is open, catch up; one that cannot goes."""
+        try:
+            near = Near.open(self.own)
+            if near is not None:
+                with closing(near):
+                    if catch_up(near, db, told=told):
+                        return True
+        except (sqlite3.Error, OSError):
+            pass
+        self.remove()
+        return False
+
+    def knows(self, db: Any) -> bool:
+        """Whether there is a copy of the archive that can follow it."""
+        near = Near.open(self.own)
+        if near is None:
+            return False
+        with closing(near):
+            return behind(near.about(), db) is not None
+
+    def follow_new(self, db: Any, new: Path) -> None:
+        """Let the copy of the archive, which is open, follow to the one at `new`, which is to take its place; `gone`
+        tells of what calls there is nothing in it. Until it has that place, the copy is of no archive."""
+        if self.knows(db):
+            db.execute(f"ATTACH '{archive.quoted(new)}' AS new_one (READ_ONLY)")
+            db.execute("USE new_one")
+            try:
+                self.follows(db, told=True)
+            finally:
+                db.execute("USE t")
+                db.execute("DETACH new_one")
+
+    def make(self, db: Any, seen: Seen) -> None:
+        """Make the copy of the archive anew. Raises sqlite3.Error and OSError where it cannot be written."""
+        with closing(Near.made(self.own, copying.rows(db, seen))) as near:
+            near.say(state(db))
+
+    def say(self) -> None:
+        """Note that the copy is of the archive as it lies there now that it is closed."""
+        near = Near.open(self.own)
+        if near is not None:
+            with closing(near):
+                if not self._of_archive().items() <= near.about().items():
+                    near.say(self._of_archive())
+
+    def _of_archive(self) -> dict[str, str]:
+        return {"of": _stamp(self.table, self.table.with_name(self.table.name + ".wal"))}
+
+
+def _opened(path: Path, of: Mapping[str, str]) -> Near | None:
+    near = Near.open(path)
+    if near is None or of.items() <= near.about().items():
+        return near
+    near.close()
+    return None
+
+
+def _made(path: Path, fill: Callable[[], Iterable[tuple]]) -> Near:
+    """A new copy, in memory where it cannot be written."""
+    try:
+        return Near.made(path, fill())
+    except (sqlite3.Error, OSError):
+        near = Near.in_memory()
+        near.load(fill())
+        return near
+
+
+def _stamp(*places: Path) -> str:
+    """Names, sizes and times of files, as one text."""
+    said = []
+    for p in places:
+        with suppress(OSError):
+            s = p.stat()
+            said.append([p.name, s.st_size, s.st_mtime_ns])
+    return json.dumps([archive.SCHEMA, *said])
