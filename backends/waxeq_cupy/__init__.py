@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from types import MappingProxyType
@@ -63,10 +63,27 @@ class CupyBackend(Backend):
 
         return current().about
 
-    def packed(self, calls: Sequence[Call]) -> Mapping[str, bytes]:
+    def packed(self, calls: Sequence[Call], architectures: Sequence[str] = ()) -> Mapping[str, bytes]:
+        """Cubins for `architectures` such as "sm_90", where NVRTC is here, and what the virtual device runs, where it
+        is the device; no GPU is needed."""
         from waxeq_cupy.packed import images, launches
 
-        return images(launches([(self.kernels[c.kernel], c) for c in calls]))
+        every = self._kernels[True, True, True]
+        return images(launches([(every[c.kernel], c) for c in calls]), architectures)
+
+    def built_for(self, files: Iterable[str]) -> tuple[str, ...]:
+        from waxeq_cupy.packed import architectures_of
+
+        return architectures_of(files)
+
+    def unpacked(self) -> str:
+        from waxeq_cupy.nvrtc import MissingCompiler, Nvrtc
+
+        try:
+            Nvrtc.found()
+        except MissingCompiler as e:
+            return str(e)
+        return ""
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
         from waxeq_cupy.packed import bring_all

@@ -24,6 +24,25 @@ def bring(architecture: str, prelude: str, images: Mapping[str, bytes]) -> None:
     _brought.update({(architecture, prelude, name): image for name, image in images.items()})
 
 
+def capability(architecture: str) -> tuple[int, int]:
+    """Of a GPU with an architecture such as "sm_90" or "sm_90a": (9, 0)."""
+    digits = architecture.removeprefix("sm_").rstrip("af")
+    return int(digits[:-1]), int(digits[-1])
+
+
+_TEGRA = frozenset({(8, 7), (8, 8), (10, 1), (11, 0)})
+"""Machine code of these is taken for no other GPU, and no other's for theirs."""
+
+
+def _fits(architecture: str) -> list[str]:
+    """Architectures whose machine code one runs, the best first: its own, and older ones of its generation (CUDA C++
+    Programming Guide, binary compatibility)."""
+    major, minor = capability(architecture)
+    if not architecture[-1].isdigit() or (major, minor) in _TEGRA:
+        return [architecture]
+    return [f"sm_{major}{m}" for m in range(minor, -1, -1) if (major, m) not in _TEGRA]
+
+
 class Cubins:
     """`architecture`: such as "sm_90". `compiler`: None where there is none, and only what was compiled elsewhere can
     run. `limit`: bytes that the folder may take; what was not used for longest goes."""
@@ -55,7 +74,8 @@ class Cubins:
         Raises CompileFailed, MissingCompiler, and OSError where the folder cannot be written."""
         wanted = architecture or self.architecture
         keys = {name: self._key(name, text, prelude, wanted) for name, text in sources.items()}
-        brought = {name: _brought.get((wanted, prelude, name)) for name in sources}
+        fit = _fits(wanted)
+        brought = {n: next((i for a in fit if (i := _brought.get((a, prelude, n)))), None) for n in sources}
         found = {name: brought[name] or self._stored(key) for name, key in keys.items()}
         missing = {name: text for name, text in sources.items() if found[name] is None}
         if missing:

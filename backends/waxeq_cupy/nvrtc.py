@@ -31,6 +31,8 @@ SHARED, MOST_SHARED = 48 << 10, 227 << 10
 """Bytes that a text may declare, and that a block may have if it asks."""
 _TURNS, _STACK = ("sin", "cos", "tan"), 64
 """CUDA's own, for arguments of any size, and the bytes of a stack that they need."""
+_OWN = 90
+"""From this architecture on GPUs have instructions that no other has."""
 _CALLED = 64
 """Bytes that kernels of float64 may store around a division, of which the rare half is a subroutine on sm_80."""
 MISSING = f"there is no NVRTC on this machine: {INSTALL}."
@@ -122,6 +124,15 @@ class Nvrtc:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         return f"{major.value}.{minor.value}"
+
+    @cached_property
+    def architectures(self) -> tuple[str, ...]:
+        """That it compiles for, in order, with those of one GPU's own instructions: "sm_80", "sm_90", "sm_90a"."""
+        count = ctypes.c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        numbers = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(numbers))
+        return tuple(f"sm_{n}{a}" for n in sorted(numbers) for a in ("", *("a" * (n >= _OWN))))
 
     def cubin(self, source: str, architecture: str, flags: Sequence[str] = ()) -> Cubin:
         """Machine code for an architecture such as "sm_90". Raises CompileFailed."""

@@ -135,6 +135,9 @@ def test_a_bundle_is_a_plan_in_one_file(waxeq, plan: Path, tmp_path: Path) -> No
     assert made["path"] == str(tmp_path / "small.waxeq") and "plan.json" in made["files"]
     said = waxeq("bundle", plan, "-o", tmp_path / "b.waxeq", "--backend", "numpy").out
     assert "plan.json" in said and f"waxeq run {tmp_path / 'b.waxeq'}" in " ".join(said.split())
+    nowhere = waxeq("bundle", plan, "-o", tmp_path / "c.waxeq", "--arch", "sm_90")
+    assert nowhere.code == 2 and "nothing can be compiled for sm_90" in nowhere.sentence
+    assert not (tmp_path / "c.waxeq").exists()
     plan.unlink()
     rows = [waxeq("run", tmp_path / f"{n}.waxeq", "--json").data["outputs"] for n in ("small", "b")]
     assert rows[0] == rows[1]

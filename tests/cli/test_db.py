@@ -85,6 +85,7 @@ def test_a_table_that_is_not_there(waxeq, tmp_path: Path, monkeypatch, command: 
     table = () if command[0] in ("diff", "merge") else ("--table", "none.duckdb")
     outcome = waxeq("db", *command, *table, *(("--table", "own.duckdb") if command[0] == "merge" else ()))
     assert outcome.code == 1 and "there is no table at none.duckdb" in outcome.sentence
+    assert list(tmp_path.iterdir()) == [], "nothing is made for a command that has nothing to do"
 
 
 def test_what_makes_no_sense(waxeq, table: Path, tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def test_it_names_the_backends_whose_kernels_are_not_in_it(affine: Callable[...,
     (numpy,) = backends(["numpy"])
     for name, later in {min(numpy.kernels): (), "native.loops": ("native",), "test.anything": ("test",)}.items():
         plan = _with_kernel(affine(3, 4), name)
-        assert write_bundle(tmp_path / "b.waxeq", plan, {"w": np.zeros(4, np.float32)}) == later
+        assert write_bundle(tmp_path / "b.waxeq", plan, {"w": np.zeros(4, np.float32)}).later == dict.fromkeys(
+            later, ""
+        )
 
 
 def test_a_backend_that_lacks_a_package_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

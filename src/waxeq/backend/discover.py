@@ -57,6 +57,16 @@ def backends(names: Sequence[str] = (), installed: Sequence[Found] | None = None
     return usable
 
 
+def installed(names: Sequence[str] = ()) -> tuple[Backend, ...]:
+    """The installed backends called `names`, or all, whether they can be used here or not. Raises UsageError for one
+    that is missing or cannot be imported."""
+    rows = found()
+    there = {f.name: f.backend for f in rows if f.backend is not None}
+    if missing := [n for n in names if n not in there]:
+        backends(missing, rows)
+    return tuple(there[n] for n in names or there)
+
+
 def require(wanted: Iterable[str], there: Mapping[str, Kernel]) -> None:
     """Raises PlanError, with the reason, where a kernel that a plan uses, by its full name, is not there."""
     if missing := sorted(set(wanted) - set(there)):

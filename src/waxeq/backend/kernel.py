@@ -183,9 +183,20 @@ class Backend(ABC):
         """What else there is to say of a backend that can run: what it found on this machine, what it keeps there."""
         return ""
 
-    def packed(self, calls: Sequence[Call]) -> Mapping[str, bytes]:
-        """What its kernels are compiled to for these calls, as files for another machine."""
+    def packed(self, calls: Sequence[Call], architectures: Sequence[str] = ()) -> Mapping[str, bytes]:
+        """What its kernels are compiled to for these calls, as files for another machine. `architectures`: of the
+        machines that are wanted, in the backend's words [default: those that a plan is likely to meet]. A backend that
+        cannot be used here is asked too. Raises UsageError for an architecture that it cannot compile these calls for.
+        """
         return {}
+
+    def built_for(self, files: Iterable[str]) -> tuple[str, ...]:
+        """The architectures that files of `packed`, by name, are for."""
+        return ()
+
+    def unpacked(self) -> str:
+        """Why `packed` gives nothing on this machine, in one sentence; "" where there is nothing to say."""
+        return ""
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
         """Take in what `packed` gave elsewhere, so that it is not compiled again."""

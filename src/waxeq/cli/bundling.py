@@ -17,6 +17,7 @@ def bundle(
     *,
     output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
     backend: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    arch: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     show: Show = SHOW,
 ) -> None:
     """Write a plan, its weights, its inputs and its compiled kernels into one file, which `waxeq run` takes.
@@ -31,17 +32,20 @@ def bundle(
     output
         Where to write it [default: NAME.waxeq, beside NAME.plan.json].
     backend
-        Backends whose kernels are compiled; may be repeated [default: all that can be used here].
+        Backends whose kernels are compiled; may be repeated [default: all that are installed].
+    arch
+        What to compile for, such as sm_90 for an H100 or H200, which need not be here; may be repeated
+        [default: what each backend thinks likely].
     """
     from waxeq.inspect.show import bundle_view
 
     with aside():
-        data = _written(plan, output, backend)
+        data = _written(plan, output, backend, arch)
     finish(show, data, bundle_view)
 
 
-def _written(plan: Path, output: Path | None, names: tuple[str, ...]) -> dict[str, object]:
-    from waxeq.backend.discover import backends
+def _written(plan: Path, output: Path | None, names: tuple[str, ...], wanted: tuple[str, ...]) -> dict[str, object]:
+    from waxeq.backend.discover import installed
     from waxeq.errors import UsageError
     from waxeq.runtime.bundle import SUFFIX, contents, is_bundle, write_bundle
     from waxeq.runtime.save import load_plan
@@ -50,6 +54,7 @@ def _written(plan: Path, output: Path | None, names: tuple[str, ...]) -> dict[st
     if not is_bundle(path):
         raise UsageError(f"{path}: bundles are called NAME{SUFFIX}")
     saved = load_plan(plan)
-    later = write_bundle(path, saved.plan, saved.tensors, saved.inputs, backends(names))
+    done = write_bundle(path, saved.plan, saved.tensors, saved.inputs, installed(names), wanted)
     made = {"plan": str(plan), "path": str(path), "bytes": path.stat().st_size, "files": contents(path)}
-    return {**made, "compiled_when_run": list(later)}
+    built = {backend: list(architectures) for backend, architectures in done.built.items()}
+    return {**made, "compiled_for": built, "compiled_when_run": dict(done.later)}

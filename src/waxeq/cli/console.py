@@ -73,7 +73,7 @@ def _lines(verbose: bool) -> Callable[[Event], None]:
         elif verbose and isinstance(event, StageFinished):
             say(f"{event.stage} done at {event.seconds:.2f} s {event.detail}")
         elif verbose and isinstance(event, Progress):
-            say(f"{event.stage} {event.done + 1}/{event.total} {event.detail}")
+            say(f"{event.stage} {min(event.done + 1, event.total)}/{event.total} {event.detail}".rstrip())
 
     return listen
 

@@ -47,7 +47,7 @@ def db_status(*, table: Table = None, show: Show = SHOW) -> None:
             with store.database() as db:
                 parts = survey(db, _present())
                 data["quarantined"] = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
-                calls = db.execute("SELECT count(DISTINCT digest) FROM timings").fetchone()[0]
+                calls = db.execute("SELECT count(DISTINCT hash(digest)) FROM timings").fetchone()[0]
             data["superseded"] = sum(p.rows for p in parts) - calls
             data["parts"], data["rows"] = [asdict(p) for p in parts], counts(parts)
             data["estimates"] = estimate_rows(store)
@@ -79,7 +79,7 @@ def db_doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: 
 
         store = _named(table, events) if fix else looked_at(table, events)
         with store.database() as db:
-            findings = examine(db, _present(), seen=lambda n, total: events.emit(Progress("rows", n, total)))
+            findings = examine(db, _present(), seen=_rows_seen(events))
         moved = set_aside(store, findings) if fix else 0
     data = {"path": str(store.path), "findings": [_finding(f) for f in findings], "put_aside": moved}
     finish(show, data, findings_view)
@@ -107,7 +107,7 @@ def db_merge(*others: Path, table: Table = None, show: Show = SHOW) -> None:
     with working(show) as events:
         from waxeq.cost.exchange import merge as bring_in
 
-        store = _opened(table, events)
+        store = _opened(table, others, events)
         rows = bring_in(store, others)
     here = _present()
     data = [{**asdict(r), "devices": _described(r.devices, here)} for r in rows]
@@ -175,7 +175,7 @@ def db_import(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
     with working(show) as events:
         from waxeq.cost.exchange import merge as bring_in
 
-        (found,) = bring_in(_opened(table, events), [path])
+        (found,) = bring_in(_opened(table, [path], events), [path])
     data = {"path": str(path), "timings": found.new, "known": found.known, "refused": found.refused, "done": "taken in"}
     finish(show, data, count_view)
 
@@ -216,9 +216,13 @@ def db_gc(
         found = spare(store, _present(), states)
         if not dry_run:
             events.emit(Note(f"dropping {_counted(found)}"))
-            found = collect(store, _present(), states)
+            found = collect(store, _present(), states, seen=_rows_seen(events))
     data = {**asdict(found), "unused": found.unused, "dry_run": dry_run, "path": str(store.path)}
     finish(show, data, spare_view)
+
+
+def _rows_seen(events: Events) -> Callable[[int, int], None]:
+    return lambda done, total: events.emit(Progress("rows", done, total))
 
 
 def _counted(s: Spare) -> str:
@@ -258,10 +262,13 @@ def _named(named: Table, events: Events) -> TimingTable:
     return TimingTable.open(path, calibration_tables(), whole=True, seen=copied(events))
 
 
-def _opened(named: Table, events: Events) -> TimingTable:
-    """The table to bring timings into; made if it is not there."""
+def _opened(named: Table, others: Sequence[Path], events: Events) -> TimingTable:
+    """The table to bring timings from others into; made if it is not there, but not for others that are not."""
+    from waxeq.cost.exchange import require_others
+    from waxeq.cost.table import default_path
     from waxeq.search.tables import saved_table
 
+    require_others(named or default_path(), others)
     return saved_table(named, events, whole=True).table
 
 

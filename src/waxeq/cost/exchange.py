@@ -42,12 +42,17 @@ def merge(table: TimingTable, others: Sequence[Path]) -> list[Merged]:
     """Bring other tables, folders of shards, single shards (.jsonl) and Parquet files into a table, each whole or not
     at all. What is there already is not stored twice; rows that cannot be right go into the quarantine. Raises
     TableError that names the one that cannot be read; those before it are in then."""
+    require_others(table.path, others)
+    return [_merge(table, path) for path in others]
+
+
+def require_others(table: Path, others: Sequence[Path]) -> None:
+    """Raise TableError where one of them is not there, or is the table itself."""
     for path in others:
         if not path.exists():
             raise TableError(f"there is no table at {path}")
-        if path.resolve() == table.path.resolve():
+        if path.resolve() == table.resolve():
             raise TableError(f"{path} is the table itself; name another one to merge")
-    return [_merge(table, path) for path in others]
 
 
 def _merge(table: TimingTable, path: Path) -> Merged:

@@ -199,10 +199,10 @@ def bundle_view(d: Data) -> RenderableType:
     """What was put into one file."""
     rows = ((name, f"{size:,}") for name, size in d["files"].items())
     below = [("written to", f"{d['path']}, {d['bytes']:,} bytes; `waxeq run {d['path']}` runs it")]
-    if later := d["compiled_when_run"]:
-        below.append(("needs there", f"kernels of {', '.join(later)} are compiled where it is run: that needs all "
-                      "packages of waxeq (pip install waxeq) and a compiler there; or name other backends when you "
-                      "optimize (--backend)"))  # fmt: skip
+    below += [("compiled for", f"{', '.join(a)} (kernels of {b})") for b, a in d["compiled_for"].items()]
+    for name, why in d["compiled_when_run"].items():
+        below.append(("needs there", f"no kernel of {name} is in it: they are compiled where it is run, which needs a "
+                      f"compiler there. {why}".strip()))  # fmt: skip
     return group(table(("file", "bytes"), rows, right=("bytes",)), facts(below))
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from waxeq.backend.discover import backends, kernels
+from waxeq.backend.discover import backends, installed, kernels
 from waxeq.backend.kernel import Backend, Kernel
-from waxeq.errors import PlanError
+from waxeq.errors import PlanError, UsageError
 from waxeq.ir.types import numpy_dtype
 from waxeq.plan.encode import VERSION, decode, encode
 from waxeq.plan.plan import Plan
@@ -28,32 +29,54 @@ SUFFIX = ".waxeq"
 _PLAN = "plan.json"
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a bundle has of its kernels. `built`: by backend, the architectures that they are compiled for; `later`:
+    backends whose kernels are compiled only where it is run, and why, if there is more to say."""
+
+    built: Mapping[str, tuple[str, ...]]
+    later: Mapping[str, str]
+
+
 def write_bundle(
     path: str | Path,
     plan: Plan,
     tensors: Mapping[str, np.ndarray],
     inputs: Mapping[str, np.ndarray] | None = None,
     of: Iterable[Backend] | None = None,
-) -> tuple[str, ...]:
+    architectures: Sequence[str] = (),
+) -> Made:
     """Write a plan, its weights, the inputs it may be tried on, and what its kernels are compiled to. `of`: backends
-    that compile [default: all usable ones]. The names of the backends whose kernels are compiled only where the bundle
-    is run. Raises PlanError."""
+    that compile [default: all that are installed]; `architectures`: what for, as the backends call them [default: what
+    each thinks likely]. Raises PlanError, and UsageError for architectures that nothing is compiled for."""
     groups = {"weight": tensors, "constant": plan.graph.constants, "input": inputs or {}}
     made = io.BytesIO()
-    usable = backends()
-    later = {s.call.kernel.partition(".")[0] for s in plan.steps if _compiles(s.call.kernel, kernels(usable))}
+    later = {s.call.kernel.partition(".")[0]: "" for s in plan.steps if _compiles(s.call.kernel, kernels(backends()))}
+    built: dict[str, tuple[str, ...]] = {}
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as z:
         z.writestr(_PLAN, json.dumps(encode(plan), sort_keys=True))
         for kind, arrays in groups.items():
             for name, a in arrays.items():
                 z.writestr(f"{kind}/{name}.{a.dtype.name}.npy", _npy(a))
-        for b in usable if of is None else of:
+        for b in installed() if of is None else of:
             own = [s.call for s in plan.steps if s.call.kernel.partition(".")[0] == b.name]
-            for file, data in b.packed(own).items():
+            found = b.packed(own, architectures)
+            for file, data in found.items():
                 z.writestr(f"code/{b.name}/{file}", data)
-                later.discard(b.name)
+            if found:
+                built[b.name] = b.built_for(found)
+                later.pop(b.name, None)
+            elif b.name in later:
+                later[b.name] = b.unpacked()
+    if architectures and not built:
+        raise UsageError(_nothing(architectures, later))
     write_atomically(path, made.getvalue())
-    return tuple(sorted(later))
+    return Made(built, dict(sorted(later.items())))
+
+
+def _nothing(architectures: Sequence[str], later: Mapping[str, str]) -> str:
+    why = " ".join(filter(None, later.values())) or "no backend that compiles beforehand has a kernel in the plan"
+    return f"nothing can be compiled for {', '.join(architectures)}: {why}"
 
 
 def _compiles(kernel: str, there: Mapping[str, Kernel]) -> bool:

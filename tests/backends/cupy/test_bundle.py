@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ import pytest
 import waxeq as wx
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
-from waxeq.errors import PlanError
+from waxeq.errors import PlanError, UsageError
 from waxeq.ir.term import Term
-from waxeq.runtime.bundle import read_bundle, write_bundle
+from waxeq.plan.plan import Plan
+from waxeq.runtime.bundle import contents, read_bundle, write_bundle
+from waxeq_cupy import cubins, nvrtc
 from waxeq_cupy import device as devices
-from waxeq_cupy import nvrtc
+from waxeq_cupy.cubins import Cubins
 
 BLOCKED = (
     *("egglog", "duckdb", "pydantic", "safetensors", "psutil", "scipy", "sympy", "highspy"),
@@ -74,11 +77,53 @@ def test_a_bundle_runs_where_nothing_but_numpy_is(
     with np.load(out) as found:
         for got, want in zip(found.values(), r.program(x), strict=True):
             assert np.array_equal(got, want)
+    _elsewhere(path.with_name("other.waxeq"), r.plan, monkeypatch)
     program, inputs = read_bundle(path)
     assert np.array_equal(inputs["x"], x) and np.array_equal(program(x)[0], r.program(x)[0])
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(PlanError, match="no bundle"):
         read_bundle(path)
+
+
+def _elsewhere(path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU has to be here: kernels are compiled for those that are named."""
+    with monkeypatch.context() as m:
+        m.setattr(devices, "current", _no_gpu)
+        made = write_bundle(path, plan, {}, architectures=["sm_90a"])
+        assert made.built == {"cupy": ("sm_90",)} and not made.later, "the letter is of instructions that it has not"
+        assert {"code/cupy/sm_90.cubin", "code/cupy/kernels.json"} <= contents(path).keys()
+        assert write_bundle(path, plan, {}).built == {"cupy": ("sm_80", "sm_90")}
+        for wrong, said in {
+            "sm_75": "sm_80 or newer",
+            "gpu": "no architecture",
+            "sm_99": r"not know sm_99: .*sm_90",
+        }.items():
+            with pytest.raises(UsageError, match=said):
+                write_bundle(path, plan, {}, architectures=["sm_90", wrong])
+        m.setattr(nvrtc, "libraries", lambda *names: [])
+        assert "no NVRTC" in write_bundle(path, plan, {}).later["cupy"]
+        with pytest.raises(UsageError, match=r"compiled for sm_90: .* no NVRTC .*waxeq\[cuda-check\]"):
+            write_bundle(path, plan, {}, architectures=["sm_90"])
+
+
+def _no_gpu() -> NoReturn:
+    raise devices.MissingDevice("no GPU is here")
+
+
+def test_a_gpu_runs_machine_code_of_older_ones_of_its_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of other generations, nor that with one GPU's own instructions, nor a small board's."""
+    monkeypatch.setattr(cubins, "_brought", {})
+    for a in ("sm_80", "sm_90", "sm_90a"):
+        cubins.bring(a, "before", {"one": a.encode()})
+    taken = {"sm_80": "sm_80", "sm_86": "sm_80", "sm_89": "sm_80", "sm_90": "sm_90"}
+    for here, image in taken.items():
+        assert Cubins(tmp_path, None, here).images({"one": ""}, "before") == {"one": image.encode()}
+    assert Cubins(tmp_path, None, "sm_90").images({"one": ""}, "before", "sm_90a") == {"one": b"sm_90a"}
+    for here in ("sm_75", "sm_87", "sm_100", "sm_120"):
+        with pytest.raises(nvrtc.MissingCompiler, match=here):
+            Cubins(tmp_path, None, here).images({"one": ""}, "before")
 
 
 def test_without_the_compiler_a_bundle_has_no_code(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
