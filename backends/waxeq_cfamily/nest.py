@@ -267,14 +267,17 @@ class Loop:
         for i in range(n):
             pieces += [
                 f"  {{ const int64_t {v} = {v}_lane{f' + {i} * {v}_part' if i else ''};",
-                *("  " + self._numbered(x, i) for x in body),
+                *("  " + self._numbered(self._paired(x, i), i) for x in body),
                 "  }",
             ]
+        seen = [f for f in self.scalar if self._watches(f)]
+        twos = [f"  {variable(self.values.rows[f].dtype)} u{f}_{i};" for f in seen for i in range(0, n, 2)]
         lines = [
             *(self.zero(f, f"{x}_{i}") for f, x in self._accumulators() for i in range(1, n)),
             f"const int64_t {v}_part = ({high} - {low}) / {n * _LANES} * {_LANES};",
             self.pragma(n),
             f"for (int64_t {v}_lane = {low}; {v}_lane < {low} + {v}_part; {v}_lane++) {{",
+            *twos,
             *pieces,
             "}",
             self.pragma(),
@@ -296,6 +299,13 @@ class Loop:
         for _, x in self._accumulators() if i else ():
             line = re.sub(rf"\b{x}\b", f"{x}_{i}", line)
         return line
+
+    def _paired(self, line: str, i: int) -> str:
+        """In pieces side by side NaN is looked for in two numbers at once: one comparison tells of both."""
+        if (found := re.fullmatch(r"( *)n(\d+) \|= (\w+) != \3;", line)) is None:
+            return line
+        indent, f, x = found.groups()
+        return f"{indent}n{f} |= __builtin_isunordered(u{f}_{i - 1}, {x});" if i % 2 else f"{indent}u{f}_{i} = {x};"
 
     def zero(self, f: int, x: str) -> str:
         """An accumulator of a fold that has met nothing yet, or what says that it has met no NaN."""

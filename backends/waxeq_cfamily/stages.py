@@ -17,6 +17,8 @@ from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.values import Values, chain, reach
 
+TURNED = 4
+"""Bytes of the elements that `wx_turned` moves."""
 _KEPT = 1 << 17
 """Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""
 
@@ -97,16 +99,25 @@ class Space:
 
     @cached_property
     def buffered(self) -> Mapping[int, tuple[str, ...]]:
-        """The rows that lie in buffers, with the axes of those in order: products have their columns side by side."""
+        """The rows that lie in buffers, with the axes of those in order: products have their columns side by side, one
+        that is `crossed` its rows."""
         rows = [n for s in self.stages for n in (*s.kept, *(f for f in s.folds if self.under(f)))]
         rows += [p.fold for p in self.products if not self.direct(p)]
-        last = {p.fold: p.columns for p in self.products}
+        last = {p.fold: p.rows if p.fold in self.crossed else p.columns for p in self.products}
         axes = {n: [k for k in self.inner if k in self.under(n)] for n in rows}
         return {n: tuple(sorted(own, key=lambda k, n=n: k == last.get(n))) for n, own in axes.items()}
 
     def direct(self, p: Product) -> bool:
         """Whether a product is the result itself, and is made where that lies."""
         return p.fold == self.values.root and self.values.out.stride(p.columns) == 1
+
+    @cached_property
+    def crossed(self) -> frozenset[int]:
+        """The product whose rows are the vector of all that reads it: its tile is turned in cache, once."""
+        p = self.products[0] if len(self.products) == 1 else None
+        if p is None or p.rows != self.vector or self.direct(p):
+            return frozenset()
+        return frozenset({p.fold} if numpy_dtype(self.values.rows[p.fold].dtype).itemsize == TURNED else ())
 
     def bytes_of(self, row: int) -> int:
         """Bytes of a buffer for a row."""
@@ -115,8 +126,8 @@ class Space:
 
     @property
     def scratch(self) -> int:
-        """Bytes of all buffers."""
-        return sum(-(-self.bytes_of(n) // 64) * 64 for n in self.buffered)
+        """Bytes of all buffers; of what is turned there are two."""
+        return sum(-(-self.bytes_of(n) // 64) * 64 for n in (*self.buffered, *self.crossed))
 
 
 class _Scheduler:

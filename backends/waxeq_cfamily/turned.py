@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import carried, var
+from waxeq_cfamily.stages import TURNED
 
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
-
-_BYTES = 4
-"""Of the elements that `wx_turned` moves."""
 
 
 def turns(loop: Loop) -> bool:
@@ -21,7 +19,7 @@ def turns(loop: Loop) -> bool:
     if loop.stage.folds or not kept or not {*kept} <= space.turned or loop.order[-2:] != (space.vector, space.across):
         return False
     rows = [loop.values.rows[n] for n in kept]
-    if any(r.guards or carried(r.dtype) != r.dtype or numpy_dtype(r.dtype).itemsize != _BYTES for r in rows):
+    if any(r.guards or carried(r.dtype) != r.dtype or numpy_dtype(r.dtype).itemsize != TURNED for r in rows):
         return False
     if any(r.name[1].stride(space.vector) is None for r in rows):  # axes that are merged here and lie apart in memory
         return False

@@ -114,15 +114,10 @@ def current() -> Device:
 
 
 def folder() -> Path:
-    """Where compiled kernels are kept; where platformdirs is not installed, in WAXEQ_CACHE or below ~/.cache."""
+    """Where compiled kernels are kept."""
     from waxeq_native.library import directory
 
-    try:
-        return directory()
-    except ImportError:
-        base = Path(os.environ.get("WAXEQ_CACHE") or Path.home() / ".cache" / "waxeq") / "native"
-        base.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return base
+    return directory()
 
 
 def identity() -> str:

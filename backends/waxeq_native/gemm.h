@@ -114,7 +114,7 @@ static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cb
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate) {
   const wx_tiling tiling = wx_tiling_of(rows);
-  const int tall = !A.step && B.row == N(columns) && tiling.tiles >= 3;
+  const int tall = !A.by_rows && B.row == N(columns) && tiling.tiles >= 3;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
     /* Each tile fetches its part of the next panel, bit by bit between its products. */

@@ -225,9 +225,7 @@ def directory(chosen: str | Path | None = None) -> Path:
     """The folder of the cache: `native` in `chosen`, in WAXEQ_CACHE or where the system keeps the caches of a user.
     Where that cannot be written, a temporary one, with a warning.
     """
-    from platformdirs import user_cache_dir
-
-    base = Path(chosen or os.environ.get("WAXEQ_CACHE") or user_cache_dir("waxeq"))
+    base = Path(chosen or os.environ.get("WAXEQ_CACHE") or _usual())
     folder = base.expanduser().absolute() / "native"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -244,6 +242,16 @@ def directory(chosen: str | Path | None = None) -> Path:
             stacklevel=2,
         )
         return other
+
+
+def _usual() -> str:
+    """Where the system keeps the caches of a user. Plans run without platformdirs, which knows that of every system:
+    then it is as on Linux."""
+    try:
+        from platformdirs import user_cache_dir
+    except ImportError:
+        return str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "waxeq")
+    return user_cache_dir("waxeq")
 
 
 def _tidy(folder: Path) -> None:

@@ -35,6 +35,14 @@ class ProductEmitter(Emitter):
             yield f"  const int64_t {var(a)} = {low};"
         yield from self.call(p, f"{m}, {n}, {k}, {left}, {ras}, {cas}", f"{target}, {step}, {self.adds(p)}")
         yield "}"
+        if p.fold in self.space.crossed:
+            yield f"wx_turned({target}, {step}, {m}, {n}, b{p.fold}, {self._buffer_step(p.fold, p.columns)});"
+
+    def _buffers(self) -> Iterator[str]:
+        yield from super()._buffers()
+        for n in sorted(self.space.crossed):
+            size = math.prod(self.space.width(k) for k in self.space.buffered[n])
+            yield f"WX_ALIGNED {variable(self.values.rows[n].dtype)} across{n}[{max(1, size)}];"
 
     def adds(self, p: Product) -> str:
         """Whether the product is added to what is there."""
@@ -57,6 +65,8 @@ class ProductEmitter(Emitter):
     def _target(self, p: Product) -> tuple[str, int]:
         if self.space.direct(p):
             return f"out + {self.index(self.values.out)}", self.values.out.stride(p.rows) or 0
+        if p.fold in self.space.crossed:
+            return f"across{p.fold}", self.space.width(p.columns)
         return f"b{p.fold}", self._buffer_step(p.fold, p.rows)
 
     def _buffer_step(self, row: int, axis: str) -> int:

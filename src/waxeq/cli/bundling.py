@@ -23,7 +23,7 @@ def bundle(
     """Write a plan, its weights, its inputs and its compiled kernels into one file, which `waxeq run` takes.
 
     Where it is run, NumPy and waxeq itself (pip install --no-deps) are enough, and the driver of a GPU that it uses.
-    Kernels of generated C are compiled there: a plan that has some needs a C compiler and the package platformdirs too.
+    Kernels of generated C are compiled there: a plan that has some needs a C compiler too.
 
     Parameters
     ----------

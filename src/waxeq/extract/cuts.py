@@ -14,7 +14,7 @@ from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.rough import FLOP, START, Rough
 
-_KEEP, _KEEP_ALONE, _NODES, _SPAN, _PASSES = 4, 2, 6, 80, 4
+_KEEP, _KEEP_ALONE, _NODES, _SPAN, _PASSES = 4, 2, 6, 80, 8
 _FAR = 16.0
 """A cut that is this many times as dear as the best is nobody's choice."""
 _HOT = 1 << 16
@@ -162,11 +162,14 @@ class Cuts:
         return Cut(number, inside, tuple(sorted(leaves)), work, flow)
 
     def _work(self, inside: Mapping[int, ENode]) -> float:
-        """The price of computing e-nodes together; a sum of products of matrices is worth as much as one alone."""
+        """The price of computing e-nodes together; a sum of products of matrices is worth as much as one alone, and so
+        are several sums over one product."""
         products = {i: m for i, e in inside.items() if (m := self._product(i, e, inside)) is not None}
         within = {a for i in products for a in self._chain(i, inside)} - set(products)
         rest = sum(self.rough.work(i, e) for i, e in inside.items() if i not in products and i not in within)
-        return rest + sum(FLOP * 2 * self.rough.elements(self._axes_read(inside[m])) for m in products.values())
+        return rest + sum(
+            FLOP * 2 * self.rough.elements(self._axes_read(inside[m])) for m in sorted(set(products.values()))
+        )
 
     def _product(self, number: int, e: ENode, inside: Mapping[int, ENode]) -> int | None:
         """The product that a sum is over, when each side has axes that the other lacks."""

@@ -1,7 +1,8 @@
 """Which memory orders each e-class may be materialized in ("interesting orders", as in query optimizers).
 
 Taken from the model as written: every value of the graph names its axes in order. Classes that only rewriting made
-get the order that these agree on, and kernels may propose more.
+get the order that these agree on, what windows slide over gets one in which they read less far, and kernels may propose
+more.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Orders:
             rows = dict(self._written.get(number, {}))
             if not rows:
                 rows[self.agreed(axes)] = None
-            self._known[number] = tuple(o for o in rows if frozenset(o) == axes)[:_MOST] or (self.agreed(axes),)
+            known = tuple(o for o in rows if frozenset(o) == axes) or (self.agreed(axes),)
+            near = (_between(o, self._windows[number]) for o in known[:1] if number in self._windows)
+            self._known[number] = tuple(dict.fromkeys((*known, *near)))[:_MOST]
         have = self._known[number]
         for o in more:
             if o not in have and len(have) < _MOST and frozenset(o) == self.snapshot.classes[number].axes:
@@ -58,11 +61,38 @@ class Orders:
         return tuple(sorted(axes, key=lambda k: ranked.get(k, (0, k))))
 
     @cached_property
+    def _windows(self) -> Mapping[int, frozenset[str]]:
+        """Of each class the axes that windows slide over, those of windows over its windows among them."""
+        slides = [
+            (number, n.args[0], n.tensors[0])
+            for number, c in enumerate(self.snapshot.classes) for n in c.nodes if n.head == "Unfold"
+        ]  # fmt: skip
+        found: dict[int, frozenset[str]] = {}
+        for _ in slides:
+            before = dict(found)
+            for view, axis, read in slides:
+                own = self.snapshot.classes[read].axes
+                found[read] = found.get(read, frozenset()) | {axis} | (found.get(view, frozenset()) & own)
+            if found == before:
+                break
+        return found
+
+    @cached_property
     def _ranked(self) -> Mapping[str, tuple[int, str]]:
         names = dict.fromkeys(k for pair in self._before for k in pair)
         lead = {k: sum(1 if self._before[k, j] >= self._before[j, k] else -1 for j in names if (k, j) in self._before
                        or (j, k) in self._before) for k in names}  # fmt: skip
         return {k: (-lead[k], k) for k in names}
+
+
+def _between(order: Order, windows: frozenset[str]) -> Order:
+    """The order with the axis that comes before the windows' between them: a convolution of images reads all channels
+    of a few lines, and these lie close together then, where the columns of one channel still lie in one run."""
+    at = [i for i, k in enumerate(order) if k in windows]
+    if len(at) < 2 or at[0] == 0:
+        return order
+    first, last = at[0], at[-1]
+    return (*order[: first - 1], *order[first:last], order[first - 1], *order[last:])
 
 
 def dense_order(x: Named) -> Order:

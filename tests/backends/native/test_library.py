@@ -246,6 +246,16 @@ def test_the_cache_lies_where_it_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "two" / "native").stat().st_mode & 0o077 == 0
 
 
+def test_the_cache_has_a_place_where_only_numpy_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WAXEQ_CACHE")
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert libraries.directory() == tmp_path / "caches" / "waxeq" / "native"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert libraries.directory() == tmp_path / "home" / ".cache" / "waxeq" / "native"
+
+
 def test_a_cache_that_cannot_be_written_is_replaced_aloud(tmp_path: Path, compiler: Compiler) -> None:
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match=r"file/native cannot be written .*WAXEQ_CACHE"):

@@ -139,3 +139,17 @@ def test_what_is_folded_from_pieces_is_not_cut_again() -> None:
     call = _call(Term("Sum", "i", Term("Mul", inner, inner)), (20_000, 8), "float32", 2)
     assert LOOPS.accepts(call)
     assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("fold", ["max", "min"])
+def test_no_nan_is_overlooked_wherever_it_stands(fold: str, dtype: str) -> None:
+    """Long rows are folded in four pieces side by side, two of which share a comparison."""
+    places = 201
+    x = np.zeros((places + 1, places), numpy_dtype(dtype))
+    x[np.arange(places), np.arange(places)] = np.nan
+    call = _call(Term("Red", fold, "j", operand(0, "ij", dtype)), x.shape, dtype, 1)
+    got = np.full(call.out.shape, 7, x.dtype)
+    (step,) = LOOPS.bind(call, [x], got, np.empty(LOOPS.workspace(call), np.uint8))
+    step()
+    assert np.isnan(got[:places]).all() and got[places] == 0
