@@ -148,9 +148,9 @@ def _sample(family: Family, at: Callable[[Sizes], Traced], sizes: Sizes) -> Samp
     required = all(sizes[d.name] in d for d in family.dims)
     try:
         t = at(sizes)
-    except WaxeqError:
+    except WaxeqError as e:
         if required:
-            raise
+            raise type(e)(f"{e} (where {written(sizes)})") from e
         return None
     if any(x.kind == "state" for x in t.graph.leaves):
         raise UnsupportedError("a model with states has no plan for ranges of sizes; leave --dim out")
