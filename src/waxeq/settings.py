@@ -64,6 +64,10 @@ class Options(BaseModel):
             return "exact"
         return "reassociating" if self.tolerance <= 1e-4 else "approximate"
 
+    def at(self, tolerance: float) -> Options:
+        """The same, with another tolerance."""
+        return self.model_copy(update={"tolerance": tolerance})
+
     def fingerprint(self) -> str:
         """Of all options that may change a plan."""
         aside = {"rules", "table", "strict", "fresh", "trial", "budget", "max_memory", "lock", "locked"}

@@ -179,7 +179,7 @@ def test_a_locked_plan_for_sizes_is_the_same_bytes(
         (["T=9:3@x.0"], 2, "goes from 9 to 3"),
         (["T=1:9@x.0", "T=1:9@y.0"], 2, "given twice"),
         (["T=1:9@x.5"], 2, "axis 5"),
-        (["T=1:9@x.0"], 3, "do not broadcast"),
+        (["T=1:9@x.0"], 3, "do not broadcast (where T = "),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from waxeq.compile import optimize, optimize_traced
+from waxeq.compile import optimize, optimize_traced, proposed
 from waxeq.errors import AccuracyError, BudgetError, FallbackError
 from waxeq.events import Deadline, Events
 from waxeq.extract.paths import paths
@@ -174,13 +174,58 @@ def test_where_errors_grow_past_the_tolerance_plans_of_less_error_are_searched(t
     np.testing.assert_allclose(found.program(x, c=c), cancelling(x, w, c), rtol=1e-2, atol=1e-3)
 
 
+def test_a_search_that_begins_when_the_budget_is_spent_is_taken_up_again(tmp_path: Path) -> None:
+    """What it found is remembered for the time it had, which was none, and not for the whole budget."""
+    left: list[list[tuple[bool, int]]] = []
+    for spent in (60.0, 0.0, 0.0):
+        clock = Clock()
+        with Session.open(options(tmp_path), Events()) as session:
+            session.deadline = Deadline(60.0, clock)
+            proposed(session, traced := trace(model, {"x": X, "w": W}))
+            clock.now += spent
+            (found, *_), _ = proposed(session.stricter(0.0), traced, prove=False)
+        left.append([(b.remembered, len(b.left)) for b in found.blocks])
+    assert all(not known and cut for known, cut in left[0])
+    assert left[1:] == [[(False, 0)], [(True, 0)]]
+
+
+def distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return ((x[:, None, :] - y[None, :, :]) ** 2).sum(-1)
+
+
+FAR = {n: 1000 + np.random.default_rng(i).standard_normal((60, 48)).astype(np.float32) for i, n in enumerate("xy")}
+"""Points that lie close to each other and far from 0: of their distances a product of matrices leaves little."""
+
+
+def test_where_a_rule_is_to_blame_what_other_rules_give_is_kept(tmp_path: Path) -> None:
+    found = optimize(distances, **FAR, options=options(tmp_path, tolerance=1e-3, cost="roofline"))
+    assert any("was dropped" in n for n in found.report.notes) and not found.plan.written
+    usual = optimize(distances, **FAR, options=options(tmp_path, tolerance=1e-4, cost="roofline"))
+    assert [s.call for s in found.plan.steps] == [s.call for s in usual.plan.steps]
+    assert found.plan.about["search"]["class"] == "reassociating"
+
+
+def test_for_ranges_of_sizes_too_plans_of_less_error_are_searched(tmp_path: Path) -> None:
+    def points(T: int) -> dict[str, np.ndarray]:
+        return {"x": FAR["x"][:T], "y": FAR["y"]}
+
+    given = options(tmp_path, tolerance=1e-3, cost="roofline", backends=("numpy",))
+    found = optimize(distances, examples=points, dims={"T": (40, 60)}, options=given)
+    assert len([n for n in found.report.notes if "searched again" in n]) == 1
+    assert not any(i.plan.as_written for i in found.intervals)
+    for t in (40, 51, 60):
+        got = found.program(FAR["x"][:t], FAR["y"])
+        np.testing.assert_allclose(got, distances(FAR["x"][:t], FAR["y"]), rtol=1e-4)
+
+
+def refused(rows: object, tolerance: float) -> None:
+    raise AccuracyError(f"not within {tolerance:g}")
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_where_no_plan_is_right_the_model_runs_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool
 ) -> None:
-    def refused(rows: object, tolerance: float) -> None:
-        raise AccuracyError(f"not within {tolerance:g}")
-
     monkeypatch.setattr(search_trial, "require", refused)
     given = options(tmp_path, tolerance=1e-3, strict=strict)
     if strict:

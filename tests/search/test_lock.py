@@ -204,6 +204,15 @@ def test_a_lock_that_cannot_be_written_leaves_nothing(inputs, options, tmp_path:
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".my.lock")] == []
 
 
+def test_a_lock_with_no_place_is_refused_before_the_work(inputs, options, tmp_path: Path) -> None:
+    def traced(a: np.ndarray, b: np.ndarray, v: np.ndarray) -> np.ndarray:
+        pytest.fail("it is traced")
+
+    given = options(lock=tmp_path / "nowhere" / "my.lock")
+    with pytest.raises(LockError, match="cannot be written: No such file or directory; name another place with --lock"):
+        wx.optimize(traced, *inputs, options=given)
+
+
 @pytest.mark.slow
 def test_the_same_bytes_in_other_processes(tmp_path: Path) -> None:
     """A search and a locked plan alike: whatever the order in which Python keeps its sets."""

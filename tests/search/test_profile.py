@@ -10,7 +10,8 @@ import pytest
 from waxeq.cost.estimate import Estimate
 from waxeq.events import Deadline, Events
 from waxeq.extract.detour import Worth
-from waxeq.search.profile import BATCH, _kernels
+from waxeq.search.paths import Path
+from waxeq.search.profile import BATCH, _kernels, _side_by_side
 
 pytestmark = pytest.mark.quick
 
@@ -62,3 +63,43 @@ def test_a_call_that_the_budget_has_no_room_for_is_not_begun() -> None:
     assert _kernels(stage, Deadline(8.0, stage.clock)) == (2, 1) and "L" not in stage.timed
     stage = Stage({"a": 1000, "L": 3 << 30, "b": 1000}, "a")
     assert _kernels(stage, Deadline(60.0, stage.clock)) == (3, 1)
+
+
+class Rivals:
+    """A block that one call makes, any of several: what each took the first time, and what it takes at best."""
+
+    def __init__(self, first: dict[str, float], best: dict[str, float]) -> None:
+        self.seconds, self.best, self.turns = dict(first), best, list[str]()
+        self.calls = [SimpleNamespace(name=n) for n in first]
+        self.session: Any = SimpleNamespace(
+            prices=SimpleNamespace(key=lambda c: c.name), events=Events(), stopped=False, once=set(first),
+            measure=self.measure,
+        )  # fmt: skip
+
+    def listings(self) -> dict[str, Any]:
+        return {
+            "block": SimpleNamespace(calls=[SimpleNamespace(candidate=SimpleNamespace(call=c)) for c in self.calls])
+        }
+
+    def menu(self, listings: dict[str, Any]) -> Any:
+        cheapest = sorted(range(len(self.calls)), key=lambda i: self.seconds[self.calls[i].name])
+        return SimpleNamespace(cheapest=lambda: (Path(1.0, ((i,),)) for i in cheapest))
+
+    def measure(self, calls: list[Any], each: float, visits: int) -> int:
+        assert visits > 1
+        for c in calls:
+            self.turns.append(c.name)
+            self.session.once.discard(c.name)
+            self.seconds[c.name] = self.best[c.name]
+        return len(calls)
+
+
+def test_calls_of_the_cheapest_plans_are_timed_again_until_they_are_the_cheapest_still() -> None:
+    """One that was lucky the first time falls behind, and what takes its place is timed again too; nothing else is."""
+    rivals: Any = Rivals({"a": 1.0, "b": 2.0, "c": 3.0, "d": 9.0}, {"a": 5.0, "b": 2.0, "c": 2.5, "d": 1.0})
+    assert _side_by_side(rivals, 2, Deadline(None)) == 3
+    assert rivals.turns == ["a", "b", "c"]
+    rivals.session.once = {"d"}
+    assert _side_by_side(rivals, 2, Deadline(None)) == 0, "what was timed at several moments is left as it is"
+    over: Any = Rivals({"a": 1.0}, {"a": 1.0})
+    assert _side_by_side(over, 1, Deadline(0.0)) == 0

@@ -28,7 +28,7 @@ def found() -> tuple[Found, ...]:
         where = f"{e.dist.name} {e.dist.version}" if e.dist else "?"
         try:
             b = e.load()()
-            rows.append(Found(e.name, where, b, b.unusable()))
+            rows.append(Found(e.name, where, b, (b.unusable() or "").rstrip(".") or None))
         except Exception as err:
             rows.append(Found(e.name, where, None, _failed(err)))
     return tuple(rows)

@@ -45,7 +45,7 @@ _EXIT_CODES = """`waxeq COMMAND --help` has the options of a command, and an exa
 Exit codes:
   0    done
   1    internal error; or the timing table is damaged, of another version,
-       or cannot be written
+       or cannot be written; or the cache of kernels is full
   2    a command, option or value that makes no sense
   3    the model, its inputs, its weights, a plan or a rule file cannot be
        loaded, or shapes do not fit; or the plan cannot be written
@@ -56,7 +56,7 @@ Exit codes:
   7    no plan within the budget of time or memory
   8    another process holds the timing table
   9    --locked found something that is not as it was locked; or the lock is
-       damaged
+       damaged, or cannot be written
   10   the scheduler of a cluster does not answer, or none of its workers
        can be used
   130  interrupted; the best plan so far is saved"""

@@ -69,8 +69,9 @@ def read_bytes(path: str | Path, missing: str = "") -> bytes:
         raise PlanError(f"{path} cannot be read: {getattr(e, 'strerror', None) or e}") from e
 
 
-def require_writable(path: str | Path) -> None:
-    """Raise PlanError when a file could not be written there: before the work, not after it."""
+def require_writable(path: str | Path, option: str = "--output") -> None:
+    """Raise PlanError when a file could not be written there: before the work, not after it. `option` names another
+    place."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -78,4 +79,4 @@ def require_writable(path: str | Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as e:
-        raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with --output") from e
+        raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with {option}") from e

@@ -80,17 +80,20 @@ class Optimized:
 
 @dataclass(frozen=True)
 class Saturated:
-    """A block as an e-graph, and how it was saturated."""
+    """A block as an e-graph, and how it was saturated; `hurried`: with the rules alone that are needed."""
 
     lowered: Lowered
     saturation: Saturation
+    hurried: bool
 
 
 def saturated(session: Session, block: Block, rules: RuleProgram | None = None) -> Saturated:
     """A block under all rules, or under those given; only under those that are needed when time is short."""
     lowered = lower(block.graph)
-    chosen = rules or (session.rules.bare() if session.hurried else session.rules)
-    return Saturated(lowered, saturate(lowered, chosen, _limits(session), session.worker, lambda: session.stopped))
+    hurried = rules is None and session.hurried
+    chosen = rules or (session.rules.bare() if hurried else session.rules)
+    found = saturate(lowered, chosen, _limits(session), session.worker, lambda: session.stopped)
+    return Saturated(lowered, found, hurried)
 
 
 def search_block(session: Session, block: Block, first: Saturated | None = None) -> Optimized:
@@ -129,7 +132,7 @@ def _found(
     space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads, block.places)
     until = session.growing()
     rows = stage(session, "candidates", lambda: grown(space, roots, until))
-    left = [_UNTRIED] if saturation.stop is Stop.TimeLimit else []
+    left = [_UNTRIED] if at.hurried or saturation.stop is Stop.TimeLimit else []
     left += [_UNGROWN] if until.expired else []
     chosen = stage(session, "extract", lambda: choose(session, space, rows, roots))
     if len(session.prices.excluded) > unusable:  # others are to do what was left to kernels that do not run here

@@ -17,6 +17,8 @@ from waxeq.search.session import Session
 
 _WHOLE, _CUT = "block", "cut block"
 """Memos of plans whose search came to its end, and of those that time ran out for."""
+_SLACK = 1.1
+"""What counts as no more time for a search that begins after another, a moment earlier or later each time."""
 
 
 def recalled(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
@@ -28,7 +30,9 @@ def recalled(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
     cut = {k: _read(distinct[k], text) for k, text in session.table.memos(_CUT, left).items()}
     if cut:
         given = _given(session, distinct.values())
-        rows |= {o.block.key: o for o in cut.values() if _endless(given[o.block.key]) <= _endless(o.seconds)}
+        slack = _SLACK if session.begun else 1.0
+        enough = {o.block.key: slack * _endless(o.seconds) for o in cut.values()}
+        rows |= {k: o for o in cut.values() if _endless(given[k := o.block.key]) <= enough[k]}
     return rows
 
 
@@ -53,7 +57,7 @@ def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
 
 def _given(session: Session, blocks: Iterable[Block]) -> dict[str, float | None]:
     """Seconds of the budget that each of the blocks of a model is given, by key; the fewer others, the more."""
-    budget, work = session.deadline.seconds, _works(blocks)
+    budget, work = session.given, _works(blocks)
     return {k: None if budget is None else budget * _share(w, list(work.values())) for k, w in work.items()}
 
 

@@ -29,7 +29,7 @@ from waxeq.frontend.trace import Traced
 from waxeq.ir.text import print_graph
 from waxeq.options import Options
 from waxeq.plan.encode import decode, encode
-from waxeq.runtime.files import read_bytes, write_atomically
+from waxeq.runtime.files import read_bytes, require_writable, write_atomically
 from waxeq.runtime.verify import require
 from waxeq.search.result import Report, Result
 from waxeq.search.session import Session
@@ -40,6 +40,7 @@ NAME = "waxeq.lock"
 FORMAT = 1
 _VERSIONS = ("waxeq", "numpy", "egglog", "highspy")
 _ANEW = "or lock it anew with --lock"
+_BROKEN = "remove it, and make it anew with --lock FILE"
 _ASIDE = {"rules", "table", "strict", "fresh", "trial", "measure", "budget", "max_memory", "lock", "locked"}
 """Options that change nothing about a plan that is taken, or are told apart by what they name."""
 
@@ -92,7 +93,7 @@ def subject(traced: Traced) -> Subject:
 def read(path: Path) -> Lock:
     """The lock at `path`. Raises LockError, one sentence, for what is none."""
     try:
-        text = read_bytes(path, "`waxeq optimize --lock` writes one")
+        text = read_bytes(path, "`waxeq optimize --lock FILE` writes one")
     except PlanError as e:
         raise LockError(str(e)) from e
     try:
@@ -101,13 +102,13 @@ def read(path: Path) -> Lock:
     except ValidationError as e:
         first = e.errors()[0]
         place = ".".join(map(str, first["loc"])) or "it"
-        raise LockError(f"{path} is no lock of waxeq: {place}: {first['msg']}; make it anew with --lock") from e
+        raise LockError(f"{path} is no lock of waxeq: {place}: {first['msg']}; {_BROKEN}") from e
     except (ValueError, RecursionError) as e:
-        raise LockError(f"{path} is damaged or cut off; make it anew with --lock") from e
+        raise LockError(f"{path} is damaged or cut off; {_BROKEN}") from e
     if lock.waxeq_lock != FORMAT:
         raise LockError(f"{path} is a lock of version {lock.waxeq_lock}, this waxeq reads version {FORMAT}; {_ANEW}")
     if lock.sha256 != _digest(data["models"]):
-        raise LockError(f"{path} was changed by hand or damaged; make it anew with --lock")
+        raise LockError(f"{path} was changed by hand or damaged; {_BROKEN}")
     return lock
 
 
@@ -132,7 +133,13 @@ def lock(session: Session, what: Subject, plan: Mapping[str, Any]) -> None:
 
 def require_lockable(options: Options) -> None:
     """Raise LockError before the work where a lock could not be written after it."""
-    if options.lock is not None and options.lock.exists() and not options.locked:
+    if options.lock is None or options.locked:
+        return
+    try:
+        require_writable(options.lock, "--lock")
+    except PlanError as e:
+        raise LockError(str(e)) from e
+    if options.lock.exists():
         read(options.lock)
 
 
@@ -293,7 +300,7 @@ def _result(session: Session, traced: Traced, found: Unlocked) -> Result:
 
 def damaged(path: Path) -> LockError:
     """The plan in a lock is none."""
-    return LockError(f"the plan that {path} locks is damaged; make it anew with --lock")
+    return LockError(f"the plan that {path} locks is damaged; {_BROKEN}")
 
 
 def _few(names: Iterable[str]) -> str:

@@ -47,6 +47,8 @@ _GROWN = 0.5
 """Part of the time for a block in which its candidates are grown."""
 _LEAST = 0.25
 """Seconds for a step of the search that a plan cannot be had without."""
+_MOMENT = 1e-3
+"""Seconds that a search has which begins when the budget is spent."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
 _UNHURRIED = 64
@@ -85,7 +87,7 @@ def levels(options: Options, of: Iterable[Kernel]) -> list[float]:
     rows: list[float] = []
     seen: set[object] = set()
     for t in steps:
-        allowed = (options.model_copy(update={"tolerance": t}).rule_class, sum(e <= t for e in errors))
+        allowed = (options.at(t).rule_class, sum(e <= t for e in errors))
         if allowed not in seen:
             seen.add(allowed)
             rows.append(t)
@@ -124,6 +126,8 @@ class Session:
     """What other processes took of the machine while kernels were timed."""
     once: set[TimingKey] = field(default_factory=set)
     """What was timed here a single time."""
+    begun: float = 0.0
+    """Seconds into the budget at which this search began."""
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
     model: str = ""
@@ -167,12 +171,22 @@ class Session:
     def stricter(self, tolerance: float) -> Session:
         """The same search, on the same clock, with rules and kernels whose error is at most `tolerance`. It is closed
         with this one."""
-        options = self.options.model_copy(update={"tolerance": tolerance})
+        options = self.options.at(tolerance)
         found = {n: k for n, k in self.kernels.items() if k.error <= tolerance}
         prices = Prices(self.prices.model, found, self.device.id, options.threads, self.prices.table)
         prices.exclude(self.prices.excluded & set(found))
         rules = _rules(options, found, self.own_rules)
-        return replace(self, options=options, kernels=found, rules=rules, prices=prices)
+        begun = self.deadline.elapsed
+        return replace(self, options=options, kernels=found, rules=rules, prices=prices, begun=begun)
+
+    def below(self, used: Iterable[str]) -> float | None:
+        """The highest tolerance at which one of these kernels or the class of rules is no longer allowed, None where
+        there is none or nobody waits for it: where to search again, if what was found with them is wrong."""
+        if not self.options.tolerance or self.stopped:
+            return None
+        here, most = self.options, max((self.kernels[n].error for n in used), default=0.0)
+        lower = (t for t in levels(here, self.kernels.values()) if t < here.tolerance)
+        return max(t for t in lower if t < most or here.at(t).rule_class != here.rule_class)
 
     def __enter__(self) -> Session:
         from threadpoolctl import threadpool_limits
@@ -243,6 +257,13 @@ class Session:
     def pressed(self) -> bool:
         """Whether what is left is for other blocks, or nothing is."""
         return self.hurried or self.deadline.elapsed > self.until
+
+    @property
+    def given(self) -> float | None:
+        """Seconds of the budget that this search may take: all of it, or what was left when it began, which is never
+        the nothing that asks for no search at all; None without a budget."""
+        whole = self.deadline.seconds
+        return max(_MOMENT, whole - self.begun) if whole else whole
 
     def share(self, part: float) -> None:
         """From now on measure for this part of what is left for measuring at most."""

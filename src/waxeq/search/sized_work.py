@@ -76,7 +76,8 @@ class Work:
             for sizes, why in self.refused.get(id(p), ())[:1]:
                 others = len({key(self.family.dims, s) for s, _ in self.refused[id(p)]}) - 1
                 where = "at no size" if id(p) in self.wrong else f"at all but {others + 1} of the sizes tried"
-                rows.append(f"one of {len(plans)} plans is used {where}: where {written(sizes)}, {why}")
+                one = f"one of {len(plans)} plans" if len(plans) > 1 else "the plan"
+                rows.append(f"{one} is used {where}: where {written(sizes)}, {why}")
         return rows
 
 

@@ -32,6 +32,7 @@ from waxeq.search.placing import on_cpu
 from waxeq.search.session import Session
 from waxeq.search.sized_trial import SizedTrial, tried
 from waxeq.search.sized_work import Work, require_right
+from waxeq.search.trial import searched_again
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
 from waxeq.symbolic.graph import Sample, Sized, general, seen_from
@@ -110,10 +111,8 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     takes = _takes(model.graph, family.dims)
     notes: list[str] = [*session.notes]
     places = _representatives(model, family.dims)
-    plans = _searched(work, model, places, notes)
     plain = as_it_is(first, model.graph, session.about())
-    _stage(session, "trial")
-    rows, grids = _compared(work, plans, plain)
+    rows, grids = _contending(work, model, places, plain, notes)
 
     def made(found: tuple[Interval, ...], report: SizedReport = SizedReport()) -> SizedResult:
         plans = SizedPlans(first.name, family.dims, takes, found, session.about())
@@ -149,9 +148,9 @@ def _sample(family: Family, at: Callable[[Sizes], Traced], sizes: Sizes) -> Samp
     required = all(sizes[d.name] in d for d in family.dims)
     try:
         t = at(sizes)
-    except WaxeqError:
+    except WaxeqError as e:
         if required:
-            raise
+            raise type(e)(f"{e} (where {written(sizes)})") from e
         return None
     if any(x.kind == "state" for x in t.graph.leaves):
         raise UnsupportedError("a model with states has no plan for ranges of sizes; leave --dim out")
@@ -201,29 +200,47 @@ def _generic(model: Sized, sizes: Sizes) -> bool:
     return True
 
 
-def _searched(work: Work, model: Sized, places: Sequence[Sizes], notes: list[str]) -> list[SizedPlan]:
+def _contending(
+    work: Work, model: Sized, places: Sequence[Sizes], plain: SizedPlan, notes: list[str]
+) -> tuple[list[Contender], list[list[int]]]:
+    """Plans of a model and the model as written, compared over a grid, and the grid. Where each plan is wrong at some
+    size, plans of rules and kernels of less error are searched."""
+    session, dropped = work.session, list[SizedPlan]()
+    while True:
+        plans = _searched(work, session, model, places, notes)
+        _stage(session, "trial")
+        rows, grids = _compared(work, plans, plain)
+        plans = [r.plan for r in rows if r.plan is not plain]
+        wrong = plans and all(id(p) in work.wrong for p in plans)
+        used = (s["kernel"] for p in plans for s in p.data["steps"])
+        if not wrong or (tolerance := session.below(used)) is None:
+            return rows, grids
+        dropped += plans  # what is wrong is known by `id`, which no other plan may have
+        notes += [*work.refusals(plans), searched_again(tolerance)]
+        session = session.stricter(tolerance)
+
+
+def _searched(work: Work, session: Session, model: Sized, places: Sequence[Sizes], notes: list[str]) -> list[SizedPlan]:
     """The plan found at each place, lifted to all sizes."""
     found: list[SizedPlan] = []
     whole = [replace(s, graph=expand(s.graph)) for s in model.alike]
-    able = {n: k for n, k in work.session.kernels.items() if n in work.kernels}
+    able = {n: k for n, k in session.kernels.items() if n in work.kernels}
+    until = session.deadline.within(_SEARCH * session.deadline.left)
     for n, sizes in enumerate(places):
-        seconds = work.session.deadline.seconds
-        share = (
-            None if seconds is None else max(0.0, _SEARCH * seconds - work.session.deadline.elapsed) / (len(places) - n)
-        )
-        session = replace(work.session, kernels=able, deadline=Deadline(share), notes=())
-        while not session.events.stop_requested:
+        share = None if until.seconds is None else max(0.0, until.left) / (len(places) - n)
+        here = replace(session, kernels=able, deadline=Deadline(share), begun=0.0, notes=())
+        while not here.events.stop_requested:
             try:
-                found.append(_lifted(work, model, whole, session, sizes))
+                found.append(_lifted(work, model, whole, here, sizes))
             except OtherKernel as e:
                 notes.append(f"{e}, and is left out")
                 able = {n: k for n, k in able.items() if e.kernel not in (n, f"{n.partition('.')[0]}.{k.variant_of}")}
-                session = replace(session, kernels=able)
+                here = replace(here, kernels=able)
                 continue
             except (PlanError, BudgetError, UnsupportedError) as e:
                 notes.append(f"the plan found where {written(sizes)} holds there only: {e}")
             break
-        notes += session.remarks
+        notes += here.remarks
     return found
 
 

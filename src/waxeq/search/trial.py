@@ -20,7 +20,7 @@ from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
 from waxeq.search.contest import BRIEF, hold
 from waxeq.search.result import Result, Trial
-from waxeq.search.session import Session, levels
+from waxeq.search.session import Session
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Judged:
 
     def below(self, session: Session) -> float | None:
         """The tolerance under which to search again for plans of less error than these, None where there is none."""
-        if self.right or not session.options.tolerance or session.stopped:
-            return None
-        used = max((session.kernels[s.call.kernel].error for r in self.results for s in r.plan.steps), default=0.0)
-        steps = levels(session.options, session.kernels.values())
-        return max((t for t in steps if t < min(used, session.options.tolerance)), default=0.0)
+        return None if self.right else session.below(s.call.kernel for r in self.results for s in r.plan.steps)
 
     def after(self, others: Judged, tolerance: float) -> Judged:
         """These, found after others that were all dropped, under a lower tolerance."""
-        again = f"searched again, for plans of rules and kernels whose error is at most {tolerance:g}"
-        return replace(self, notes=(*dict.fromkeys((*others.notes, again, *self.notes)),))
+        return replace(self, notes=(*dict.fromkeys((*others.notes, searched_again(tolerance), *self.notes)),))
+
+
+def searched_again(tolerance: float) -> str:
+    """What to say of a search under a lower tolerance."""
+    return f"searched again, for plans of rules and kernels whose error is at most {tolerance:g}"
 
 
 def judged(session: Session, results: Sequence[Result], proofs: Proofs, tolerance: float | None = None) -> Judged:
