@@ -79,7 +79,8 @@ assert np.array_equal(y_there.get(), y)
 # ## One file for another machine
 #
 # A bundle is the plan, its weights, inputs, and machine code for sm_80 and sm_90 (where NVRTC is installed). It runs
-# where of all packages only NumPy is: `waxeq run norm.waxeq` there, or `wx.load`.
+# where of all packages only NumPy is: `waxeq run norm.waxeq` there, or `wx.load`. On a laptop without a GPU
+# `waxeq bundle norm.plan.json --arch sm_90` packs what an H100 or H200 runs.
 
 # %%
 result.save(here / "norm.plan.json")

@@ -107,13 +107,17 @@ template <class T, int M, int N, int D, int K> struct wx_attention {
   }
 };
 
-/* By tensor cores: a warp has 16 rows, and of every 64 keys the weights in registers, as its next product takes them. */
-template <class H, int D, bool QUERY_ALONG, bool KEY_ALONG, bool VALUE_ALONG> struct wx_attention_16 {
+/* By tensor cores: a warp has 16 rows, and of every 64 keys the weights in registers, as its next product takes them.
+   DEPTH: places of the depth in whole tiles, where all queries of the block are in shared memory from first to last; 0
+   where they have no room there, and are brought with every 64 keys. */
+template <class H, int D, int DEPTH, bool QUERY_ALONG, bool KEY_ALONG, bool VALUE_ALONG> struct wx_attention_16 {
   static constexpr int M = 64, N = 64, K = 32, blocks = N / 8, columns = D / 8;
   typedef wx_tile_16<H, M, N, K, 16, N, QUERY_ALONG, KEY_ALONG> scores;
   typedef wx_matrix<D, N, VALUE_ALONG> values;
-  static constexpr int threads = scores::threads, left = 2 * scores::left::size, right = 2 * scores::right::size;
+  static constexpr int threads = scores::threads, right = 2 * scores::right::size;
+  static constexpr int left = (DEPTH ? DEPTH / K : 2) * scores::left::size;
   static constexpr int third = values::size, kept = columns * 4, scored = scores::kept;
+  static_assert(DEPTH % K == 0, "");
 
   static __device__ __forceinline__ int row(int h) { return scores::row() + (int)(threadIdx.x & 31) / 4 + h * 8; }
   static __device__ __forceinline__ int beside() { return (int)(threadIdx.x & 3) * 2; }
@@ -130,9 +134,21 @@ template <class H, int D, bool QUERY_ALONG, bool KEY_ALONG, bool VALUE_ALONG> st
     for (int n = 0; n < kept; n++) o[n] = 0;
 #pragma unroll
     for (int h = 0; h < 2; h++) rows[h].begin();
+    if constexpr (DEPTH > 0) { /* the barrier before the first tile of keys is theirs too */
+      wx_brought<uint16_t, typename scores::left, Q, M, K, threads> asked;
+#pragma unroll 1
+      for (int k = 0; k < DEPTH; k += K) {
+        asked.ask(query, a, k / K * scores::left::size, at_row, k);
+        asked.put(a, k / K * scores::left::size);
+      }
+    }
     for (; first < keys; first += N) {
       if constexpr (V::copied) brought.ask(value, c, 0, 0, first); /* they come while scores are made */
-      scores::multiplied(query, key, a, b, s, at_row, first, 0, depth);
+      if constexpr (DEPTH > 0) {
+        scores::multiplied(key, a, b, s, first, depth);
+      } else {
+        scores::multiplied(query, key, a, b, s, at_row, first, 0, depth);
+      }
       if constexpr (!V::copied) {
         brought.ask(value, c, 0, 0, first), brought.put(c, 0);
         __syncthreads();

@@ -24,8 +24,8 @@ _CLOCK, _UNITS, _MEMORY_CLOCK, _BUS = 13, 16, 36, 37
 """CU_DEVICE_ATTRIBUTE_CLOCK_RATE (kHz), _MULTIPROCESSOR_COUNT, _MEMORY_CLOCK_RATE (kHz), _GLOBAL_MEMORY_BUS_WIDTH."""
 _APART = 1
 """CU_STREAM_NON_BLOCKING: the stream waits for no other by itself."""
-_OWN_THREAD = 1
-"""CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads do meanwhile is theirs."""
+_RELAXED = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED: memory that is collected meanwhile, in any thread, may be given back."""
 _TAKES: dict[str, tuple[Any, ...]] = {
     "cuInit": (ctypes.c_uint,),
     "cuDeviceGetCount": (ctypes.c_void_p,),
@@ -283,7 +283,7 @@ class Driver:
 
     def captured(self, stream: int, start: Callable[[], object]) -> Graph:
         """What `start` starts on the stream, as one graph; nothing of it runs now."""
-        self.call("cuStreamBeginCapture_v2", stream, _OWN_THREAD)
+        self.call("cuStreamBeginCapture_v2", stream, _RELAXED)
         graph, made = ctypes.c_void_p(), ctypes.c_void_p()
         try:
             start()

@@ -21,6 +21,7 @@ from waxeq_cfamily.values import Unsupported
 from waxeq_cupy.attended import Attention
 from waxeq_cupy.gemm import PROCESSORS
 from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Slot, Work, library, operations
+from waxeq_cupy.nvrtc import SHARED
 from waxeq_cupy.products import Product
 from waxeq_cupy.sides import GROUP, After, Side, indented, loads, nearest, placed, summed
 from waxeq_cupy.text import Text
@@ -31,6 +32,8 @@ _FEW, _WIDE = 8, 256
 """Rows and columns up to which reading keys and values takes longer than multiplying them one by one."""
 _TOGETHER, _THREADS = 128, 256
 """Keys that a block with a few rows takes at a time, and its threads."""
+_DEEP = 32
+"""Places of the depth that a tile of tensor cores has."""
 _LEAST = 256
 """Keys that a piece should have at least."""
 _WAVES = 2
@@ -279,7 +282,7 @@ class Written:
         if self.warps:
             kind = {"float16": "wx_f16", "bfloat16": "wx_bf16"}[a.dtype]
             on = ", ".join(str(f).lower() for f in flags)
-            yield f"typedef wx_attention_16<{kind}, {self.columns}, {on}> tile;"
+            yield f"typedef wx_attention_16<{kind}, {self.columns}, {self._resident}, {on}> tile;"
         else:
             depth = 4 if a.dtype == "float64" else 8
             yield f"typedef wx_attention<{t}, {rows}, {rows}, {self.columns}, {depth}> tile;"
@@ -291,6 +294,15 @@ class Written:
         yield from query.lines("query", flags[0])
         yield from key.lines("key", flags[1])
         yield from value.lines("value", flags[2])
+
+    @property
+    def _resident(self) -> int:
+        """Places of the depth, in whole tiles, if the queries of a block stay in shared memory beside two tiles of keys
+        and one of values; 0 where they have no room there."""
+        p = self.attention.scores
+        depth, rows = -(-p.size(p.depths) // _DEEP) * _DEEP, _rows(self.attention)
+        places = rows * (depth + 2 * _DEEP + self.columns)
+        return depth if places * numpy_dtype(self.attention.dtype).itemsize <= SHARED else 0
 
     def _few(self) -> Iterator[str]:
         """The sides and what a block of a few rows has."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -52,7 +54,9 @@ class Staging:
 
 
 class GpuStorage(Storage):
-    """The memory of a GPU; all that is asked of it happens on one stream."""
+    """The memory of a GPU; all that is asked of it happens on one stream. Threads may share it, and take turns: while
+    one captures, what another started on the stream would be part of its graph, and to wait for it would end that.
+    """
 
     device = CUDA
 
@@ -60,7 +64,15 @@ class GpuStorage(Storage):
         self.driver = driver
         driver.enter()
         self.stream = driver.stream()
+        self._lock = RLock()
         self._begin, self._end, self._edge = driver.event(), driver.event(), driver.event()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """In which the calling thread alone starts something on the stream, or waits for it; turns in turns are one."""
+        with self._lock:
+            self.driver.enter()
+            yield
 
     @property
     def room(self) -> int:
@@ -72,44 +84,45 @@ class GpuStorage(Storage):
         return Memory(self.driver.allocated(size), size, self._freed)
 
     def _freed(self, address: int) -> None:
-        self.driver.enter()
-        self.driver.free(address)
+        with self.turn():
+            self.driver.free(address)
 
     def upload(self, to: DeviceArray, host: np.ndarray) -> None:
-        self.driver.enter()
-        if host.nbytes <= _SMALL:
-            self.driver.upload_on(self.stream, to.address, host.ctypes.data, host.nbytes)
-        else:
-            self._staging.send(to.address, host.ctypes.data, host.nbytes)
+        with self.turn():
+            if host.nbytes <= _SMALL:
+                self.driver.upload_on(self.stream, to.address, host.ctypes.data, host.nbytes)
+            else:
+                self._staging.send(to.address, host.ctypes.data, host.nbytes)
 
     @cached_property
     def _staging(self) -> Staging:
         return Staging(self.driver, self.stream)
 
     def download(self, host: np.ndarray, a: DeviceArray) -> None:
-        self.driver.enter()
-        self.driver.download_on(self.stream, host.ctypes.data, a.address, host.nbytes)
-        self.driver.wait_on(self.stream)
+        with self.turn():
+            self.driver.download_on(self.stream, host.ctypes.data, a.address, host.nbytes)
+            self.driver.wait_on(self.stream)
 
     def copy(self, to: DeviceArray, a: DeviceArray) -> None:
-        self.driver.enter()
-        self.driver.copy_on(self.stream, to.address, a.address, a.nbytes)
+        with self.turn():
+            self.driver.copy_on(self.stream, to.address, a.address, a.nbytes)
 
     def wait(self) -> None:
-        self.driver.enter()
-        self.driver.wait_on(self.stream)
+        with self.turn():
+            self.driver.wait_on(self.stream)
 
     def joined(self, steps: Sequence[Instruction]) -> Sequence[Instruction]:
         return (Segment(self, steps),) if steps else ()
 
     def seconds(self, run: Callable[[], object], repeats: int) -> float:
         """By the clock of the GPU."""
-        self.wait()
-        self.driver.record(self._begin, self.stream)
-        for _ in range(repeats):
-            run()
-        self.driver.record(self._end, self.stream)
-        return max(self.driver.between(self._begin, self._end) / repeats, 1e-9)
+        with self.turn():
+            self.driver.wait_on(self.stream)
+            self.driver.record(self._begin, self.stream)
+            for _ in range(repeats):
+                run()
+            self.driver.record(self._end, self.stream)
+            return max(self.driver.between(self._begin, self._end) / repeats, 1e-9)
 
     # -- arrays of others
 
@@ -125,13 +138,15 @@ class GpuStorage(Storage):
 
     def after(self, stream: int) -> None:
         """What is asked for from now on waits for what was started on another stream."""
-        self.driver.record(self._edge, stream)
-        self.driver.follow(self.stream, self._edge)
+        with self.turn():
+            self.driver.record(self._edge, stream)
+            self.driver.follow(self.stream, self._edge)
 
     def before(self, stream: int) -> None:
         """What is started on another stream from now on waits for what was asked for here."""
-        self.driver.record(self._edge, self.stream)
-        self.driver.follow(stream, self._edge)
+        with self.turn():
+            self.driver.record(self._edge, self.stream)
+            self.driver.follow(stream, self._edge)
 
 
 class Started:
@@ -155,8 +170,10 @@ class Segment:
         self._plain = self._ran
 
     def __call__(self) -> None:
-        s = self._storage
-        s.driver.enter()
+        with self._storage.turn():
+            self._run(self._storage)
+
+    def _run(self, s: GpuStorage) -> None:
         if self._graph is None and self._ran and not self._plain:
             self._graph = s.driver.captured(s.stream, self._start)
         if self._graph is not None:

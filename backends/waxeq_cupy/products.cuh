@@ -216,30 +216,45 @@ struct wx_tile_16 : wx_warps<M, N, WM, WN> {
     wx_brought<uint16_t, right, R, N, K, threads> y;
 #pragma unroll
     for (int n = 0; n < kept; n++) c[n] = 0;
+    wx_in_turn(x, y, l, r, a, b, left::size, right::size, at_row, at_column, K, deep, end,
+               [&](int p, int q, int) { added(a, b, c, p, q); });
+  }
+
+  /* The same where all tiles of the left side are in shared memory already, one after another along the depth. */
+  template <class R, class A, class B, class C>
+  static __device__ __forceinline__ void multiplied(const R &r, A &a, B &b, C &c, int at_column, int end) {
+    const wx_there there;
+    wx_brought<uint16_t, right, R, N, K, threads> y;
+#pragma unroll
+    for (int n = 0; n < kept; n++) c[n] = 0;
+    wx_in_turn(there, y, there, r, a, b, 0, right::size, 0, at_column, K, 0, end,
+               [&](int, int q, int deep) { added(a, b, c, deep / K * left::size, q); });
+  }
+
+  /* c += the tile of a at p * the tile of b at q */
+  template <class A, class B, class C> static __device__ __forceinline__ void added(A &a, B &b, C &c, int p, int q) {
     /* of the four matrices that ldmatrix brings, lane / 8 is the one that this lane says the place of a line of */
     const int lane = threadIdx.x & 31, low = lane & 7, first = lane >> 3 & 1, second = lane >> 4;
-    wx_in_turn(x, y, l, r, a, b, left::size, right::size, at_row, at_column, K, deep, end, [&](int p, int q, int) {
 #pragma unroll
-      for (int k = 0; k < K; k += 16) {
-        uint32_t u[rows][4], v[columns][2];
+    for (int k = 0; k < K; k += 16) {
+      uint32_t u[rows][4], v[columns][2];
 #pragma unroll
-        for (int i = 0; i < rows; i++) {
-          const int m = row() + i * 16 + first * 8, d = k + second * 8;
-          wx_fragments<!LEFT_ALONG>(u[i], a, p + left::at(m + (LEFT_ALONG ? low : 0), d + (LEFT_ALONG ? 0 : low)));
-        }
-#pragma unroll
-        for (int j = 0; j < columns; j += 2) {
-          const int n = column() + j * 8 + second * 8, d = k + first * 8;
-          uint32_t w[4];
-          wx_fragments<!RIGHT_ALONG>(w, b, q + right::at(n + (RIGHT_ALONG ? low : 0), d + (RIGHT_ALONG ? 0 : low)));
-          v[j][0] = w[0], v[j][1] = w[1], v[j + 1][0] = w[2], v[j + 1][1] = w[3];
-        }
-#pragma unroll
-        for (int i = 0; i < rows; i++)
-#pragma unroll
-          for (int j = 0; j < columns; j++) wx_mma<H>(c, (i * columns + j) * 4, u[i], v[j]);
+      for (int i = 0; i < rows; i++) {
+        const int m = row() + i * 16 + first * 8, d = k + second * 8;
+        wx_fragments<!LEFT_ALONG>(u[i], a, p + left::at(m + (LEFT_ALONG ? low : 0), d + (LEFT_ALONG ? 0 : low)));
       }
-    });
+#pragma unroll
+      for (int j = 0; j < columns; j += 2) {
+        const int n = column() + j * 8 + second * 8, d = k + first * 8;
+        uint32_t w[4];
+        wx_fragments<!RIGHT_ALONG>(w, b, q + right::at(n + (RIGHT_ALONG ? low : 0), d + (RIGHT_ALONG ? 0 : low)));
+        v[j][0] = w[0], v[j][1] = w[1], v[j + 1][0] = w[2], v[j + 1][1] = w[3];
+      }
+#pragma unroll
+      for (int i = 0; i < rows; i++)
+#pragma unroll
+        for (int j = 0; j < columns; j++) wx_mma<H>(c, (i * columns + j) * 4, u[i], v[j]);
+    }
   }
 };
 

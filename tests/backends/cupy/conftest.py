@@ -155,6 +155,7 @@ class Stand:
         self.failing: dict[str, int] = {}
         self.queue: list[Callable[[], object]] = []
         self.capturing: list[Callable[[], object]] | None = None
+        self.mode = 0
         self.graphs: list[list[Callable[[], object]]] = []
         self.started: list[str] = []
         self.waits: list[tuple[int, int]] = []
@@ -228,7 +229,7 @@ class Stand:
 
     def _cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
         assert stream == 77 and self.capturing is None
-        self.capturing = []
+        self.capturing, self.mode = [], mode
 
     def _cuStreamEndCapture(self, stream: int, to: Any) -> None:
         assert self.capturing is not None
@@ -265,9 +266,12 @@ class Stand:
         self.memory.around(to, size)
         self.later(lambda: ctypes.memmove(to, address, size), "copy")
 
-    def _cuMemFree_v2(self, address: int) -> None:
+    def _cuMemFree_v2(self, address: int) -> int:
+        if self.capturing is not None and self.mode != 2:
+            return 900
         self.run()
         del self.memory.blocks[address]
+        return 0
 
     def _cuMemcpyHtoD_v2(self, to: int, host: int, size: int) -> None:
         self.memory.around(to, size)

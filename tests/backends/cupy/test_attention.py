@@ -77,6 +77,8 @@ def _cases() -> Iterator[tuple[str, Call]]:
     yield "repeated keys", call(again, wide, [*repeated], "bmie", F16)
     yield "one query", call(attention(F32, ("hd", "hnd", "hne")), small, ["hd", "hnd", "hne"], "he", F32)
     yield "doubles", call(attention(F64, heads), {**small, "e": 9}, [*heads], "hme", F64)
+    deep = {"h": 1, "m": 9, "n": 70, "d": 300, "e": 8}
+    yield "queries that do not stay", call(attention(F16, heads), deep, [*heads], "hme", F16)
 
 
 def _decoded() -> Iterator[tuple[str, Call]]:
@@ -135,6 +137,11 @@ def test_keys_are_cut_in_pieces_where_blocks_are_few() -> None:
                 ["hmd", "hnd", "hne"], "hme", F16)  # fmt: skip
     assert len(launches(many)) == 1 and not KERNELS["cupy.attention_split"].accepts(many)
     assert not KERNELS["cupy.attention_few"].differs(many) and KERNELS["cupy.attention_tiled"].differs(many)
+
+
+def test_queries_are_brought_once_where_shared_memory_has_room() -> None:
+    assert "wx_attention_16<wx_f16, 64, 64, true" in launches(CASES["halves"])[0].text
+    assert "wx_attention_16<wx_f16, 32, 0, true" in launches(CASES["queries that do not stay"])[0].text
 
 
 def test_queries_that_share_repeated_keys_are_rows_of_one_product() -> None:

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,35 @@ def test_what_runs_again_is_one_graph(
     del program
     gc.collect()
     assert len(stand.memory.blocks) < before, "memory is given back"
+
+
+def test_what_happens_while_a_graph_is_captured_is_no_part_of_it(
+    optimized: Callable[..., Any], gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads wait for their turn, and memory that is collected is given back."""
+    x, gain = _inputs()
+    program, captured = optimized(_model, x, gain, weights=("gain",)).program, Driver.captured
+    others, seen, dropped = list[Thread](), list[np.ndarray](), [gpu.storage.uploaded(x)]
+    address = dropped[0].address
+
+    def disturbed(driver: Driver, stream: int, start: Callable[[], object]) -> Any:
+        def also() -> None:
+            others.append(Thread(target=lambda: seen.append(gpu.storage.uploaded(x).get())))
+            others[-1].start()
+            others[-1].join(0.05)
+            dropped.clear()
+            gc.collect()
+            start()
+
+        return captured(driver, stream, also)
+
+    monkeypatch.setattr(Driver, "captured", disturbed)
+    for n in range(4):
+        assert _right(program(x + n), x + n, gain)
+    for t in others:
+        t.join(60)
+    assert len(stand.graphs) == len(others) == len(seen) == 1 and np.array_equal(seen[0], x)
+    assert address not in stand.memory.blocks
 
 
 def test_inputs_that_lie_elsewhere_have_graphs_of_their_own(
