@@ -90,7 +90,7 @@ def model(x: Any, w: Any, v: Any) -> Any:
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     options = Options.of(table=tmp_path_factory.mktemp("table") / "t.duckdb", trial=False, measure=False)
-    weights = {"w": ones(6, 5) / 3, "v": ones(5, 4)}
+    weights = {"w": ones(6, 500) / 3, "v": ones(500, 4)}
     return optimize(model, ones(2, 6), weights=("w", "v"), options=options, **weights)
 
 

@@ -14,7 +14,10 @@ from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.rough import FLOP, START, Rough
 
-_KEEP, _KEEP_ALONE, _NODES, _SPAN, _PASSES = 4, 2, 6, 80, 8
+_KEEP, _KEEP_ALONE, _NODES, _SPAN = 4, 2, 6, 80
+_PASSES, _EARLY = 8, 4
+"""Rounds of growing at most; and that from which on cuts that better ones replace are kept beside them: with the same
+leaves, it is another form of the same thing, and some kernel may be made for the one or for the other."""
 _FAR = 16.0
 """A cut that is this many times as dear as the best is nobody's choice."""
 _HOT = 1 << 16
@@ -61,18 +64,25 @@ class Cuts:
         for i in order:
             for a in {a for n in self.rough.single[i] for a in n.tensors}:
                 users.setdefault(a, set()).add(i)
-        stale = set(order)
-        for _ in range(_PASSES):
+        stale, early = set(order), dict[int, tuple[Cut, ...]]()
+        for n in range(_PASSES):
+            early = dict(self.best) if n == _EARLY else early
             for i in order:
                 if i in stale:
                     if self.until.expired:
                         self._leave_alone(order)
-                        return
+                        return self._keep(early)
                     stale.discard(i)
                     if self._better(i):
                         stale |= users.get(i, set())
             if not stale:
-                return
+                break
+        self._keep(early)
+
+    def _keep(self, early: Mapping[int, tuple[Cut, ...]]) -> None:
+        """Has classes keep cuts that they had before."""
+        for i, cuts in early.items():
+            self.best[i] += tuple(c for c in cuts if all(c.inside != x.inside for x in self.best[i]))
 
     def _leave_alone(self, order: Sequence[int]) -> None:
         """Cuts of one e-node for classes that have none yet."""
