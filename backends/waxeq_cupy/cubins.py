@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from waxeq_cupy.device import folder
 from waxeq_cupy.nvrtc import FLAGS, MISSING, CompileFailed, MissingCompiler, Nvrtc
+from waxeq_native.library import directory
 from waxeq_native.store import LIMIT, Store
 
 _brought: dict[tuple[str, str, str], bytes] = {}
@@ -61,7 +61,7 @@ class Cubins:
             compiler = Nvrtc.found()
         except MissingCompiler:
             compiler = None
-        return Cubins(folder() / "cubins", compiler, architecture)
+        return Cubins(directory() / "cubins", compiler, architecture)
 
     @property
     def version(self) -> str:

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waxeq.backend.kernel import Instruction, Kernel
@@ -111,13 +110,6 @@ def current() -> Device:
         can = ", ".join(repr(n) for n in known if n)
         raise UsageError(f"{VARIABLE} is {chosen!r}; it can be {can}")
     return known[chosen]()
-
-
-def folder() -> Path:
-    """Where compiled kernels are kept."""
-    from waxeq_native.library import directory
-
-    return directory()
 
 
 def identity() -> str:

@@ -25,11 +25,11 @@ import numpy as np
 from waxeq.backend.kernel import Instruction
 from waxeq.errors import WaxeqError
 from waxeq.ir.types import numpy_dtype
-from waxeq_cupy.device import Device, MissingDevice, folder
+from waxeq_cupy.device import Device, MissingDevice
 from waxeq_cupy.kernels import Launch, Slot, Work, prelude
 from waxeq_cupy.tensormaps import RANK, TensorMap
 from waxeq_native.compiler import CompileFailed, Compiler, first_error
-from waxeq_native.library import Library
+from waxeq_native.library import Library, directory
 
 FLAGS = ("-x", "c++", "-Og", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-ffp-contract=off", "-fno-exceptions")
 ALIGNMENT = 16
@@ -122,7 +122,7 @@ class Simulated(Device):
     @staticmethod
     def found() -> Simulated:
         """With this machine's compiler; what is compiled is kept with what other kernels are compiled to."""
-        return Simulated(Library(folder(), compiler()))
+        return Simulated(Library(directory(), compiler()))
 
     @property
     def identity(self) -> str:

@@ -1,12 +1,14 @@
-"""Timings to put into tables."""
+"""Tables, and timings to put into them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from waxeq.cost.key import METHOD, Timing, TimingKey
+from waxeq.cost.table import TimingTable
 
 MakeTiming = Callable[..., Timing]
 
@@ -25,3 +27,9 @@ def timing() -> MakeTiming:
         return Timing(TimingKey(**key), **row)  # pyright: ignore[reportArgumentType]
 
     return make
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TimingTable:
+    """One with nothing in it yet."""
+    return TimingTable.open(tmp_path / "t.duckdb")

@@ -29,11 +29,6 @@ KERNELS = ("numpy.gemm", "numpy.copy", "numpy.gone")
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TimingTable:
-    return TimingTable.open(tmp_path / "t.duckdb")
-
-
-@pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the near copies that are made from now on."""
     names: list[str] = []

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,9 +28,8 @@ PEAKS = Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6)
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimingTable:
+def table(table: TimingTable, monkeypatch: pytest.MonkeyPatch) -> TimingTable:
     monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: PEAKS)
-    table = TimingTable.open(tmp_path / "t.duckdb")
     for device in (HERE, THERE, BEFORE):
         table.peaks(device)
     return table

@@ -28,11 +28,6 @@ HERE = Device("A CPU", 2, 1 << 15, 1 << 20, 1 << 25, 4 << 30, "Linux x86_64", "3
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TimingTable:
-    return TimingTable.open(tmp_path / "t.duckdb")
-
-
-@pytest.fixture
 def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimingTable:
     monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
     found = TimingTable.open(tmp_path / "other" / "o.duckdb")

@@ -22,11 +22,6 @@ Make = Callable[..., Timing]
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TimingTable:
-    return TimingTable.open(tmp_path / "t.duckdb")
-
-
-@pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What DuckDB opens from now on."""
     places: list[str] = []

@@ -23,11 +23,6 @@ Make = Callable[..., Timing]
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TimingTable:
-    return TimingTable.open(tmp_path / "t.duckdb")
-
-
-@pytest.fixture
 def device() -> Device:
     return Device("A CPU's name", 2, 1 << 15, 1 << 20, 1 << 25, 4 << 30, "Linux x86_64", "3.11", "2.5.0", "openblas", 1)
 
