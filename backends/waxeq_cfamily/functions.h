@@ -136,17 +136,21 @@ WX_FN double wx_at_least_f64(double x, double bound) { return bound > x ? bound 
 
 /* ---- exp: x = n ln 2 + r, |r| <= ln 2 / 2; 2^n as two factors, so that overflow and subnormals come out right ---- */
 
+/* q with e^x = (1 + q) 2^n */
+WX_FN float wx_exp_rest_f32(float x, float n) {
+  float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float s = r * r; /* Estrin's scheme: steps that do not wait for each other */
+  float u = 0x1.55548cp-3f * r + 0x1.fffffcp-2f, v = 0x1.123deap-7f * r + 0x1.555858p-5f;
+  return ((0x1.6ac7e8p-10f * s + v) * s + u) * s + r;
+}
+
 /* q, a, b with e^x = (1 + q) a b, for -104 <= x <= 90, or NaN */
 WX_FN float wx_exp_parts_f32(float x, float *a, float *b) {
   float t = x * 0x1.715476p0f + (WX_ROUND_F32 + 254.0f); /* n and twice the bias of an exponent */
   wx_u32 i = wx_bits_f32(t), h = i >> 1;
-  float n = t - (WX_ROUND_F32 + 254.0f);
-  float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-  float s = r * r; /* Estrin's scheme: steps that do not wait for each other */
-  float u = 0x1.55548cp-3f * r + 0x1.fffffcp-2f, v = 0x1.123deap-7f * r + 0x1.555858p-5f;
   *a = wx_from_f32(h << 23);
   *b = wx_from_f32((i - h) << 23);
-  return ((0x1.6ac7e8p-10f * s + v) * s + u) * s + r;
+  return wx_exp_rest_f32(x, t - (WX_ROUND_F32 + 254.0f));
 }
 
 WX_FN float wx_exp_f32(float x) {
@@ -155,6 +159,15 @@ WX_FN float wx_exp_f32(float x) {
   x = wx_at_least_f32(x, wx_exp_least_f32);
   float q = wx_exp_parts_f32(x, &a, &b);
   return (q * a + a) * b;
+}
+
+/* The same, to the last bit, where x <= 0 or NaN: 2^(n + 64) is one factor, and 2^-64 never changes. */
+WX_FN float wx_exp_below_f32(float x) {
+  x = wx_at_least_f32(x, wx_exp_least_f32);
+  float t = x * 0x1.715476p0f + (WX_ROUND_F32 + 191.0f);
+  float a = wx_from_f32(wx_bits_f32(t) << 23);
+  float q = wx_exp_rest_f32(x, t - (WX_ROUND_F32 + 191.0f));
+  return (q * a + a) * 0x1p-64f;
 }
 
 /* q, a, b with e^x = (1 + q) a b, for -746 <= x <= 711, or NaN */

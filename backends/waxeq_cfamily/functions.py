@@ -16,6 +16,7 @@ MEASURED = HERE / "accuracy.json"
 
 Kind = Literal["approximate", "exact", "libm"]
 DTYPES = MappingProxyType({"float32": "f32", "float64": "f64"})
+BELOW = "exp_below"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,9 @@ def libm() -> Mapping[tuple[str, str], str]:
 
 @cache
 def own() -> Mapping[tuple[str, str], str]:
-    """Functions of our own."""
-    return {(n, d): name for n, d in functions() if (name := calls(n, d)) is not None}
+    """Functions of our own; BELOW is the exponential of what is zero or less."""
+    found = {(n, d): name for n, d in functions() if (name := calls(n, d)) is not None}
+    return {**found, (BELOW, "float32"): symbol(BELOW, "float32")}
 
 
 def _function(row: Described, dtype: str, measured: Mapping[str, dict]) -> Function:

@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.functions import DTYPES
+from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES, carried, expression, number, rounded, rounds, var, variable, widened
+from waxeq_cfamily.signs import at_most_zero
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
 
@@ -212,10 +213,15 @@ class Emitter:
         bound = self._bound(n)
         if bound is not None:
             return self._bounded(n, bound)
-        text = expression(r.name, self._taken(r), r.dtype, self.functions)
+        text = expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
         return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n != self.values.root else text
+
+    def _shorter(self, r: Row) -> str:
+        """The function of a row, or one that is the same there and takes fewer instructions."""
+        own = r.name == "exp" and self.functions.get(("exp", carried(r.dtype))) == symbol("exp", "float32")
+        return BELOW if own and at_most_zero(self.values, r.args[0]) else r.name
 
     def _taken(self, r: Row) -> str:
         """The dtype of what a function takes."""

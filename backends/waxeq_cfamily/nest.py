@@ -36,6 +36,9 @@ _LINE = 64
 _CACHED = 12 << 20
 """Bytes up to which what is read may lie in a cache. Memory is slower than one accumulator, and best read in a row."""
 
+_NEAR = 1 << 13
+"""Bytes of a row of the next point that is asked for while the one before is computed: both fit the first cache."""
+
 _STEPS = {"sum": "Add", "prod": "Mul"}
 """The functions of two numbers that scans are made of, where they have another name."""
 
@@ -60,7 +63,26 @@ class Loop:
         for n in self.cone():
             self.at.setdefault(self.depth(n), []).extend(self.row(n))
         starts = [x for f in self.stage.folds if f not in self.scalar for x in self._cleared(f)]
-        return [*starts, *self.nest(0)]
+        return [*self._asked(), *starts, *self.nest(0)]
+
+    def _asked(self) -> Iterator[str]:
+        """Asks for rows of the next point, which no machine expects while the stages go through those of this one
+        again: before each later stage for a part of them, as a core waits for so many lines only."""
+        later = [s for s in self.space.stages if s.level and s.order]
+        v, point = self.space.vector, self.space.outer[-1] if self.space.outer else None
+        if self.stage not in later or self.e.ahead is None or self.space.inner != (v,) or point is None:
+            return
+        width, i = self.space.width(v), later.index(self.stage)
+        for r in self.values.rows:
+            if r.op != "load" or r.guards or v in self.space.tiles or point in self.space.tiles:
+                continue
+            index, size = r.name[1], numpy_dtype(r.dtype).itemsize
+            if index.stride(v) != 1 or not index.stride(point) or not _LINE < width * size <= _NEAR:
+                continue
+            low, high = (width * j // len(later) for j in (i, i + 1))
+            at = self.e.index(index.plus(Index(const=index.stride(point))))
+            yield f"for (int64_t {var(v)} = {low}; {var(v)} < {high}; {var(v)} += {_LINE // size})"
+            yield f"  {self.e.ahead}(x{r.name[0]} + {at});"
 
     def depth(self, n: int) -> int:
         under = self.space.under(n)

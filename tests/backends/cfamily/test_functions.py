@@ -16,7 +16,7 @@ import pytest
 
 from waxeq.basis.scalar import SCALARS
 from waxeq_cfamily.accuracy import BUILDS, DOCUMENT, Judge, document
-from waxeq_cfamily.functions import DESCRIBED, DTYPES, HEADER, calls, functions, source, symbol
+from waxeq_cfamily.functions import BELOW, DESCRIBED, DTYPES, HEADER, calls, functions, source, symbol
 
 COMPILERS = {
     "gcc": ("gcc",),
@@ -157,6 +157,19 @@ def test_functions_for_what_is_beyond_the_limit(tmp_path: Path) -> None:
         assert all(row.name in names for _, names in judge.loops.values())
         for found in (judge.patterns(row.name, 0, 2**32, 1009), judge.samples(row.name, 250_000, seed=3)):
             assert max(w.error for w in found.worst.values()) <= 1.57
+
+
+@pytest.mark.slow
+def test_exponential_of_what_is_zero_or_less(tmp_path: Path, judge_of: Callable[[str], Judge]) -> None:
+    """The same as that of anything, to the last bit, down through the subnormals; vector code too."""
+    judge = Judge("float32", tmp_path, rows=(replace(DESCRIBED["exp"], call=f"wx_{BELOW}_{{d}}(x)"),))
+    assert all("exp" in names for _, names in judge.loops.values())
+    x = np.arange(2**31, 2**32, 1009, dtype=np.uint32).view(np.float32)
+    x = np.concatenate(
+        [x, -np.geomspace(1e-8, 110, 1_000_000, dtype=np.float32), np.float32([0, -0.0, np.nan, -np.inf])]
+    )
+    for build in BUILDS:
+        assert np.array_equal(judge.apply(build, "exp", x), judge_of("float32").apply(build, "exp", x), equal_nan=True)
 
 
 @pytest.mark.slow

@@ -1,0 +1,26 @@
+"""What is known of the signs of values from how they are made."""
+
+from __future__ import annotations
+
+from waxeq_cfamily.values import Values, chain
+
+
+def at_most_zero(values: Values, row: int) -> bool:
+    """Whether a row is known to be zero or less, or NaN: what the maximum of its like is subtracted from."""
+    r = values.rows[row]
+    if r.op != "apply" or r.name != "sub":
+        return False
+    x, top = r.args
+    m = values.rows[_maximum(values, top)]
+    return m.op == "fold" and m.name == "max" and chain(values, _maximum(values, top))[1] == x
+
+
+def _maximum(values: Values, row: int) -> int:
+    """The maximum M of a row that is M, or 0 where M is -inf (`waxeq_cfamily.online`); else the row itself."""
+    r = values.rows[row]
+    if r.name != "Select":
+        return row
+    none, zero, _ = (values.rows[a] for a in r.args)
+    least = {values.rows[a].name for a in none.args if a != r.args[2]}
+    safe = none.name == "eq" and r.args[2] in none.args and least == {"-inf"} and zero.name == "0.0"
+    return r.args[2] if safe else row
