@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.ir.types import is_float
+from waxeq_cfamily.asked import CACHED, bytes_read, next_piece, next_rows
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, var, variable
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.turned import squares, turns
-from waxeq_cfamily.values import Index, Row, chain
+from waxeq_cfamily.values import chain
 
 if TYPE_CHECKING:
     from waxeq_cfamily.loops import Emitter
@@ -29,15 +30,6 @@ _PIECE = 512
 
 _CHAINS, _LANES = 4, 16
 """Accumulators of a fold, and of how many elements each takes a multiple."""
-
-_LINE = 64
-"""Bytes that memory gives at a time."""
-
-_CACHED = 12 << 20
-"""Bytes up to which what is read may lie in a cache. Memory is slower than one accumulator, and best read in a row."""
-
-_NEAR = 1 << 13
-"""Bytes of a row of the next point that is asked for while the one before is computed: both fit the first cache."""
 
 _STEPS = {"sum": "Add", "prod": "Mul"}
 """The functions of two numbers that scans are made of, where they have another name."""
@@ -63,26 +55,7 @@ class Loop:
         for n in self.cone():
             self.at.setdefault(self.depth(n), []).extend(self.row(n))
         starts = [x for f in self.stage.folds if f not in self.scalar for x in self._cleared(f)]
-        return [*self._asked(), *starts, *self.nest(0)]
-
-    def _asked(self) -> Iterator[str]:
-        """Asks for rows of the next point, which no machine expects while the stages go through those of this one
-        again: before each later stage for a part of them, as a core waits for so many lines only."""
-        later = [s for s in self.space.stages if s.level and s.order]
-        v, point = self.space.vector, self.space.outer[-1] if self.space.outer else None
-        if self.stage not in later or self.e.ahead is None or self.space.inner != (v,) or point is None:
-            return
-        width, i = self.space.width(v), later.index(self.stage)
-        for r in self.values.rows:
-            if r.op != "load" or r.guards or v in self.space.tiles or point in self.space.tiles:
-                continue
-            index, size = r.name[1], numpy_dtype(r.dtype).itemsize
-            if index.stride(v) != 1 or not index.stride(point) or not _LINE < width * size <= _NEAR:
-                continue
-            low, high = (width * j // len(later) for j in (i, i + 1))
-            at = self.e.index(index.plus(Index(const=index.stride(point))))
-            yield f"for (int64_t {var(v)} = {low}; {var(v)} < {high}; {var(v)} += {_LINE // size})"
-            yield f"  {self.e.ahead}(x{r.name[0]} + {at});"
+        return [*next_rows(self), *starts, *self.nest(0)]
 
     def depth(self, n: int) -> int:
         under = self.space.under(n)
@@ -214,31 +187,13 @@ class Loop:
         return [
             f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_PIECE}) {{",
             f"  const int64_t {v}_to = {v}_at + {_PIECE} < {high} ? {v}_at + {_PIECE} : {high};",
-            *("  " + x for x in self._fetched(_PIECE)),
+            *("  " + x for x in next_piece(self, _PIECE)),
             f"  WX_ALIGNED {t} piece[{_PIECE}];",
             *("  " + x for x in (self.pragma(), *loop)),
             f"  const int64_t {v} = {v}_at;",
             f"  wx_stream(out + {self.e.index(self.values.out)}, piece, ({v}_to - {v}_at) * (int64_t)sizeof({t}));",
             "}",
         ]
-
-    def _fetched(self, ahead: int) -> Iterator[str]:
-        """Asks for what will be read soon and lies in memory: in the first stage that computes on what an earlier one
-        brought into cache the same piece of the next point, in the only one the next piece."""
-        loops = [s for s in self.space.stages if s.order]
-        later = next((s for s in loops if s.level), None)
-        if self.stage is not (later or loops[0]) or self.e.ahead is None:
-            return
-        v, point = self.order[-1], self.space.outer[-1] if self.space.outer else None
-        for n, r in enumerate(self.values.rows):
-            if r.op != "load" or r.guards or self._bytes(r) <= _CACHED or r.name[1].stride(v) != 1 or self.loaded(n):
-                continue
-            step = ahead if later is None else r.name[1].stride(point) if point and point not in self.space.tiles else 0
-            if step and self.space.width(v) >= ahead:
-                line = _LINE // numpy_dtype(r.dtype).itemsize
-                at = self.e.index(r.name[1].plus(Index(const=step)))
-                yield f"for (int64_t {var(v)} = {var(v)}_at; {var(v)} < {var(v)}_to; {var(v)} += {line})"
-                yield f"  {self.e.ahead}(x{r.name[0]} + {at});"
 
     def _terms(self, f: int) -> int:
         """How many numbers a fold takes in."""
@@ -252,7 +207,7 @@ class Loop:
 
     def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """A long sum in blocks, each with an accumulator of its own."""
-        asked = [*self._fetched(_BLOCK)]
+        asked = [*next_piece(self, _BLOCK)]
         block = _ASKED if asked and self.stage.level else _BLOCK * self.chains
         begin = [f"{variable(self.values.rows[f].dtype)} a{f} = 0;" for f in self.blocked]
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
@@ -275,10 +230,7 @@ class Loop:
         made = [self.values.rows[n] for n in self.cone() if self.depth(n) == len(self.order) and not self.loaded(n)]
         if any(r.costly for r in made):
             return 1
-        return _CHAINS if sum(self._bytes(r) for r in made if r.op == "load") <= _CACHED else 1
-
-    def _bytes(self, load: Row) -> int:
-        return math.prod(self.values.sizes[k] for k in load.axes) * numpy_dtype(load.dtype).itemsize
+        return _CHAINS if sum(bytes_read(self.values, r) for r in made if r.op == "load") <= CACHED else 1
 
     def _straight(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """The innermost loop as vectors; in as many pieces side by side as a fold has accumulators."""

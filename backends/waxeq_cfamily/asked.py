@@ -1,0 +1,72 @@
+"""C text that asks for what will be read soon, where no machine expects it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.scalars import var
+from waxeq_cfamily.values import Index, Row, Values
+
+if TYPE_CHECKING:
+    from waxeq_cfamily.nest import Loop
+
+CACHED = 12 << 20
+"""Bytes up to which what is read may lie in a cache. Memory is slower than one accumulator, and best read in a row."""
+
+_NEAR = 1 << 13
+"""Bytes of a row of the next point that is asked for while the one before is computed: both fit the first cache."""
+
+_LINE = 64
+"""Bytes that memory gives at a time."""
+
+
+def bytes_read(values: Values, load: Row) -> int:
+    """Bytes of all that a load reads."""
+    return math.prod(values.sizes[k] for k in load.axes) * numpy_dtype(load.dtype).itemsize
+
+
+def next_rows(loop: Loop) -> Iterator[str]:
+    """Rows of the next point, while the stages go through those of this one again: before each later stage a part of
+    them, as a core waits for so many lines only."""
+    space = loop.space
+    later = [s for s in space.stages if s.level and s.order]
+    v, point = space.vector, space.outer[-1] if space.outer else None
+    if loop.stage not in later or loop.e.ahead is None or v is None or point is None:
+        return
+    if space.inner != (v,) or space.tiles.keys() & {v, point}:
+        return
+    width, i = space.width(v), later.index(loop.stage)
+    low, high = (width * j // len(later) for j in (i, i + 1))
+    for r in loop.values.rows:
+        if r.op != "load" or r.guards or r.name[1].stride(v) != 1:
+            continue
+        size, step = numpy_dtype(r.dtype).itemsize, r.name[1].stride(point)
+        if step and _LINE < width * size <= _NEAR:
+            yield from _asked(loop, r, step, str(low), str(high))
+
+
+def next_piece(loop: Loop, ahead: int) -> Iterator[str]:
+    """What lies in memory: in the first stage that computes on what an earlier one brought into cache the same piece of
+    the next point, in the only one the next piece."""
+    space = loop.space
+    loops = [s for s in space.stages if s.order]
+    later = next((s for s in loops if s.level), None)
+    if loop.stage is not (later or loops[0]) or loop.e.ahead is None:
+        return
+    v, point = loop.order[-1], space.outer[-1] if space.outer else None
+    for n, r in enumerate(loop.values.rows):
+        if r.op != "load" or r.guards or bytes_read(loop.values, r) <= CACHED or r.name[1].stride(v) != 1:
+            continue
+        step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
+        if step and space.width(v) >= ahead and not loop.loaded(n):
+            yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to")
+
+
+def _asked(loop: Loop, load: Row, step: int, low: str, high: str) -> Iterator[str]:
+    """Each line of a load between two places, so many elements from where they are."""
+    v, line = var(loop.order[-1]), _LINE // numpy_dtype(load.dtype).itemsize
+    yield f"for (int64_t {v} = {low}; {v} < {high}; {v} += {line})"
+    yield f"  {loop.e.ahead}(x{load.name[0]} + {loop.e.index(load.name[1].plus(Index(const=step)))});"
