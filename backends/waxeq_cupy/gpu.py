@@ -24,17 +24,22 @@ from waxeq_cupy.device import CUDA
 from waxeq_cupy.driven import Driven
 from waxeq_cupy.driver import Driver, Graph
 from waxeq_cupy.exchange import CudaArray, Wire, taken
+from waxeq_cupy.flags import Flag, Flags
 from waxeq_cupy.kernels import Launch, Slot, Work
 
 GRAPHS = "WAXEQ_CUDA_GRAPH"
 
 
-_HALF, _SMALL = 8 << 20, 64 << 10
-"""Bytes that go through pinned memory at a time; those that the driver takes as they are, where they lie."""
+_HALF = 8 << 20
+"""Bytes of pinned memory that are filled while as many are sent."""
+_BEGINS = 64
+"""Bytes at multiples of which arrays begin there."""
 
 
 class Staging:
-    """Pinned memory that large arrays go to a GPU through, on a stream: one half is filled while the other is sent."""
+    """Pinned memory that arrays go to a GPU through, on a stream: one half is filled while the other is sent. The
+    driver would take small arrays where they lie; but where their owner pinned them it reads them when the stream comes
+    to it, and their owner may have written other numbers there by then."""
 
     def __init__(self, driver: Driver, stream: int) -> None:
         self._driver, self._stream = driver, stream
@@ -42,15 +47,25 @@ class Staging:
         self._sent = [driver.event() for _ in range(2)]
         for event in self._sent:
             driver.record(event, stream)
+        self._half, self._filled = 0, 0
 
     def send(self, to: int, host: int, size: int) -> None:
         """Copy to the GPU; the memory of the CPU may be written again when this returns."""
-        for n, at in enumerate(range(0, size, _HALF)):
-            half, event, some = self._halves[n % 2], self._sent[n % 2], min(_HALF, size - at)
-            self._driver.wait_for(event)
-            ctypes.memmove(half, host + at, some)
-            self._driver.upload_on(self._stream, to + at, half, some)
-            self._driver.record(event, self._stream)
+        at = 0
+        while at < size:
+            if self._filled >= _HALF:
+                self._turn()
+            place, some = self._halves[self._half] + self._filled, min(_HALF - self._filled, size - at)
+            ctypes.memmove(place, host + at, some)
+            self._driver.upload_on(self._stream, to + at, place, some)
+            self._filled += -(-some // _BEGINS) * _BEGINS
+            at += some
+
+    def _turn(self) -> None:
+        """Go on in the other half, when all that lies there was sent."""
+        self._driver.record(self._sent[self._half], self._stream)
+        self._half, self._filled = 1 - self._half, 0
+        self._driver.wait_for(self._sent[self._half])
 
 
 class GpuStorage(Storage):
@@ -89,10 +104,7 @@ class GpuStorage(Storage):
 
     def upload(self, to: DeviceArray, host: np.ndarray) -> None:
         with self.turn():
-            if host.nbytes <= _SMALL:
-                self.driver.upload_on(self.stream, to.address, host.ctypes.data, host.nbytes)
-            else:
-                self._staging.send(to.address, host.ctypes.data, host.nbytes)
+            self._staging.send(to.address, host.ctypes.data, host.nbytes)
 
     @cached_property
     def _staging(self) -> Staging:
@@ -101,15 +113,28 @@ class GpuStorage(Storage):
     def download(self, host: np.ndarray, a: DeviceArray) -> None:
         with self.turn():
             self.driver.download_on(self.stream, host.ctypes.data, a.address, host.nbytes)
-            self.driver.wait_on(self.stream)
+            self.wait()
 
     def copy(self, to: DeviceArray, a: DeviceArray) -> None:
         with self.turn():
             self.driver.copy_on(self.stream, to.address, a.address, a.nbytes)
 
     def wait(self) -> None:
+        """Until all that was asked for has happened. Raises IndexError where a kernel that this thread started met a
+        position outside its axis."""
         with self.turn():
             self.driver.wait_on(self.stream)
+            self.flags.check()
+
+    @cached_property
+    def flags(self) -> Flags:
+        """What kernels note positions outside their axes in."""
+        return Flags(self.driver, self.stream)
+
+    def flag(self) -> Flag:
+        """One that is down."""
+        with self.turn():
+            return self.flags.new()
 
     def joined(self, steps: Sequence[Instruction]) -> Sequence[Instruction]:
         return (Segment(self, steps),) if steps else ()
@@ -130,6 +155,9 @@ class GpuStorage(Storage):
         return taken(self, value, self._wire)
 
     def handed(self, a: DeviceArray) -> Any:
+        """Raises IndexError as `wait` does, for which it waits where a kernel that has a flag was started."""
+        if self.flags.started:
+            self.wait()
         return CudaArray.of(a, self._wire).as_cupy()
 
     @property
@@ -150,9 +178,9 @@ class GpuStorage(Storage):
 
 
 class Started:
-    """A launch on a stream with its arguments; `flag`: the word in which it notes a position outside its axis."""
+    """A launch on a stream with its arguments; `flag`: what it notes a position outside its axis in."""
 
-    def __init__(self, start: Callable[[], None], flag: DeviceArray | None) -> None:
+    def __init__(self, start: Callable[[], None], flag: Flag | None) -> None:
         self.start, self.flag = start, flag
 
     def __call__(self) -> None:
@@ -160,11 +188,11 @@ class Started:
 
 
 class Segment:
-    """Instructions one after another on the stream of a storage. Raises IndexError for a position outside its axis."""
+    """Instructions one after another on the stream of a storage, which is told of their flags."""
 
     def __init__(self, storage: GpuStorage, steps: Sequence[Instruction]) -> None:
         self._storage, self._steps = storage, tuple(steps)
-        self._flags = [s.flag for s in steps if isinstance(s, Started) and s.flag is not None]
+        self._flags = {s.flag for s in steps if isinstance(s, Started) and s.flag is not None}
         self._graph: Graph | None = None
         self._ran = os.environ.get(GRAPHS) == "0"
         self._plain = self._ran
@@ -181,10 +209,7 @@ class Segment:
         else:
             self._start()
             self._ran = True
-        for flag in self._flags:
-            if flag.get().any():
-                s.upload(flag, np.zeros(1, np.int32))
-                raise IndexError("an index is out of bounds for the axis it points into")
+        s.flags.started.update(self._flags)
 
     def _start(self) -> None:
         for f in self._steps:
@@ -235,7 +260,7 @@ class Gpu(Driven):
                 return workspace.address + what.at
             return (out if what is None else operands[what]).address
 
-        flag = self.storage.uploaded(np.zeros(1, np.int32)) if x.looked_up else None
+        flag = self.storage.flag() if x.looked_up else None
         pointers = [*map(place, x.reads), place(x.writes), *([] if flag is None else [flag.address])]
         start = self.driver.prepared(self.storage.stream, self._kernels[x.name], x, pointers)
         return Started(start, flag)

@@ -136,9 +136,10 @@ class Memory:
         self.blocks[start] = size, raw
         return start
 
-    def around(self, address: int, size: int) -> tuple[int, int]:
-        """The block that these bytes lie in."""
-        for start, (n, _) in self.blocks.items():
+    def around(self, address: int, size: int, pinned: Iterable[Any] = ()) -> tuple[int, int]:
+        """The block that these bytes lie in, or the memory of the CPU that a GPU may touch too."""
+        here = ((ctypes.addressof(p), len(p)) for p in pinned)
+        for start, n in (*((start, n) for start, (n, _) in self.blocks.items()), *here):
             if start <= address and address + size <= start + n:
                 return start, start + n
         raise AssertionError("memory that was never allocated, or no longer is")
@@ -159,6 +160,7 @@ class Stand:
         self.graphs: list[list[Callable[[], object]]] = []
         self.started: list[str] = []
         self.waits: list[tuple[int, int]] = []
+        self.waited = 0
         self.events = 0
         self.pinned: list[Any] = []
         self.room: dict[int, int] = {}
@@ -222,6 +224,7 @@ class Stand:
 
     def _cuStreamSynchronize(self, stream: int) -> None:
         assert stream == 77 and self.capturing is None, "nobody waits while a stream is captured"
+        self.waited += 1
         self.run()
 
     def _cuEventSynchronize(self, event: int) -> None:
@@ -321,7 +324,7 @@ class Stand:
         sizes = _sizes(launch)
         arguments = []
         for p, item in zip(pointers, sizes, strict=True):
-            low, high = self.memory.around(p, 0)
+            low, high = self.memory.around(p, 0, self.pinned)
             arguments.append(Argument(p, -((p - low) // item), (high - p) // item))
         arguments += [Argument(ctypes.addressof(self.maps[n - 1]), 0, 0) for n in numbers]
         out = len(launch.reads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -247,16 +248,67 @@ def test_a_capsule_keeps_its_array_and_gives_it_back(gpu: Gpu, stand: Any) -> No
     del kept
 
 
-def test_positions_outside_their_axis_are_told_by_a_graph_too(optimized: Callable[..., Any]) -> None:
-    def look(table: np.ndarray, at: np.ndarray) -> np.ndarray:
-        return np.tanh(table)[at] * 2
+def _look(table: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two kernels that look something up."""
+    return np.tanh(table)[at] * 2, table[:7].sum(0) + np.exp(table[at - 2]).sum(0)
 
-    table, at = _inputs()[0], np.array([3, 11, 0])
-    program = optimized(look, table, at).program
-    for _ in range(3):
-        assert np.abs(program(table, at) - 2 * np.tanh(table)[at]).max() < 1e-5
+
+def test_positions_outside_their_axis_are_told_by_a_graph_too(optimized: Callable[..., Any], stand: Any) -> None:
+    """By the call that they were given to, and without a copy or a wait besides those of its results."""
+    table, at = _inputs()[0], np.array([3, 11, 2])
+    program, want = optimized(_look, table, at).program, _look(table.astype(float), at)
+    asked = []
+    program(table, at)
+    for outside in (12, -13):
+        stand.started.clear()
+        stand.waited = 0
+        assert all(np.abs(g - w).max() < 1e-4 for g, w in zip(program(table, at), want, strict=True))
+        asked.append((stand.started.count("upload"), stand.started.count("download"), stand.waited))
         with pytest.raises(IndexError):
-            program(table, at + 5)
+            program(table, np.array([3, outside, 0]))
+        with pytest.raises(IndexError):
+            program(table, np.array([outside, outside, outside]))
+    assert asked == [(2, 2, 2)] * 2 and "graph" in stand.started
+
+
+def test_results_that_stay_on_the_gpu_are_waited_for_where_something_was_looked_up(
+    optimized: Callable[..., Any], gpu: Gpu, stand: Any
+) -> None:
+    table, at = _inputs()[0], np.array([3, 11, 2])
+    program = optimized(_look, table, at, device="cuda").program
+    there, places, wrong = (gpu.storage.uploaded(a) for a in (table, at, at + 3))
+    program(there, places)
+    for _ in range(3):
+        stand.waited = 0
+        got = program(there, places)
+        assert stand.waited == 1, "once for all kernels and results"
+        with pytest.raises(IndexError):
+            program(there, wrong)
+    assert all(np.abs(g.get() - w).max() < 1e-4 for g, w in zip(got, _look(table.astype(float), at), strict=True))
+    plain = optimized(_model, *_inputs(), weights=("gain",), device="cuda").program
+    stand.waited = 0
+    assert len(plain(there)) == 2 and not stand.waited, "nothing else is waited for"
+
+
+def test_flags_belong_to_the_thread_and_are_lent_again(gpu: Gpu, stand: Any) -> None:
+    flags, storage = gpu.storage.flags, gpu.storage
+    flag, other = storage.flag(), storage.flag()
+    assert flag.address != other.address and not flag.up
+    flags.started.add(flag)
+    ctypes.c_int.from_address(flag.address).value = 1
+    elsewhere = Thread(target=storage.wait)
+    elsewhere.start()
+    elsewhere.join(60)
+    assert flag.up, "another thread's wait does not take it"
+    with pytest.raises(IndexError):
+        storage.wait()
+    storage.wait()
+    address, stand.waited = flag.address, 0
+    ctypes.c_int.from_address(address).value = 1  # by a kernel that still ran when its program was dropped
+    del flag
+    gc.collect()
+    again = storage.flag()
+    assert (again.address, again.up, stand.waited) == (address, False, 1)
 
 
 def test_large_arrays_go_through_pinned_memory_in_parts(gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +322,20 @@ def test_large_arrays_go_through_pinned_memory_in_parts(gpu: Gpu, stand: Any, mo
     second = gpu.storage.uploaded(x + 1)
     assert [len(p) for p in stand.pinned] == [1 << 16] * 2 and stand.started == ["upload"] * 12
     assert first.address % 256 == 0 and np.array_equal(first.get(), x) and np.array_equal(second.get(), x + 1)
+
+
+def test_small_arrays_may_be_written_again_at_once_though_they_are_pinned(gpu: Gpu, stand: Any) -> None:
+    """As torch has them; the GPU reads such memory itself, when it comes to it."""
+    raw = ctypes.create_string_buffer(4096)
+    stand.pinned.append(raw)
+    given = np.frombuffer(raw, np.float32)
+    made = []
+    for n in range(3):
+        given[:] = n
+        made.append(gpu.storage.uploaded(given))
+    given[:] = -1
+    stand.started.clear()
+    assert [set(a.get()) for a in made] == [{0.0}, {1.0}, {2.0}]
 
 
 def test_seconds_are_those_of_the_gpu(gpu: Gpu) -> None:
