@@ -8,13 +8,14 @@ where it is installed, is what is compared with. What is found is in DIR at once
 timings.jsonl, for `waxeq db merge`; summary.md. The same command goes on where it was cut off.
 
 Exit codes: 0 all was tried and is right; 2 an option makes no sense; 3 the kit cannot be loaded; 5 there is no GPU;
-6 something is not right; 7 the time was up first; 130 interrupted.
+6 something is not right; 7 the time was up first; 130 interrupted, or told to end (SIGTERM).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -66,10 +67,16 @@ def run(o: argparse.Namespace) -> int:
     o.out.mkdir(parents=True, exist_ok=True)
     if o.child:
         return work(task, say)
+    signal.signal(signal.SIGTERM, _stopped)
     code = watch(task, again(task), say)
     if (summary := o.out / "summary.md").exists():
         print(summary.read_text(encoding="utf-8"))
     return code
+
+
+def _stopped(*_: object) -> None:
+    """Whoever is told to end ends as when interrupted: the process that is watched with it, and with a summary."""
+    raise KeyboardInterrupt
 
 
 def main() -> int:

@@ -122,8 +122,14 @@ class CudaArray(DeviceArray):
     def __dlpack_device__(self) -> tuple[int, int]:
         return CUDA, 0
 
-    def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """A capsule; `stream`: the stream that will read it, -1 for one that needs not wait."""
+    def __dlpack__(
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any:  # fmt: skip
+        """A capsule of version 0 of DLPack, which all take, whatever `max_version`; `stream`: the stream that will read
+        it, -1 for one that needs not wait. Raises BufferError where another device or a copy is asked for."""
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("the array is handed over where it lies, and not copied; .get() copies it to the CPU's")
         if self.wire is not None and stream != -1:
             self.wire.before(_LEGACY if stream is None else stream)
         return lent(self)

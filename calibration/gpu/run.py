@@ -6,11 +6,13 @@ is given up then, what it was at is noted, and the next one goes on behind that.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from calibration.gpu.check import Check
@@ -60,27 +62,32 @@ class Task:
 def work(task: Task, say: Callable[[str], object]) -> int:
     """Go through what has no outcome yet; an exit code. What a section has no time for comes after all others had
     theirs. Raises MissingDevice, PlanError, UsageError."""
+    watcher = os.getppid()
     c = Check.of(Kit.read(task.kit), task.out)
+
+    def late(until: float) -> bool:
+        return time.time() > until or os.getppid() != watcher  # whoever was killed watches no more
+
     write_asked(task.out, {s: [case for case, _ in SECTIONS[s](c)] for s in task.sections})
     cut = False
     until = ends(task.out, task.until, SHARES, time.time())
     for section in task.sections:
-        code = _section(c, section, until[section], say)
+        code = _section(c, section, partial(late, until[section]), say)
         if code == AGAIN:
             return AGAIN
         cut |= code == LATE
     for section in task.sections if cut else ():
-        if code := _section(c, section, task.until, say):
+        if code := _section(c, section, partial(late, task.until), say):
             return code
     return DONE
 
 
-def _section(c: Check, section: str, until: float, say: Callable[[str], object]) -> int:
-    """Go through what a section has left; DONE, LATE or AGAIN."""
+def _section(c: Check, section: str, late: Callable[[], bool], say: Callable[[str], object]) -> int:
+    """Go through what a section has left, until it is `late`; DONE, LATE or AGAIN."""
     for case, run in SECTIONS[section](c):
         if (section, case) in c.journal.done:
             continue
-        if time.time() > until:
+        if late():
             say(f"{section}: its time is up")
             return LATE
         c.journal.begin(section, case)
@@ -112,28 +119,33 @@ def _answers(c: Check) -> bool:
 
 
 def watch(task: Task, again: Sequence[str], say: Callable[[str], object]) -> int:
-    """Have processes (started by `again`) work until all is done or time is up; an exit code."""
+    """Have processes (started by `again`) work until all is done or time is up; an exit code. The summary is written
+    however it ends."""
     results = task.out / "results.jsonl"
+    try:
+        code = _until_done(task, results, again, say)
+    finally:
+        if Journal(results).rows:
+            write_summary(Journal(results), task.out)
+    bad = any(r["outcome"] not in (BEGUN, RIGHT, LEFT_OUT) for s in task.sections for r in Journal(results).of(s))
+    return WRONG if bad and code in (DONE, LATE) else code
+
+
+def _until_done(task: Task, results: Path, again: Sequence[str], say: Callable[[str], object]) -> int:
     while True:
         before = len(Journal(results).rows)
         code = _watched(again, results, task.until + _GRACE)
         journal = Journal(results)
         if code is None and time.time() > task.until:  # the case that was cut off is tried again the next time
-            code = LATE
-            break
+            return LATE
         if code in (DONE, LATE) or (code not in (AGAIN, None) and len(journal.rows) == before):
-            break
+            return code or DONE
         if code != AGAIN and journal.open is not None:
             ended = "it was stopped: it hung" if code is None else f"its process ended with code {code}"
             journal.add(*journal.open, DIED, why=ended)
             say(f"{': '.join(journal.rows[-1][k] for k in ('section', 'case'))}: {ended}")
         if time.time() > task.until:
-            code = LATE
-            break
-    if Journal(results).rows:
-        write_summary(Journal(results), task.out)
-    bad = any(r["outcome"] not in (BEGUN, RIGHT, LEFT_OUT) for s in task.sections for r in Journal(results).of(s))
-    return WRONG if bad and code in (DONE, LATE) else code or DONE
+            return LATE
 
 
 def _watched(again: Sequence[str], results: Path, until: float) -> int | None:

@@ -65,11 +65,13 @@ def test_cut_off_and_gone_on_with_where_only_numpy_is(
 ) -> None:
     out = tmp_path / "out"
     results = out / "results.jsonl"
-    process = started(bare, "--kit", kit, "--out", out)
-    while process.poll() is None and (not results.exists() or results.read_bytes().count(b"\n") < 5):
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    for lines, end, code in ((5, signal.SIGTERM, 130), (9, signal.SIGKILL, -signal.SIGKILL)):
+        process = started(bare, "--kit", kit, "--out", out)
+        while process.poll() is None and (not results.exists() or results.read_bytes().count(b"\n") < lines):
+            time.sleep(0.02)
+        process.send_signal(end)  # to the process that watches alone
+        process.communicate()  # until nobody has its pipes: the one that is watched ends too
+        assert process.returncode == code and "# Check on a GPU" in (out / "summary.md").read_text()
     before = results.read_bytes()
     assert Journal(results).done, "the outcome of what was done is on disk"
     code, said, err = ended(started(bare, "--kit", kit, "--out", out))

@@ -18,6 +18,7 @@ import waxeq as wx
 from waxeq.backend.storage import DeviceArray
 from waxeq.errors import TypeMismatch
 from waxeq_cupy import device as devices
+from waxeq_cupy import exchange
 from waxeq_cupy import gpu as gpus
 from waxeq_cupy.cubins import Cubins
 from waxeq_cupy.driver import Driver
@@ -182,6 +183,19 @@ class Packed:
         return self._a.__dlpack__(stream=-1)
 
 
+class Streamless:
+    """An array of the CPU, which is made on no stream."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int) -> Any:
+        return self._array.__dlpack__()
+
+
 class Unnamed:
     """An array of somebody else, of a dtype that the CUDA array interface has no name for."""
 
@@ -246,6 +260,32 @@ def test_a_capsule_keeps_its_array_and_gives_it_back(gpu: Gpu, stand: Any) -> No
     kept = b.__dlpack__()
     assert len(stand.memory.blocks) == blocks - 1, "what nobody took is let go of when the next one is made"
     del kept
+
+
+@pytest.mark.parametrize("others", ["numpy", "torch", "jax"])
+def test_capsules_are_what_others_read(others: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of this GPU is the machine's, so that those who know no GPU can read it where a capsule says CPU."""
+    library = pytest.importorskip(others)
+    take = library.dlpack.from_dlpack if others == "jax" else library.from_dlpack
+    storage = gpu.storage
+    monkeypatch.setattr(exchange, "CUDA", 1)
+    for dtype in (np.float32, np.float16, np.int32, np.bool_):
+        a = (np.arange(24).reshape(4, 6) % 5).astype(dtype)
+        made = CudaArray.of(storage.uploaded(a), storage._wire)
+        turned = CudaArray.of(made.strided(0, (6, 4), made.strides[::-1], made.dtype), storage._wire)
+        storage.wait()
+        for x, want in ((made, a), (turned, a.T)):
+            theirs = take(x)
+            assert np.array_equal(np.asarray(theirs), want)
+            if others == "numpy":  # it only reads what it was lent, and lends that to nobody
+                continue
+            back = storage.seen(Streamless(theirs))
+            assert back is not None and (back.address, back.shape, back.dtype) == (x.address, x.shape, x.dtype)
+            assert back.strides == x.strides and np.array_equal(back.get(), want)
+    with pytest.raises(BufferError, match="not copied"):
+        made.__dlpack__(copy=True)
+    with pytest.raises(BufferError, match=r"\.get\(\)"):
+        made.__dlpack__(dl_device=(2, 0), max_version=(1, 0))
 
 
 def _look(table: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
