@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 
 from waxeq.backend.kernel import Backend, Kernel
@@ -30,6 +30,7 @@ class NativeBackend(Backend):
         return self._kernels
 
     def unusable(self) -> str | None:
+        """Where no compiler works, or what every kernel needs cannot be compiled: it is, if it is not in the cache."""
         from waxeq_native.compiler import MissingCompiler
         from waxeq_native.library import shared
 
@@ -37,7 +38,7 @@ class NativeBackend(Backend):
             shared()
         except MissingCompiler as e:
             return str(e)
-        return None
+        return _unmade()
 
     def about(self) -> str:
         from waxeq_native.library import shared
@@ -45,6 +46,20 @@ class NativeBackend(Backend):
         it = shared()
         taken, most = (f"{size / 2**20:.1f} MiB" for size in (it.store.taken(), it.store.limit))
         return f"{' '.join(it.compiler.command)}; what it compiled takes {taken} of at most {most} in {it.directory}"
+
+
+@cache
+def _unmade() -> str | None:
+    """Why what every kernel needs cannot be made in this process, which tries once; None where it is."""
+    from waxeq_native import gemm, team
+    from waxeq_native.compiler import CompileFailed
+
+    try:
+        gemm.api()
+        team.code()
+    except CompileFailed as e:
+        return str(e)
+    return None
 
 
 def backend() -> Backend:

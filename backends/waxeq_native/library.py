@@ -28,6 +28,9 @@ from waxeq_native.store import Store, size_limit
 BUILDING = "building-"
 STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
 
+ROOM = 1 << 20
+"""Bytes that a library may take: where they cannot be written, it is not the source that was wrong."""
+
 LIMIT = 120.0
 """Seconds that the compiler may take for one unit."""
 
@@ -170,6 +173,7 @@ class Library:
             raise self._failure(f"took longer than {LIMIT:.0f} s", place, unit) from None
         if code != 0:
             log = (place / "log").read_text(encoding="utf-8", errors="replace")
+            (place / "room").write_bytes(bytes(ROOM))  # on a full disk neither the compiler nor its messages have any
             why = f"{ended(code)}: {first_error(log)}" if log.strip() or code > 0 else ended(code)
             raise self._failure(why.replace(f"{place}{os.sep}", ""), place, unit)
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 from waxeq_native import library
 
 HERE = Path(__file__).parent
+FILES = (HERE / "team.c", HERE / "team.h")
 
 
 class Phase(ctypes.Structure):
@@ -30,6 +31,11 @@ class Phases(ctypes.Structure):
     _fields_: ClassVar = [("phases", ctypes.c_void_p), ("count", ctypes.c_int64), ("tasks", ctypes.c_int64)]
 
 
+def code() -> ctypes.CDLL:
+    """The library of the threads. Raises MissingCompiler, CompileFailed."""
+    return library.unit(FILES, ("-pthread",))
+
+
 class Team:
     """Threads that stay alive between runs, the caller being one of them.
 
@@ -45,19 +51,19 @@ class Team:
     def __init__(self, threads: int) -> None:
         if threads < 1:
             raise ValueError(f"a team has at least one thread, not {threads}")
-        code = library.unit([HERE / "team.c", HERE / "team.h"], ("-pthread",))
-        new = code.wx_team_new
+        built = code()
+        new = built.wx_team_new
         new.argtypes, new.restype = (ctypes.c_int,), ctypes.c_void_p
         handle = new(threads)
         if handle is None:
             raise MemoryError("no memory for a team of threads")
         self.threads = threads
         self.handle: int = handle
-        run = code["wx_run"]
+        run = built["wx_run"]
         run.argtypes, run.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64), None
         self.run = partial(run, ctypes.c_void_p(handle))
-        self.together: int = ctypes.cast(code["wx_together"], ctypes.c_void_p).value or 0
-        self._plain = code["wx_run"]  # of no declared types: arguments that are C values already are not converted
+        self.together: int = ctypes.cast(built["wx_together"], ctypes.c_void_p).value or 0
+        self._plain = built["wx_run"]  # of no declared types: arguments that are C values already are not converted
         self._plain.restype = None
 
     def prepared(self, phases: int, n: int) -> Callable[[], None]:

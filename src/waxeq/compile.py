@@ -116,19 +116,31 @@ def optimize_family(options: Options, events: Events, family: Family, opened: Op
 def optimize_traced(session: Session, traced: Traced) -> Result:
     """From a traced model to a checked plan. Errors add up, and a model may take the difference of what they are in:
     where no plan keeps the tolerance, plans of rules and kernels of less error are searched."""
-    results, truth = proposed(session, traced)
+    results, truth = runnable(session, traced)
     proofs = Proofs(session, traced, truth)
     here, found = session, judged(session, results, proofs)
     while (tolerance := found.below(here)) is not None:
         here = here.stricter(tolerance)
         try:
-            results, _ = proposed(here, traced, prove=False)
-        except BudgetError:  # some value only kernels of larger error compute
+            results, _ = runnable(here, traced, prove=False)
+            again = judged(here, results, proofs, session.options.tolerance)
+        except BudgetError as e:  # of memory; or some value only kernels of larger error compute
+            found = found.last(tolerance, e)
             break
-        found = judged(here, results, proofs, session.options.tolerance).after(found, tolerance)
+        found = again.after(found, tolerance)
     result = confirm(here, traced, found)
     write_lock(session, traced, result)
     return result
+
+
+def runnable(
+    session: Session, traced: Traced, *, prove: bool = True
+) -> tuple[list[Result], Future[Truth] | None]:  # fmt: skip
+    """What is `proposed`, of kernels that can be made ready here: where some cannot, plans of others."""
+    results, truth = proposed(session, traced, prove=prove)
+    while not session.require_ready(s.call for r in results for s in r.plan.steps):
+        results, _ = proposed(session, traced, prove=False)
+    return results, truth
 
 
 def proposed(session: Session, traced: Traced, *, prove: bool = True) -> tuple[list[Result], Future[Truth] | None]:

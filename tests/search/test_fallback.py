@@ -19,10 +19,12 @@ from waxeq.options import Options
 from waxeq.runtime.measure import Samples
 from waxeq.runtime.timing import Bench
 from waxeq.search import block as search_block
+from waxeq.search import sizes as search_sizes
 from waxeq.search import trial as search_trial
 from waxeq.search.contest import BRIEF, fastest
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
+from waxeq.symbolic.plan import SizedPlan
 
 
 def model(x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -197,6 +199,10 @@ FAR = {n: 1000 + np.random.default_rng(i).standard_normal((60, 48)).astype(np.fl
 """Points that lie close to each other and far from 0: of their distances a product of matrices leaves little."""
 
 
+def points(T: int) -> dict[str, np.ndarray]:
+    return {"x": FAR["x"][:T], "y": FAR["y"]}
+
+
 def test_where_a_rule_is_to_blame_what_other_rules_give_is_kept(tmp_path: Path) -> None:
     found = optimize(distances, **FAR, options=options(tmp_path, tolerance=1e-3, cost="roofline"))
     assert any("was dropped" in n for n in found.report.notes) and not found.plan.written
@@ -206,9 +212,6 @@ def test_where_a_rule_is_to_blame_what_other_rules_give_is_kept(tmp_path: Path) 
 
 
 def test_for_ranges_of_sizes_too_plans_of_less_error_are_searched(tmp_path: Path) -> None:
-    def points(T: int) -> dict[str, np.ndarray]:
-        return {"x": FAR["x"][:T], "y": FAR["y"]}
-
     given = options(tmp_path, tolerance=1e-3, cost="roofline", backends=("numpy",))
     found = optimize(distances, examples=points, dims={"T": (40, 60)}, options=given)
     assert len([n for n in found.report.notes if "searched again" in n]) == 1
@@ -216,6 +219,33 @@ def test_for_ranges_of_sizes_too_plans_of_less_error_are_searched(tmp_path: Path
     for t in (40, 51, 60):
         got = found.program(FAR["x"][:t], FAR["y"])
         np.testing.assert_allclose(got, distances(FAR["x"][:t], FAR["y"]), rtol=1e-4)
+
+
+def test_a_search_for_less_error_that_needs_too_much_memory_ends_in_the_model_as_written(tmp_path: Path) -> None:
+    """What was found first is wrong; all differences at once, which are right, have no room."""
+    o = options(tmp_path, tolerance=1e-3, cost="roofline", backends=("numpy",), max_memory=300_000)
+    found = optimize(distances, examples=FAR, options=o)
+    (note,) = [n for n in found.report.notes if "searched again" in n]
+    assert "none was found: the plan needs" in note and found.plan.written
+    np.testing.assert_array_equal(found.program(**FAR), distances(**FAR))
+    with pytest.raises(AccuracyError, match="over the tolerance"):
+        optimize(distances, examples=FAR, options=o.model_copy(update={"strict": True}))
+    with pytest.raises(BudgetError, match="the plan needs"):  # the first search still says so
+        optimize(distances, examples=FAR, options=o.model_copy(update={"max_memory": 10_000}))
+
+
+def test_for_ranges_of_sizes_too_plans_of_less_error_may_need_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(work: object, plan: SizedPlan, largest: object) -> None:
+        if not plan.as_written:
+            raise BudgetError("the plan needs more")
+
+    monkeypatch.setattr(search_sizes, "_require_memory", small)
+    given = options(tmp_path, tolerance=1e-3, cost="roofline", backends=("numpy",))
+    found = optimize(distances, examples=points, dims={"T": (40, 60)}, options=given)
+    assert "a plan was dropped: the plan needs more" in found.report.notes
+    assert all(i.plan.as_written for i in found.intervals)
 
 
 def refused(rows: object, tolerance: float) -> None:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import entry_points
 
 from waxeq.backend.kernel import Backend, Kernel
 from waxeq.errors import PlanError, UsageError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Found:
-    """A backend that is installed: usable (`why` is None), or not and why."""
+    """A backend that is installed; `failed`: why it cannot be imported, where that is so."""
 
     name: str
     distribution: str
     backend: Backend | None
-    why: str | None
+    failed: str | None = None
+
+    @cached_property
+    def why(self) -> str | None:
+        """Why it cannot be used here; None where it can. Found out when first asked for: a backend may compile for
+        it."""
+        if self.backend is None:
+            return self.failed
+        try:
+            return (self.backend.unusable() or "").rstrip(".") or None
+        except Exception as e:
+            return _failed(e)
 
 
 def found() -> tuple[Found, ...]:
@@ -27,8 +39,7 @@ def found() -> tuple[Found, ...]:
     for e in sorted(entry_points(group="waxeq.backends"), key=lambda e: e.name):
         where = f"{e.dist.name} {e.dist.version}" if e.dist else "?"
         try:
-            b = e.load()()
-            rows.append(Found(e.name, where, b, (b.unusable() or "").rstrip(".") or None))
+            rows.append(Found(e.name, where, e.load()()))
         except Exception as err:
             rows.append(Found(e.name, where, None, _failed(err)))
     return tuple(rows)

@@ -45,13 +45,14 @@ _EXIT_CODES = """`waxeq COMMAND --help` has the options of a command, and an exa
 Exit codes:
   0    done
   1    internal error; or the timing table is damaged, of another version,
-       or cannot be written; or the cache of kernels is full
+       or cannot be written; or a plan cannot be run: the cache of its
+       kernels is full
   2    a command, option or value that makes no sense
   3    the model, its inputs, its weights, a plan or a rule file cannot be
        loaded, or shapes do not fit; or the plan cannot be written
   4    the model uses something that cannot be traced or is not supported
-  5    --strict refused to fall back to the model as written, or to a timing
-       table in memory
+  5    --strict refused to fall back to the model as written, to fewer
+       kernels (no compiler, a full cache), or to a timing table in memory
   6    a numeric check failed, or a rule is ill-typed or refused
   7    no plan within the budget of time or memory
   8    another process holds the timing table

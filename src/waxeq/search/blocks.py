@@ -22,8 +22,8 @@ _SLACK = 1.1
 
 
 def recalled(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
-    """Blocks of a model whose plan the table remembers, by key. One that time ran out for counts where it would be
-    given no more time than it had been."""
+    """Blocks of a model whose plan the table remembers, by key, and whose kernels were not given up since. One that
+    time ran out for counts where it would be given no more time than it had been."""
     distinct = {session.memo_key(b.key): b for b in blocks} if not session.options.fresh else {}
     rows = {distinct[k].key: _read(distinct[k], text) for k, text in session.table.memos(_WHOLE, distinct).items()}
     left = [k for k, b in distinct.items() if b.key not in rows]
@@ -33,7 +33,8 @@ def recalled(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
         slack = _SLACK if session.begun else 1.0
         enough = {o.block.key: slack * _endless(o.seconds) for o in cut.values()}
         rows |= {k: o for o in cut.values() if _endless(given[k := o.block.key]) <= enough[k]}
-    return rows
+    unusable = session.prices.excluded
+    return {k: o for k, o in rows.items() if unusable.isdisjoint(s.call.kernel for s in o.plan.steps)}
 
 
 def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
@@ -83,10 +84,11 @@ def _work(block: Block) -> float:
 
 
 def remember(session: Session, found: Optimized) -> None:
-    """Keep the plan of a block in the table, for every model that has an equal block; not one that fell back, and not
-    one that time ran out for where none was given, or where the plan of a longer search is kept."""
+    """Keep the plan of a block in the table, for every model that has an equal block; not one that fell back, or
+    was searched without kernels that should have run, and not one that time ran out for where none was given, or where
+    the plan of a longer search is kept."""
     key = session.memo_key(found.block.key)
-    if found.note or (found.left and not _longest(session, key, found)):
+    if found.note or session.prices.excluded or (found.left and not _longest(session, key, found)):
         return
     payload = {"plan": encode_block(found.plan), "facts": dict(found.facts), "model": session.model}
     if found.left:

@@ -65,9 +65,11 @@ def _quiet(timings: Sequence[Timing]) -> Timing:
     return sorted(calm, key=lambda t: t.seconds)[(len(calm) - 1) // 4]
 
 
-def _expected(found: Found) -> bool:
-    """Whether every machine could use a backend: that there is no other device than the CPU is no loss."""
-    return found.backend is None or found.backend.device == "cpu"
+def _unused(installed: Sequence[Found]) -> tuple[str, ...]:
+    """A sentence for each backend that every machine could use and this one cannot: that there is no other device than
+    the CPU is no loss."""
+    expected = (f for f in installed if f.backend is None or f.backend.device == CPU)
+    return tuple(f"backend {f.name} is not used: {f.why}" for f in expected if f.why)
 
 
 def _require_device(name: str, kernels: Mapping[str, Kernel], installed: Sequence[Found]) -> None:
@@ -137,14 +139,14 @@ class Session:
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
         """`opened`: the timing table, where it is not the one that the options say."""
+        installed = found_backends()
+        missing = () if options.backends else _unused(installed)  # one that is named is required
+        if missing and options.strict:
+            raise FallbackError(missing[0])
         clock = Deadline(options.budget)
         opened = opened or open_table(options.table, events, strict=options.strict)
         for text in opened.notes:
             events.emit(Note(text))
-        installed = found_backends()
-        missing = tuple(f"backend {f.name} is not used: {f.why}" for f in installed if f.why and _expected(f))
-        if missing and options.strict:
-            raise FallbackError(missing[0])
         found = {
             n: k for n, k in kernels(backends(options.backends, installed)).items() if k.error <= options.tolerance
         }
@@ -345,6 +347,7 @@ class Session:
     def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
         """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
         report says so. Raises FallbackError with `strict`."""
+        calls = [c for c in calls if c.kernel not in self.prices.excluded]
         if self.pressed or not calls:
             self.skipped += len(calls)
             return ()
@@ -359,21 +362,36 @@ class Session:
                 prepare((self.kernels[c.kernel], c) for c in group)
                 ready += group
         except WaxeqError as e:
-            if self.options.strict:
-                raise FallbackError(f"kernels could not be made ready: {e}") from e
-            failed = self._give_up(calls)
-            self.notes = (*self.notes, f"{', '.join(sorted(failed))} could not be used: {e}")
-            ready = list(calls)
+            self._give_up(calls, e)
+            ready = calls
         finally:
             self.compiling_seconds += time.perf_counter() - begun
         return [c for c in ready if c.kernel not in self.prices.excluded]
 
-    def _give_up(self, calls: Sequence[Call]) -> set[str]:
-        """Exclude the kernels that cannot be made ready, and all that are made in the same way."""
+    def require_ready(self, calls: Iterable[Call]) -> bool:
+        """Make ready all calls of plans that are about to run. False where kernels of theirs had to be given up: then
+        others are to be searched. Raises FallbackError with `strict`."""
+        calls, known = list(calls), len(self.prices.excluded)
+        begun = time.perf_counter()
+        try:
+            prepare((self.kernels[c.kernel], c) for c in calls)
+        except WaxeqError as e:
+            self._give_up(calls, e)
+        finally:
+            self.compiling_seconds += time.perf_counter() - begun
+        return len(self.prices.excluded) == known
+
+    def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
+        """Exclude the kernels that cannot be made ready, and all that are made in the same way, with a note. Raises
+        FallbackError with `strict`."""
+        if self.options.strict:
+            raise FallbackError(f"kernels could not be made ready: {why}") from why
+        before = set(self.prices.excluded)
         for c in calls:
             try:
                 prepare([(self.kernels[c.kernel], c)])
             except WaxeqError:
                 way = self.kernels[c.kernel].prepare
                 self.prices.exclude([n for n, k in self.kernels.items() if k.prepare is way])
-        return self.prices.excluded
+        if failed := self.prices.excluded - before:
+            self.notes = (*self.notes, f"{', '.join(sorted(failed))} could not be used: {why}")

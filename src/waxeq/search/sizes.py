@@ -121,7 +121,8 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     found, trials = _proved(work, rows, grids, made, notes)
     notes += work.refusals([r.plan for r in rows])
     require_right(found, work)
-    _require_memory(session, work, made(found).plans)
+    for i in found:
+        _require_memory(work, i.plan, {n: b for n, (_, b) in i.box.ranges.items()})
     if session.options.strict and all(i.plan.as_written for i in found):
         raise FallbackError("no plan is faster than the model as written at any size")
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
@@ -208,6 +209,8 @@ def _contending(
     session, dropped = work.session, list[SizedPlan]()
     while True:
         plans = _searched(work, session, model, places, notes)
+        if dropped:
+            plans = _small(work, plans, notes)
         _stage(session, "trial")
         rows, grids = _compared(work, plans, plain)
         plans = [r.plan for r in rows if r.plan is not plain]
@@ -218,6 +221,20 @@ def _contending(
         dropped += plans  # what is wrong is known by `id`, which no other plan may have
         notes += [*work.refusals(plans), searched_again(tolerance)]
         session = session.stricter(tolerance)
+
+
+def _small(work: Work, plans: Sequence[SizedPlan], notes: list[str]) -> list[SizedPlan]:
+    """The plans that need no more memory than is allowed at the largest sizes, where they hold there."""
+    rows = list(plans)
+    for p in plans:
+        try:
+            _require_memory(work, p, {d.name: d.high for d in work.family.dims})
+        except BudgetError as e:
+            notes.append(f"a plan was dropped: {e}")
+            rows.remove(p)
+        except PlanError:
+            continue
+    return rows
 
 
 def _searched(work: Work, session: Session, model: Sized, places: Sequence[Sizes], notes: list[str]) -> list[SizedPlan]:
@@ -359,8 +376,6 @@ def _predicted(session: Session, plan: Plan, sizes: Sizes) -> Point:
     return Point(dict(sizes), sum(e.seconds for e in rows), basis)
 
 
-def _require_memory(session: Session, work: Work, plans: SizedPlans) -> None:
-    """Raises BudgetError when some interval needs too much memory at its largest sizes."""
-    for i in plans.intervals:
-        corner = {n: b for n, (_, b) in i.box.ranges.items()}
-        plan_estimate(i.plan.at(corner, work.kernels)).require(session.options.max_memory, "the limit is")
+def _require_memory(work: Work, plan: SizedPlan, largest: Sizes) -> None:
+    """Raises BudgetError when a plan needs too much memory at some sizes."""
+    plan_estimate(plan.at(largest, work.kernels)).require(work.session.options.max_memory, "the limit is")

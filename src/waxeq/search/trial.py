@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from waxeq.backend.storage import CPU
-from waxeq.errors import AccuracyError, FallbackError
+from waxeq.errors import AccuracyError, BudgetError, FallbackError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.plan.plan import Plan
@@ -43,10 +43,15 @@ class Judged:
         """These, found after others that were all dropped, under a lower tolerance."""
         return replace(self, notes=(*dict.fromkeys((*others.notes, searched_again(tolerance), *self.notes)),))
 
+    def last(self, tolerance: float, why: BudgetError) -> Judged:
+        """These, where a search under a lower tolerance found none that could be judged."""
+        return replace(self, notes=(*dict.fromkeys((*self.notes, searched_again(tolerance, why))),))
 
-def searched_again(tolerance: float) -> str:
-    """What to say of a search under a lower tolerance."""
-    return f"searched again, for plans of rules and kernels whose error is at most {tolerance:g}"
+
+def searched_again(tolerance: float, why: BudgetError | None = None) -> str:
+    """What to say of a search under a lower tolerance; `why` it found nothing."""
+    said = f"searched again, for plans of rules and kernels whose error is at most {tolerance:g}"
+    return said if why is None else f"{said}; none was found: {why}"
 
 
 def judged(session: Session, results: Sequence[Result], proofs: Proofs, tolerance: float | None = None) -> Judged:

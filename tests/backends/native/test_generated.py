@@ -129,19 +129,63 @@ def test_without_a_compiler_there_is_a_sentence_and_a_plan(tmp_path: Path) -> No
             assert "backend native is not used" in done.stdout and "'native." not in done.stdout
 
 
+FULL = """
+import sys, numpy as np, waxeq as wx
+from waxeq.errors import FallbackError
+if sys.argv[1] == "pretended":
+    import errno, waxeq_native.library
+    def full(*given): raise OSError(errno.ENOSPC, "No space left on device")
+    waxeq_native.library._written = full
+def f(x, w): return np.tanh(x @ w) * 2 + 1
+x = np.ones((64, 64), np.float32)
+for strict in (False, True):
+    try:
+        r = wx.optimize(f, x, x, options=wx.Options.of(table=sys.argv[2], trial=False, measure=False, strict=strict))
+        print([n for n in r.report.notes if "native" in n], {s.call.kernel.partition(".")[0] for s in r.plan.steps})
+    except FallbackError as e:
+        print("strict:", e)
+"""
+
+
+def test_with_a_full_cache_there_is_a_sentence_and_a_plan(tmp_path: Path) -> None:
+    """Candidates are grown with what the backend's own library says, before any kernel is compiled: it is unusable.
+    The disk is a real one, where a small one can be mounted."""
+    cache, table = tmp_path / "cache", tmp_path / "t.duckdb"
+    cache.mkdir()
+    space = ["unshare", "--user", "--map-root-user", "--mount"]
+    small = [*space, "sh", "-c", f'mount -t tmpfs -o size=16k none "{cache}" && exec "$@"', "sh"]
+    able = shutil.which("unshare") and not subprocess.run([*small, "true"], capture_output=True, check=False).returncode
+    line = [*(small if able else ()), sys.executable, "-c", FULL, "real" if able else "pretended", str(table)]
+    environment = {**os.environ, "WAXEQ_CACHE": str(cache)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    plan, strict = done.stdout.splitlines()
+    assert plan.count("backend native is not used: Nothing can be compiled in") == 1 and "{'numpy'}" in plan
+    assert "No space left on device" in plan and "WAXEQ_CACHE" in plan
+    assert strict.startswith("strict: backend native is not used: Nothing can be compiled in")
+
+
+@pytest.mark.parametrize("budget", [60.0, 0.0])
 def test_kernels_that_do_not_compile_are_given_up_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, budget: float
 ) -> None:
+    """Whether they were to be timed, or are first compiled for a plan that was guessed; what is found without them is
+    not remembered for the day on which they compile."""
     from waxeq_native import library
 
     def broken(*args: object, **named: object) -> None:
         raise CompileFailed("`cc` says no; the source is kept in /somewhere.")
 
-    monkeypatch.setattr(library, "functions", broken)
-    options = wx.Options(table=tmp_path / "t.duckdb", trial=False)
-    result = wx.optimize(_model, np.ones((64, 64), np.float32), options=options)
-    assert any("could not be used" in n and "`cc` says no" in n for n in result.report.notes)
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=False, budget=budget, threads=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "functions", broken)
+        result = wx.optimize(_model, np.ones((64, 64), np.float32), options=options)
+    (note,) = [n for n in result.report.notes if "native." in n]
+    assert "could not be used: `cc` says no" in note
     assert result.plan.steps and not any(s.call.kernel.startswith("native.") for s in result.plan.steps)
+    later = wx.optimize(_model, np.ones((64, 64), np.float32), options=options)
+    assert not later.blocks[0].remembered
+    assert any(s.call.kernel.startswith("native.") for s in later.plan.steps)
 
 
 def test_inputs_and_results_that_move_are_followed_and_not_kept(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ from waxeq_native.library import Library
 
 PRELUDE = "#include <math.h>\n#include <stdint.h>\nstatic double twice(double x) { return 2 * x; }\n"
 
+FULL = """for a; do case "$a" in *out.so) ln -s /dev/full "$(dirname "$a")/room";; esac; done
+echo 'final link fai' >&2; exit 1"""
+"""A compiler on a full disk, where its own words have no room either."""
+
 WORKER = """
 import sys
 from pathlib import Path
@@ -193,6 +197,7 @@ def test_a_name_that_is_not_defined(library: Library) -> None:
         ("exit 3", "gave up with code 3: it said nothing"),
         ("echo 'cannot write: no space' >&2; exit 1", "cannot write: no space"),
         ("true", "Nothing can be compiled|No such file"),
+        (FULL, r"Nothing can be compiled in .*No space left on device.*: name a folder with room in WAXEQ_CACHE\."),
     ],
 )
 def test_a_compiler_that_fails(
