@@ -31,8 +31,8 @@ class Target:
 
     `sizes` are those that are timed on a GPU, `small` those that a simulated one is held to. `operations`: axes whose
     sizes multiply to half the operations of its products; "" where memory is what takes the time. `peer`: what in
-    peers.py computes the same. `rounded`: float32 is rounded to tf32 before it is multiplied, by the peer too; elsewhere
-    nobody rounds more than a dtype does.
+    peers.py computes the same. `rounded`: float32 is rounded to tf32 before it is multiplied, by the peer too;
+    elsewhere nobody rounds more than a dtype does.
     """
 
     name: str
