@@ -28,11 +28,11 @@ class CupyBackend(Backend):
     @cached_property
     def _kernels(self) -> Mapping[tuple[bool, bool, bool], Mapping[str, Kernel]]:
         """With and without the copies from and to the CPU, the library of products, and products by groups of warps."""
-        from waxeq_cupy import attention, blas, gemm, gemv, kernels, scan, transfer, wgmma
+        from waxeq_cupy import attention, blas, gemm, gemv, kernels, scan, transfer, wgmma, wgmma_attention
 
         own, *optional = (
             {f"cupy.{k.name}": k() for m in group for k in m.KERNELS}
-            for group in ((kernels, scan, gemm, gemv, attention), (transfer,), (blas,), (wgmma,))
+            for group in ((kernels, scan, gemm, gemv, attention), (transfer,), (blas,), (wgmma, wgmma_attention))
         )
         found: dict[tuple[bool, bool, bool], Mapping[str, Kernel]] = {}
         for copies, library, groups in product((False, True), repeat=3):

@@ -19,11 +19,12 @@ from waxeq_cfamily.scalars import CTYPES, NARROW, carried, variable
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
 from waxeq_cupy.attended import Attention
+from waxeq_cupy.attended_sums import AttendedSums, Partial
 from waxeq_cupy.gemm import PROCESSORS
-from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Slot, Work, library, operations
+from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Work, library, operations
 from waxeq_cupy.nvrtc import SHARED
 from waxeq_cupy.products import Product
-from waxeq_cupy.sides import GROUP, After, Side, indented, loads, nearest, placed, summed
+from waxeq_cupy.sides import GROUP, Side, indented, loads, nearest, placed, summed
 from waxeq_cupy.text import Text
 
 _WIDEST: Mapping[str, int] = {"float16": 128, "bfloat16": 128, "float32": 128, "float64": 64}
@@ -71,90 +72,6 @@ def _rows(a: Attention) -> int:
 
 
 @dataclass(frozen=True)
-class _After(After):
-    """After attention, sums come with the `total` of their row."""
-
-    of_row: Attention | None = None
-
-    def known(self) -> tuple[int, ...]:
-        assert self.of_row is not None
-        return tuple(n for n in (self.product.fold, self.of_row.total) if n is not None)
-
-    def _sum(self, place: str) -> str:
-        a, text = self.of_row, self.text
-        assert a is not None
-        value = f"sums.at[{place}]" + " / total" * a.divides
-        return text.known(self.product.fold, text.folded(self.product.fold, value))
-
-    def before(self) -> Iterator[str]:
-        a, text = self.of_row, self.text
-        assert a is not None
-        reads = {n for m in (*self.rows(), text.values.root) for n in text.values.reads(text.values.rows[m])}
-        if a.total is not None and a.total in reads:
-            yield text.known(a.total, text.folded(a.total, "total"))
-
-    @staticmethod
-    def attended(text: Text, a: Attention, most: int, *, aligned: bool) -> _After:
-        """In groups of at most so many."""
-        made = After.of(text, a.product, most, aligned=aligned)
-        return _After(made.text, a.product, made.width, a)
-
-    def whole(self) -> Iterator[str]:
-        """The body of what is called with `m`, `n`, `sums` and what is known of the `row`."""
-        assert self.of_row is not None
-        yield f"const {summed(self.of_row.dtype)} total = row.whole();"
-        yield "(void)total;"
-        yield from self.lines()
-
-
-@dataclass(frozen=True)
-class Partial:
-    """What becomes of the pieces of one attention until they are one: for each row and piece its columns, a maximum and
-    a sum of exponentials, in a line of memory."""
-
-    attention: Attention
-    pieces: int
-
-    @property
-    def columns(self) -> int:
-        return self.attention.product.size(self.attention.product.columns)
-
-    @property
-    def ends(self) -> int:
-        """Where a line has its maximum and its sum."""
-        return -(-self.columns // 4) * 4
-
-    @property
-    def line(self) -> int:
-        return self.ends + 4
-
-    @property
-    def slot(self) -> Slot:
-        """Raises Unsupported."""
-        p = self.attention.product
-        elements = p.many * p.size(p.rows) * self.pieces * self.line
-        if elements >= 1 << 30:
-            raise Unsupported("pieces that take too much memory")
-        return Slot(0, elements, carried(self.attention.dtype))
-
-    def width(self, most: int, *, aligned: bool) -> int:
-        """Elements that are moved at once, at most so many."""
-        width = min(most, GROUP // numpy_dtype(self.slot.dtype).itemsize) if aligned else 1
-        while self.columns % width:
-            width //= 2
-        return width
-
-    def given(self, width: int) -> Iterator[str]:
-        """The body of what is called with `m`, `n`, `sums` and what is known of the `row`, for the piece `piece`."""
-        p = self.attention.product
-        rows = p.size(p.rows)
-        yield f"if (m >= {rows} || n >= {self.columns}) return;"
-        yield f"const int to = (((int)t * {rows} + m) * {self.pieces} + piece) * {self.line};"
-        yield f"wx_given<{width}>(out, to + n, sums);"
-        yield f"if (n == 0) out[to + {self.ends}] = row.top, out[to + {self.ends + 1}] = row.sum;"
-
-
-@dataclass(frozen=True)
 class Written:
     """The kernels of one attention."""
 
@@ -187,10 +104,21 @@ class Written:
         return width
 
     @property
+    def high(self) -> int:
+        """Rows of a block."""
+        p = self.attention.product
+        return p.size(p.rows) if self.way.few else _rows(self.attention)
+
+    @property
+    def long(self) -> int:
+        """Keys that are taken at a time."""
+        return _TOGETHER if self.way.few else _rows(self.attention)
+
+    @property
     def down(self) -> int:
         """Blocks that share out the rows of one product."""
         p = self.attention.product
-        return 1 if self.way.few else -(-p.size(p.rows) // _rows(self.attention))
+        return -(-p.size(p.rows) // self.high)
 
     @cached_property
     def partial(self) -> Partial | None:
@@ -232,11 +160,23 @@ class Written:
     # -- the first launch
 
     def _body(self) -> Iterator[str]:
-        a, text, p = self.attention, self.text, self.attention.product
-        t = summed(a.dtype)
+        yield from self._begun()
+        yield from self._few() if self.way.few else self._tiles()
+        yield from self._scored()
+        depth = self.attention.product.size(self.attention.scores.depths)
+        if self.way.few:
+            yield f"tile::made(query, key, value, score, s, o, row_of_warp, {depth}, first, last);"
+            yield from self._given("s, o, row_of_warp", 1)
+        else:
+            yield f"tile::made(query, key, value, score, a, b, v, s, o, rows, begin, {depth}, first, last);"
+            yield from self._given("o, rows, begin", self._most)
+
+    def _begun(self) -> Iterator[str]:
+        """Which rows, keys and product a block has."""
+        text, p = self.text, self.attention.product
         rest, keys = "blockIdx.x", p.size(p.depths)
         if self.down > 1:
-            yield f"const int begin = (int)(blockIdx.x % {self.down}u) * {_rows(a)};"
+            yield f"const int begin = (int)(blockIdx.x % {self.down}u) * {self.high};"
             rest = f"({rest} / {self.down}u)"
         else:
             yield "const int begin = 0; (void)begin;"
@@ -250,23 +190,20 @@ class Written:
         yield f"const {text.integer} t = ({text.integer}){rest};"
         yield from text.places("t", p.around, p.values.sizes)
         yield "(void)t;"
-        yield from self._few() if self.way.few else self._tiles()
-        yield f"const auto score = [&](int m, int n, {t} product) {{"
+
+    def _scored(self) -> Iterator[str]:
+        yield f"const auto score = [&](int m, int n, {summed(self.attention.dtype)} product) {{"
         yield from indented(self._score())
         yield "};"
-        depth = p.size(a.scores.depths)
-        if self.way.few:
-            yield f"tile::made(query, key, value, score, s, o, row_of_warp, {depth}, first, last);"
-        else:
-            yield f"tile::made(query, key, value, score, a, b, v, s, o, rows, begin, {depth}, first, last);"
-        most = 1 if self.way.few else self._most
+
+    def _given(self, known: str, most: int) -> Iterator[str]:
+        """What becomes of the sums in groups of at most so many columns."""
         if self.partial is None:
-            after = _After.attended(text, a, most, aligned=self.aligned)
+            after = AttendedSums.attended(self.text, self.attention, most, aligned=self.aligned)
             width, lines = after.width, after.whole()
         else:
             width = self.partial.width(most, aligned=self.aligned)
             lines = self.partial.given(width)
-        known = "s, o, row_of_warp" if self.way.few else "o, rows, begin"
         yield f"tile::given<{width}>({known}, [&](int m, int n, const auto &sums, const auto &row) {{"
         yield from indented(lines)
         yield "});"
@@ -347,7 +284,9 @@ class Written:
         a, text, p = self.attention, self.text, self.attention.product
         q = a.scores
         t = summed(a.dtype)
-        yield f"if (m >= {p.size(p.rows)} || n >= {p.size(p.depths)}) return wx_lowest<{t}>();"
+        outside = (("m", p.size(p.rows), self.high), ("n", p.size(p.depths), self.long))
+        if ragged := " || ".join(f"{x} >= {size}" for x, size, whole in outside if size % whole):
+            yield f"if ({ragged}) return wx_lowest<{t}>();"
         yield from placed(text, "m", p.rows, None)
         yield from placed(text, "n", p.depths, None)
         yield text.known(q.fold, text.folded(q.fold, "product"))
@@ -362,7 +301,7 @@ class Written:
         a, p = self.attention, self.attention.product
         t = CTYPES[partial.slot.dtype]
         most = partial.width(4, aligned=self.aligned)
-        after = _After.attended(text, a, most, aligned=self.aligned)
+        after = AttendedSums.attended(text, a, most, aligned=self.aligned)
         across = 1
         while across * after.width < partial.columns and across < _THREADS:
             across *= 2

@@ -22,7 +22,8 @@ struct alignas(64) wx_map { uint64_t opaque[16]; }; /* CUtensorMap */
 #define WX_MBARRIERS(name, n)                                                                                          \
   __shared__ __align__(8) uint64_t wx_mbarriers[n];                                                                    \
   const uint32_t name = (uint32_t)__cvta_generic_to_shared(wx_mbarriers)
-#define WX_SUMS(name, n) float name[n] /* what wgmma adds to */
+#define WX_SUMS(name, n) float name[n]       /* what wgmma adds to */
+#define WX_FACTORS(name, n) uint32_t name[n] /* what it multiplies, where that is in registers */
 
 WX_FN void wx_mbarrier_init(uint32_t bar, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
@@ -71,11 +72,17 @@ WX_FN void wx_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memo
 WX_FN void wx_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /* Until all groups but the last N are done. */
 template <int N> WX_FN void wx_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
-/* Keeps the compiler from moving sums past a fence or a wait, which do not name them. */
+/* Keep the compiler from moving sums and factors past a fence or a wait, which do not name them. */
 template <int N> WX_FN void wx_sums_stay(float (&c)[N]) {
 #pragma unroll
   for (int n = 0; n < N; n++) asm volatile("" : "+f"(c[n])::"memory");
 }
+template <int N> WX_FN void wx_factors_stay(uint32_t (&u)[N]) {
+#pragma unroll
+  for (int n = 0; n < N; n++) asm volatile("" : "+r"(u[n])::"memory");
+}
+/* 2^x, to two units in the last place. */
+WX_FN float wx_exp2(float x) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 
 #define WX_4(c, n) "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3])
 #define WX_16(c, n) WX_4(c, n), WX_4(c, n + 4), WX_4(c, n + 8), WX_4(c, n + 12)
@@ -92,34 +99,54 @@ template <int N> WX_FN void wx_sums_stay(float (&c)[N]) {
   WX_PLACES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,"  \
                "%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,"   \
                "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-/* c += a * b, where descriptors say how a and b lie: of 16 bits, each along the depth or (1) across it; or of tf32. */
-#define WX_WGMMA(n, kind, sums, places, a, b, x, y)                                                                    \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." kind "." kind " {" places "}, " a ", " b               \
-               ", 1, 1, 1, " x ", " y ";" : sums : "l"(left), "l"(right), "n"(LEFT_ACROSS), "n"(RIGHT_ACROSS))
-#define WX_WGMMA_TF32(n, sums, places, a, b)                                                                           \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k8.f32.tf32.tf32 {" places "}, " a ", " b ", 1, 1, 1;"           \
-               : sums : "l"(left), "l"(right))
-#define WX_WGMMA_KINDS(n, sums, places, a, b, x, y)                                                                    \
-  if constexpr (KIND == WX_F16) WX_WGMMA(n, "f16", WX_##sums(c, 0), WX_PLACES_##sums, a, b, x, y);                       \
-  if constexpr (KIND == WX_BF16) WX_WGMMA(n, "bf16", WX_##sums(c, 0), WX_PLACES_##sums, a, b, x, y);                      \
-  if constexpr (KIND == WX_TF32) WX_WGMMA_TF32(n, WX_##sums(c, 0), WX_PLACES_##sums, a, b)
+/* c += a * b, or (ADDED 0) c = a * b, where descriptors say how a and b lie: of 16 bits, each along the depth or (1) across
+   it; or of tf32. HELD: a is in registers, as `wx_mma` takes it. */
+#define WX_WGMMA(n, kind, sums, places, a, b, added, x, y)                                                             \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." kind "." kind " {" places "}, " a ", " b ", " added    \
+               ", 1, 1, " x ", " y ";" : sums : "l"(left), "l"(right), "n"(ADDED), "n"(LEFT_ACROSS), "n"(RIGHT_ACROSS))
+#define WX_WGMMA_TF32(n, sums, places, a, b, added)                                                                    \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k8.f32.tf32.tf32 {" places "}, " a ", " b ", " added ", 1, 1;"    \
+               : sums : "l"(left), "l"(right), "n"(ADDED))
+#define WX_WGMMA_HELD(n, kind, sums, places, a, b, y)                                                                  \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." kind "." kind " {" places "}, {" a "}, " b             \
+               ", 1, 1, 1, " y ";" : sums                                                                              \
+               : "r"(u[k]), "r"(u[k + 1]), "r"(u[k + 2]), "r"(u[k + 3]), "l"(right), "n"(RIGHT_ACROSS))
+#define WX_WGMMA_KINDS(n, sums, a, b, added, x, y)                                                             \
+  if constexpr (KIND == WX_F16) WX_WGMMA(n, "f16", WX_##sums(c, 0), WX_PLACES_##sums, a, b, added, x, y);                \
+  if constexpr (KIND == WX_BF16) WX_WGMMA(n, "bf16", WX_##sums(c, 0), WX_PLACES_##sums, a, b, added, x, y);               \
+  if constexpr (KIND == WX_TF32) WX_WGMMA_TF32(n, WX_##sums(c, 0), WX_PLACES_##sums, a, b, added)
+#define WX_WGMMA_HELD_KINDS(n, sums, a, b, y)                                                                          \
+  if constexpr (KIND == WX_F16) WX_WGMMA_HELD(n, "f16", WX_##sums(c, 0), WX_PLACES_##sums, a, b, y);                     \
+  if constexpr (KIND == WX_BF16) WX_WGMMA_HELD(n, "bf16", WX_##sums(c, 0), WX_PLACES_##sums, a, b, y)
 
 /* c += left * right by the four warps of a group, 64 x N. A thread has of the sums what `wx_mma` gives it: c[4 * j + i]
    is number i of the 16 x 8 of its warp and columns 8 * j. */
-template <wx_kind KIND, int N, int LEFT_ACROSS, int RIGHT_ACROSS, class C>
+template <wx_kind KIND, int N, int LEFT_ACROSS, int RIGHT_ACROSS, int ADDED = 1, class C>
 WX_FN void wx_wgmma(C &c, uint64_t left, uint64_t right) {
   static_assert(N == 64 || N == 128 || N == 256, "");
-  if constexpr (N == 64) { WX_WGMMA_KINDS("64", 32, 32, "%32", "%33", "%34", "%35"); }
-  if constexpr (N == 128) { WX_WGMMA_KINDS("128", 64, 64, "%64", "%65", "%66", "%67"); }
-  if constexpr (N == 256) { WX_WGMMA_KINDS("256", 128, 128, "%128", "%129", "%130", "%131"); }
+  if constexpr (N == 64) { WX_WGMMA_KINDS("64", 32, "%32", "%33", "%34", "%35", "%36"); }
+  if constexpr (N == 128) { WX_WGMMA_KINDS("128", 64, "%64", "%65", "%66", "%67", "%68"); }
+  if constexpr (N == 256) { WX_WGMMA_KINDS("256", 128, "%128", "%129", "%130", "%131", "%132"); }
+}
+/* The same with 64 x 16 of the left side in registers, from number k on. */
+template <wx_kind KIND, int N, int RIGHT_ACROSS, class C, class U>
+WX_FN void wx_wgmma_held(C &c, U &u, int k, uint64_t right) {
+  static_assert((N == 64 || N == 128) && KIND != WX_TF32, "");
+  if constexpr (N == 64) { WX_WGMMA_HELD_KINDS("64", 32, "%32, %33, %34, %35", "%36", "%37"); }
+  if constexpr (N == 128) { WX_WGMMA_HELD_KINDS("128", 64, "%64, %65, %66, %67", "%68", "%69"); }
 }
 #else
-template <wx_kind KIND, int N, int LEFT_ACROSS, int RIGHT_ACROSS, class C>
+template <wx_kind KIND> static float wx_element(uint32_t bits) {
+  if (KIND == WX_TF32) return __int_as_float((int)(bits & ~0x1fffu));
+  return KIND == WX_F16 ? wx_widened_f16((uint16_t)bits) : wx_widened_bf16((uint16_t)bits);
+}
+template <wx_kind KIND, int N, int LEFT_ACROSS, int RIGHT_ACROSS, int ADDED = 1, class C>
 static inline void wx_wgmma(C &c, uint64_t left, uint64_t right, int site = __builtin_LINE()) {
-  wx::group_multiplied<KIND == WX_TF32 ? 4 : 2, N, LEFT_ACROSS, RIGHT_ACROSS>(c, left, right, site, [](uint32_t bits) {
-    if (KIND == WX_TF32) return __int_as_float((int)(bits & ~0x1fffu));
-    return KIND == WX_F16 ? wx_widened_f16((uint16_t)bits) : wx_widened_bf16((uint16_t)bits);
-  });
+  wx::group_multiplied<KIND == WX_TF32 ? 4 : 2, N, LEFT_ACROSS, RIGHT_ACROSS, ADDED>(c, left, right, site, wx_element<KIND>);
+}
+template <wx_kind KIND, int N, int RIGHT_ACROSS, class C, class U>
+static inline void wx_wgmma_held(C &c, U &u, int k, uint64_t right, int site = __builtin_LINE()) {
+  wx::group_multiplied_held<N, RIGHT_ACROSS>(c, u, k, right, site, wx_element<KIND>);
 }
 #endif
 

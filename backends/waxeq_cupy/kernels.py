@@ -36,7 +36,7 @@ _COSTLY = 8
 """Operations of a function that is more than one instruction."""
 _LINE = 256
 """Bytes at multiples of which partial results begin in the workspace."""
-_FILES = ("prelude.cuh", "products.cuh", "hopper.cuh", "attention.cuh")
+_FILES = ("prelude.cuh", "products.cuh", "hopper.cuh", "attention.cuh", "attention_hopper.cuh")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,33 @@ from waxeq_cupy.sides import After, indented
 from waxeq_cupy.tensormaps import ALIGNED, ARCHITECTURE, LINE, TensorMap, boxes
 from waxeq_cupy.text import Text
 
-_GROUP = 128
+GROUP = 128
 """Threads of a group of warps."""
-_REGISTERS, _PRODUCER = 1 << 16, 40
+_REGISTERS, PRODUCER = 1 << 16, 40
 """Registers of a processor; those that a thread keeps that multiplies nothing."""
-_PATTERN = 1024
+PATTERN = 1024
 """Bytes at multiples of which boxes begin in shared memory."""
 _SIDE_BY_SIDE = 16
 """Columns of a row that a thread has after its sums were turned."""
 KINDS: Mapping[str, str] = MappingProxyType({"float16": "WX_F16", "bfloat16": "WX_BF16", "float32": "WX_TF32"})
 """What is multiplied, as hopper.cuh names it."""
+
+
+def registers(threads: int, together: int = 1) -> int:
+    """Of each thread that multiplies: what is left by the group that does not, in blocks of which a processor runs so
+    many at one time."""
+    each = _REGISTERS // (threads * together) // 8 * 8
+    return (each * threads - PRODUCER * GROUP) // (threads - GROUP) // 8 * 8
+
+
+def side(name: str, m: TensorMap) -> Iterator[str]:
+    """Text of what has a box of a map brought: `name`, called with a place in shared memory, an mbarrier, and the
+    places along its two axes, of the nearest first."""
+    near, far = m.axes[0], next(k for k, n in zip(m.axes[1:], m.box[1:], strict=True) if n > 1)
+    places = ", ".join({near: "x", far: "y"}.get(k) or f"(int){var(k)}" for k in m.axes)
+    yield f"const auto {name} = [&](uint32_t to, uint32_t bar, int x, int y) {{"
+    yield f"  wx_tma_load(to, {name}_map, bar, {places});"
+    yield "};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +67,7 @@ class GroupTile(Tile):
     @property
     def threads(self) -> int:
         """Groups of 64 rows each, and one whose first thread asks for boxes."""
-        return self.rows // 64 * _GROUP + _GROUP
+        return self.rows // 64 * GROUP + GROUP
 
     @property
     def ring(self) -> int:
@@ -59,10 +76,8 @@ class GroupTile(Tile):
 
     @property
     def registers(self) -> int:
-        """Of a thread that multiplies: what is left by the group that does not."""
-        each = _REGISTERS // (self.threads * self.together) // 8 * 8
-        multiply = self.threads - _GROUP
-        return (each * self.threads - _PRODUCER * _GROUP) // multiply // 8 * 8
+        """Of a thread that multiplies."""
+        return registers(self.threads, self.together)
 
 
 TILES = (
@@ -114,7 +129,7 @@ class Grouped:
     @property
     def shared(self) -> int:
         """Bytes of the ring, and what it takes to begin where a pattern does."""
-        return self.tile.ring + _PATTERN
+        return self.tile.ring + PATTERN
 
     def launch(self, reads: tuple[int, ...]) -> Launch:
         """Raises Unsupported."""
@@ -136,17 +151,17 @@ class Grouped:
         left, right = self.maps
         flags = (str(self._along(m)).lower() for m in self.maps)
         yield f"typedef wx_warpgroups<{KINDS[p.dtype]}, {t.rows}, {t.columns}, {t.stages}, {', '.join(flags)}> tile;"
-        yield f'static_assert(tile::ring + {_PATTERN} == {self.shared} && tile::threads == {t.threads}, "");'
+        yield f'static_assert(tile::ring + {PATTERN} == {self.shared} && tile::threads == {t.threads}, "");'
         yield "WX_RING(ring, tile::ring);"
         yield "WX_MBARRIERS(bars, 2 * tile::stages);"
         yield "WX_SHARED(float, s, tile::turned);"
         yield "tile::begun(bars);"
         yield "tile::turn at;"
         yield "if (threadIdx.x >= tile::multiplying) {"
-        yield f"  wx_registers_less<{_PRODUCER}>();"
+        yield f"  wx_registers_less<{PRODUCER}>();"
         yield "  if (threadIdx.x == tile::multiplying) {"
         yield "    wx_map_prefetch(left_map), wx_map_prefetch(right_map);"
-        sides = (*self._side("left", left), *self._side("right", right))
+        sides = (*side("left", left), *side("right", right))
         yield from indented(indented(self._each((*sides, self._brought))))
         yield "  }"
         yield "} else {"
@@ -167,13 +182,6 @@ class Grouped:
         yield "  (void)t;"
         yield from indented(lines)
         yield "}"
-
-    def _side(self, name: str, m: TensorMap) -> Iterator[str]:
-        near, far = m.axes[0], next(k for k, n in zip(m.axes[1:], m.box[1:], strict=True) if n > 1)
-        places = ", ".join({near: "x", far: "y"}.get(k) or f"(int){var(k)}" for k in m.axes)
-        yield f"const auto {name} = [&](uint32_t to, uint32_t bar, int x, int y) {{"
-        yield f"  wx_tma_load(to, {name}_map, bar, {places});"
-        yield "};"
 
     @property
     def _steps(self) -> int:

@@ -48,6 +48,7 @@ def against_target(c: Check, t: Target, *, compiled: bool) -> Outcome:
     sets = [[v.array(f) for v, f in zip(views, flats, strict=True)] for flats in turns.flats]
     import torch
 
+    torch.set_float32_matmul_precision("high" if t.rounded else "highest")
     tensors = [[_tensor(a) for a in s] for s in sets]
     found = _in_turns(turns.seconds, tensors, lambda *xs: PEERS[t.peer](torch, *xs), compiled=compiled)
     return RIGHT, {"kernel": best.call.kernel, **found}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from waxeq.backend.call import Call, View, multiplies, operand
@@ -31,7 +31,8 @@ class Target:
 
     `sizes` are those that are timed on a GPU, `small` those that a simulated one is held to. `operations`: axes whose
     sizes multiply to half the operations of its products; "" where memory is what takes the time. `peer`: what in
-    peers.py computes the same.
+    peers.py computes the same. `rounded`: float32 is rounded to tf32 before it is multiplied, by the peer too;
+    elsewhere nobody rounds more than a dtype does.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Target:
     goal: Goal
     peer: str = ""
     operations: Sequence[str] = ()
+    rounded: bool = False
 
     def sample(self, *, small: bool) -> Sample:
         """As the search's own grid has it."""
@@ -122,7 +124,10 @@ def _products() -> Iterator[Target]:
     for dtype, n in ((F16, 8192), (BF16, 8192), (F16, 4096), (F32, 4096)):
         t = product(operand(0, "mk", dtype), operand(1, "nk", dtype))
         leaves, sizes = [("mk", dtype), ("nk", dtype)], dict.fromkeys("mnk", n)
-        yield Target(f"product {n} {dtype}", t, leaves, "mn", sizes, small, Goal("cublas", 0.98), "product", ("mnk",))
+        row = Target(f"product {n} {dtype}", t, leaves, "mn", sizes, small, Goal("cublas", 0.98), "product", ("mnk",))
+        yield row
+        if dtype == F32:
+            yield replace(row, name=f"product {n} tf32", rounded=True)
     for k in (1024, 2048):
         t = product(_wide(0, "mk", F16), _wide(1, "nk", F16))
         t = Term("Cast", F16, _gelu(Term("Add", t, _wide(2, "n", F16))))
@@ -172,7 +177,7 @@ def calls(t: Target, kernels: Mapping[str, Kernel], *, small: bool) -> list[Call
     without loops over products, which take seconds."""
     found = t.sample(small=small).calls(kernels, patterns(kernels))
     slow = multiplies(t.meaning) and not small
-    rows = ((kernels[c.kernel], c) for c in found)
+    rows = ((kernels[c.kernel], c) for c in found if (kernels[c.kernel].error > 0) == t.rounded)
     return [c for k, c in rows if not (k.variant_of and not k.differs(c)) and not (slow and naive(k))]
 
 

@@ -98,6 +98,9 @@ class Torch:
             Event=self._event, synchronize=lambda: None, empty_cache=lambda: None,
         )  # fmt: skip
 
+    def set_float32_matmul_precision(self, precision: str) -> None:
+        self.precision = precision
+
     def from_numpy(self, array: np.ndarray) -> Tensor:
         return Tensor(array)
 

@@ -64,6 +64,8 @@ static int run(void (*kernel)(A...), const Argument *arguments, int result, int 
 #define WX_RING(name, n) const uint32_t name = wx::ring(n)
 #define WX_MBARRIERS(name, n) const uint32_t name = wx::mbarriers_of(n)
 #define WX_SUMS(name, n) wx::Sums<n> name
+#define WX_FACTORS(name, n) wx::Held<n> name
+#define wx_exp2 exp2f
 #define wx_mbarrier_init wx::mbarrier_init
 #define wx_mbarrier_fence wx::mbarrier_fence
 #define wx_mbarrier_expect wx::mbarrier_arrive
@@ -76,6 +78,7 @@ template <int N> static inline void wx_registers_more() {}
 #define wx_wgmma_fence() wx::wgmma_fence(__LINE__)
 #define wx_wgmma_commit() wx::wgmma_commit(__LINE__)
 template <int N> static inline void wx_sums_stay(wx::Sums<N> &) {}
+template <int N> static inline void wx_factors_stay(wx::Held<N> &) {}
 template <int N> static inline void wx_wgmma_wait(int site = __builtin_LINE()) { wx::wgmma_wait(N, site); }
 
 #define WX_RUNS(name)                                                                                                  \

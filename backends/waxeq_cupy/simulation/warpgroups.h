@@ -3,18 +3,23 @@
    and add to counts as in use until the thread has waited for their group. */
 namespace wx {
 
-/* What wgmma adds to: not to be touched before it is waited for, and nothing but a fence may stand between. */
-template <int N> struct Sums {
-  float at[N];
-  uint32_t group = 0, touched; /* the group that adds to it; the first fence after it was touched */
-  Sums() : touched(mine().fences + 1) { memset(at, 0xff, sizeof at); }
-  float &operator[](int64_t n) {
+/* What wgmma adds to, or multiplies out of registers: not to be touched before it is waited for, and nothing but a fence
+   may stand between. */
+template <class T, int N> struct InUse {
+  T at[N];
+  uint32_t group = 0, touched; /* the group that uses it; the first fence after it was touched */
+  InUse() : touched(mine().fences + 1) { memset(at, 0xff, sizeof at); }
+  T &operator[](int64_t n) {
     if (n < 0 || n >= N) fail("an array of a thread is used outside of it");
-    if (group > mine().waited) fail("sums are touched while tensor cores may still add to them");
+    if (group > mine().waited)
+      fail(T(0.5f) != 0 ? "sums are touched while tensor cores may still add to them"
+                        : "factors are touched while tensor cores may still read them");
     touched = mine().fences + 1;
     return at[n];
   }
 };
+template <int N> using Sums = InUse<float, N>;
+template <int N> using Held = InUse<uint32_t, N>;
 
 static void wgmma_fence(int site) { gathered(site), mine().fences++; }
 
@@ -55,8 +60,28 @@ struct Factors {
 };
 static Factors factors[WARPS];
 
-/* c += left * right: 64 rows by N columns, 32 bytes deep; `one` is what the bits of an element mean. */
-template <int ITEM, int N, int LEFT_ACROSS, int RIGHT_ACROSS, class C, class F>
+/* The next product of a thread: its factors, which the first lane to come is to fill in. */
+static Factors &next(Later &me, int warp, bool *first) {
+  Factors &x = factors[warp];
+  me.open++, me.products++;
+  *first = x.generation != machine.generation || x.number != me.products;
+  x.generation = machine.generation, x.number = me.products;
+  return x;
+}
+
+template <int N, int ADDED, class C> static void added(C &c, const Factors &x, int depth, int lane) {
+  for (int n = 0; n < N / 2; n++) {
+    const float *a = x.left[lane / 4 + n / 2 % 2 * 8], *b = x.right[n / 4 * 8 + lane % 4 * 2 + n % 2];
+    float sum = ADDED ? c.at[n] : 0;
+    for (int k = 0; k < depth; k++) sum += a[k] * b[k];
+    c.at[n] = sum;
+  }
+  c.group = mine().committed + 1;
+}
+
+/* c += left * right (ADDED 0: c = left * right): 64 rows by N columns, 32 bytes deep; `one` is what the bits of an
+   element mean. */
+template <int ITEM, int N, int LEFT_ACROSS, int RIGHT_ACROSS, int ADDED, class C, class F>
 static void group_multiplied(C &c, uint64_t left, uint64_t right, int site, const F &one) {
   const int depth = 32 / ITEM;
   Fiber *f = machine.current;
@@ -67,22 +92,44 @@ static void group_multiplied(C &c, uint64_t left, uint64_t right, int site, cons
     if (lanes[n][0] != left || lanes[n][1] != right) fail("lanes of a warp multiply different matrices");
   Later &me = mine();
   if (c.touched > me.fences) fail("sums are touched, and no wgmma.fence stands between that and wgmma");
-  me.open++, me.products++, me.trace = (me.trace * 31 + left) * 31 + right;
-  Factors &x = factors[warp];
-  if (x.generation != machine.generation || x.number != me.products) {
-    x.generation = machine.generation, x.number = me.products;
-    for (int k = 0; k < depth; k++) {
-      for (int m = 0; m < 16; m++) x.left[m][k] = one(element<ITEM, LEFT_ACROSS>(left, warp % 4 * 16 + m, k));
-      for (int n = 0; n < N; n++) x.right[n][k] = one(element<ITEM, RIGHT_ACROSS>(right, n, k));
+  me.trace = (me.trace * 31 + left) * 31 + right;
+  bool first;
+  Factors &x = next(me, warp, &first);
+  for (int k = 0; first && k < depth; k++) {
+    for (int m = 0; m < 16; m++) x.left[m][k] = one(element<ITEM, LEFT_ACROSS>(left, warp % 4 * 16 + m, k));
+    for (int n = 0; n < N; n++) x.right[n][k] = one(element<ITEM, RIGHT_ACROSS>(right, n, k));
+  }
+  added<N, ADDED>(c, x, depth, lane);
+}
+
+/* The same with the left side in registers of 16-bit elements, 16 deep, from number `from` on: a lane has of rows
+   lane / 4 and that + 8 two elements at depth lane % 4 * 2 and two 8 further on. */
+template <int N, int RIGHT_ACROSS, class C, class U, class F>
+static void group_multiplied_held(C &c, U &u, int from, uint64_t right, int site, const F &one) {
+  Fiber *f = machine.current;
+  const int warp = f->place.x / WARP, lane = f->place.x % WARP;
+  if (from < 0 || from + 4 > (int)(sizeof u.at / 4)) fail("an array of a thread is used outside of it");
+  f->given[0] = right;
+  memcpy(f->given + 1, u.at + from, 16);
+  const uint64_t(*lanes)[GIVEN] = gathered(site);
+  for (int n = 0; n < WARP; n++)
+    if (lanes[n][0] != right) fail("lanes of a warp multiply different matrices");
+  Later &me = mine();
+  if (c.touched > me.fences) fail("sums are touched, and no wgmma.fence stands between that and wgmma");
+  if (u.touched > me.fences) fail("factors are touched, and no wgmma.fence stands between that and wgmma");
+  me.trace = me.trace * 31 + right;
+  bool first;
+  Factors &x = next(me, warp, &first);
+  for (int k = 0; first && k < 16; k++) {
+    for (int m = 0; m < 16; m++) {
+      uint32_t held[4];
+      memcpy(held, lanes[m % 8 * 4 + k % 8 / 2] + 1, sizeof held);
+      x.left[m][k] = one(held[m / 8 + k / 8 * 2] >> k % 2 * 16 & 0xffff);
     }
+    for (int n = 0; n < N; n++) x.right[n][k] = one(element<2, RIGHT_ACROSS>(right, n, k));
   }
-  for (int n = 0; n < N / 2; n++) {
-    const float *a = x.left[lane / 4 + n / 2 % 2 * 8], *b = x.right[n / 4 * 8 + lane % 4 * 2 + n % 2];
-    float sum = c.at[n];
-    for (int k = 0; k < depth; k++) sum += a[k] * b[k];
-    c.at[n] = sum;
-  }
-  c.group = me.committed + 1;
+  added<N, 1>(c, x, 16, lane);
+  u.group = me.committed + 1;
 }
 
 /* What is to hold when all threads of a block have ended. */

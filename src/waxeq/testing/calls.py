@@ -28,6 +28,8 @@ from waxeq.testing.values import evaluate, truncations, unheld
 
 _ATTEMPTS = 15
 """Calls drawn, for each call wanted: kernels do not accept every one."""
+_RARE = 100
+"""The same for kernels of products that take whole lines of memory only."""
 _LARGE = (1, 2, 7, 33, 64, 129, 700, 3000, 20_000, 200_000)
 _MOST = 1 << 19
 """Elements of the iteration space of a large call."""
@@ -54,9 +56,11 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
             if call is not None and kernel.accepts(call):
                 wanted, found = wanted - 1, found + 1
                 yield call
-    for _ in range(_ATTEMPTS * calls if source is multiplied and not found else 0):
+    for _ in range(_RARE * calls if source is multiplied and not found else 0):
+        if found == calls:
+            break
         call = _draw(name, kernel, multiplied(rng, _WHOLE_DTYPES, _WHOLE), rng, whole=True)
-        if call is not None and found < calls and kernel.accepts(call):
+        if call is not None and kernel.accepts(call):
             found += 1
             yield call
 
