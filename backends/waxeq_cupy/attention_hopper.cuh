@@ -93,7 +93,7 @@ template <wx_kind KIND, class H, int D, int DEPTH, int N, int STAGES> struct wx_
       at.next();
       wx_mbarrier_wait(full(bars, before, 1), before.parity);
       wx_mbarrier_wait(full(bars, at, 0), at.parity); /* no loop between the products, or they would not overlap */
-      wx_sums_stay(o);
+      wx_sums_stay(o), wx_factors_stay(u);
       wx_wgmma_fence();
       asked(ring, at, s);
       wx_wgmma_commit();
@@ -113,7 +113,7 @@ template <wx_kind KIND, class H, int D, int DEPTH, int N, int STAGES> struct wx_
       put(u, s);
     }
     wx_mbarrier_wait(full(bars, before, 1), before.parity);
-    wx_sums_stay(o);
+    wx_sums_stay(o), wx_factors_stay(u);
     wx_wgmma_fence();
     added(ring, before, o, u);
     wx_wgmma_commit();
