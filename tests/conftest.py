@@ -64,6 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGTERM, terminated)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where processes share the tests, the long ones begin first: else the last of them runs alone at the end."""
+    if worker:
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def nobodys_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A test that would write to the table or the cache of whoever runs it fails: it is to name others."""

@@ -1,4 +1,4 @@
-"""Values of options as people write them: times, amounts of memory, tolerances."""
+"""Values as people write them: times, amounts of memory, tolerances; numbers of things as they read."""
 
 from __future__ import annotations
 
@@ -50,3 +50,8 @@ def parse_tolerance(value: object) -> float:
 def cores() -> int:
     """Cores this process may use: what NumPy's BLAS takes by default."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def number_of(n: int, what: str) -> str:
+    """So many things of a kind: "1 timing", "2,000 timings"."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

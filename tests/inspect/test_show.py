@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from waxeq.cost.examine import Finding
 from waxeq.inspect.paths import paths_view
 from waxeq.inspect.show import explain_view, kernels_view, places
+from waxeq.inspect.tables import count_view, findings_view, spare_view
 
 pytestmark = pytest.mark.quick
 
@@ -51,6 +54,20 @@ def test_a_long_plan_shows_the_costliest_and_says_what_it_leaves_out() -> None:
 
 def test_markup_in_names_is_text() -> None:
     assert "[red]x[/red] + y" in text(kernels_view([kernel(0, 0, 1e-3, "[red]x[/red] + y")]))
+
+
+@pytest.mark.parametrize(("n", "said"), [(1, "1 timing"), (2, "2 timings"), (1000, "1,000 timings")])
+def test_what_is_said_of_many_timings_reads_right_of_one(n: int, said: str) -> None:
+    finding = Finding("poisoned", "k", "d", "i0=3 float32", "a sample of 0.0 s", n)
+    found = {"path": "t.duckdb", "findings": [{**asdict(finding), "advice": finding.advice}], "put_aside": 0}
+    advice = "to be put aside by `waxeq db doctor --fix`, and timed again when needed"
+    assert f"{said}; {advice}" in text(findings_view(found))
+    fixed = text(findings_view({**found, "put_aside": n}))
+    assert f"{said}, into the quarantine of t.duckdb" in fixed and "to be put aside" not in fixed
+    assert text(count_view({"timings": n, "done": "written", "path": "t.parquet"})) == f"{said} written: t.parquet\n"
+    spare = {"superseded": 0, "unused": n, "quarantined": 0, "before": 9, "parts": [], "path": "t.duckdb"}
+    rows = text(spare_view({**spare, "kept": n, "dry_run": True}))
+    assert f"kept        {said} " in rows and f"{n:,} not used here" in rows
 
 
 def listed(**more: Any) -> dict[str, Any]:

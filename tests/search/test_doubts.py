@@ -9,7 +9,7 @@ import numpy as np
 
 from waxeq.cost.estimate import Estimate
 from waxeq.events import FOREVER, Events
-from waxeq.extract.choice import Priced, Problem
+from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.greedy import greedy
 from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
@@ -33,6 +33,19 @@ def at(problem: Problem, seconds: float, source: str = "fitted") -> Problem:
     """The problem with all calls that are not chosen predicted to take so long."""
     estimate = Estimate(seconds, seconds, seconds, source)  # pyright: ignore[reportArgumentType]
     makers = {s: tuple(Priced(p.candidate, estimate) for p in rows) for s, rows in problem.makers.items()}
+    return replace(problem, makers=makers, spare={})
+
+
+def priced(problem: Problem, choice: Choice, factor: float, seconds: float) -> Problem:
+    """The problem with the calls of a choice `factor` times as dear as they are, and each other one at `seconds`; all
+    were measured."""
+    chosen = {id(p.candidate): factor * p.cost for p in choice.in_order()}
+
+    def now(p: Priced) -> Priced:
+        took = chosen.get(id(p.candidate), seconds)
+        return Priced(p.candidate, Estimate(took, took, took, "measured"))
+
+    makers = {s: tuple(map(now, rows)) for s, rows in problem.having(choice).makers.items()}
     return replace(problem, makers=makers, spare={})
 
 
@@ -60,9 +73,11 @@ def test_what_was_timed_once_and_decides_is_timed_again(tmp_path: Path) -> None:
         choice, key = greedy(problem), session.prices.key
         assert choice is not None
         own = {key(p.candidate.call) for p in choice.in_order()}
-        close = at(problem, choice.cost, "measured").having(choice)
+        rival = greedy(priced(problem, choice, 1e3, 1e-9))
+        assert rival is not None
+        close = priced(problem, choice, 1.0, choice.cost / len(rival.in_order()))
         every = {key(p.candidate.call) for p in close.candidates}
         found = {key(c) for c in decisive(close, choice, key, every, FOREVER)}
         assert found & own and found - own, "of both, the chosen one may have been lucky"
         assert not decisive(close, choice, key, every & own, FOREVER), "others were timed well"
-        assert not decisive(at(problem, 1e3 * choice.cost, "measured").having(choice), choice, key, every, FOREVER)
+        assert not decisive(priced(problem, choice, 1.0, 1e3 * choice.cost), choice, key, every, FOREVER)

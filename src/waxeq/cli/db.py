@@ -226,7 +226,8 @@ def _rows_seen(events: Events) -> Callable[[int, int], None]:
 
 
 def _counted(s: Spare) -> str:
-    return f"{s.superseded} superseded, {s.unused} unused and {s.quarantined} quarantined timings; {s.kept} are kept"
+    dropped = f"timings: {s.superseded:,} superseded, {s.unused:,} unused, {s.quarantined:,} quarantined"
+    return f"{dropped}; {s.kept:,} kept"
 
 
 def _present() -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from waxeq.amounts import number_of
 from waxeq.backend.discover import Found, found
 from waxeq.cost.device import current_device
 from waxeq.egraph.lower import lower
@@ -94,4 +95,4 @@ def _table(path: Path | None) -> str:
     if not status["exists"]:
         return f"none yet at {status['path']}{lost or '; `waxeq optimize` makes it'}"
     known = sum(r["rows"] for r in status["timings"])
-    return f"{status['path']}: {known} timings, {amount(status['bytes'])}{lost}"
+    return f"{status['path']}: {number_of(known, 'timing')}, {amount(status['bytes'])}{lost}"

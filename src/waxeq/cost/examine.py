@@ -38,14 +38,15 @@ _BATCH = 491_520
 """Rows that are looked at at once: four row groups of DuckDB's, each of which one thread reads."""
 _LISTED, _MOVED_AT_ONCE = 1000, 100_000
 """Findings of a kind that are told one by one, and rows that are put aside at once."""
-AGAIN = "`waxeq db doctor --fix` puts it aside, and it is timed again when it is needed"
+_ASIDE = "to be put aside by `waxeq db doctor --fix`, and timed again when needed"
 _ADVICE: Mapping[str, str] = {
-    "poisoned": AGAIN,
-    "implausible": AGAIN,
-    "bimodal": f"{AGAIN}; let the machine do nothing else then",
-    "stale": "it is not used, and `waxeq db gc` drops it",
-    "unknown": "it is not used; install what is missing, or `waxeq db gc --unknown` drops it",
+    "poisoned": _ASIDE,
+    "implausible": _ASIDE,
+    "bimodal": f"{_ASIDE}; let the machine do nothing else then",
+    "stale": "not used; to be dropped by `waxeq db gc`",
+    "unknown": "not used; install what is missing, or drop with `waxeq db gc --unknown`",
 }
+"""What reads of one row as of many."""
 
 
 @dataclass(frozen=True)

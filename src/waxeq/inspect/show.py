@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from waxeq.amounts import number_of
 from waxeq.inspect.report import UNPRICED
 from waxeq.memory.estimate import amount
 
@@ -128,10 +129,10 @@ def report_view(d: Data) -> RenderableType:
     stops = ", ".join(s if n == 1 else f"{s} x{n}" for s, n in e["stops"].items()) or "nothing to search"
     gap = "" if e["worst_gap"] is None else f", proved within {e['worst_gap']:.1%} of the best"
     rows: list[tuple[str, str]] = [
-        ("model", f"{d['model']}: {d['nodes']} nodes, {blocks['total']} blocks of which {blocks['distinct']} distinct"
-                  + _reused(blocks)),
+        ("model", f"{d['model']}: {number_of(d['nodes'], 'node')}, {number_of(blocks['total'], 'block')} of which "
+                  f"{blocks['distinct']} distinct{_reused(blocks)}"),
         ("e-graph", f"{e['nodes']:,} e-nodes in {e['classes']:,} e-classes, {stops}"),
-        ("choice", f"of {e['candidates']:,} candidate calls, {e['measured']} newly measured{gap}"),
+        ("choice", f"of {number_of(e['candidates'], 'candidate call')}, {e['measured']} newly measured{gap}"),
     ]  # fmt: skip
     below: list[tuple[str, str]] = []
     if t is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from waxeq.amounts import number_of
 from waxeq.backend.kernel import Kernel
 from waxeq.inspect.explain import explain_plan
 from waxeq.inspect.report import accuracy, memory
@@ -146,15 +147,16 @@ def sizes_view(d: Data) -> RenderableType:
     inputs = ", ".join(f"{n}[{', '.join(map(str, t))}]" for n, t in d["inputs"].items())
     ranges = ", ".join(f"{x['name']} = {x['low']} to {x['high']}" for x in d["dims"])
     places = "; ".join(", ".join(f"{n} = {s}" for n, s in p.items()) for p in d["searched_at"])
+    contenders = number_of(d["contenders"], "plan")
     above = [
         ("model", f"{d['model']}({inputs})"),
         ("sizes", ranges),
-        ("choice", f"of {d['contenders']} plans, searched where {places}" if places else "as it is locked"),
+        ("choice", f"of {contenders}, searched where {places}" if places else "as it is locked"),
     ]
     rows = []
     for i in d["intervals"]:
         a, b = i["predicted"]["least"], i["predicted"]["greatest"]
-        what = "the model as written" if i["as_written"] else f"{len(i['kernels'])} kernels"
+        what = "the model as written" if i["as_written"] else number_of(len(i["kernels"]), "kernel")
         span = ("-", "-") if a is None or b is None else (time_(a["seconds"]), time_(b["seconds"]))
         bases = "-" if a is None else " and ".join(dict.fromkeys(p["basis"] for p in i["curve"]))
         rows.append((range_(i["ranges"]), what, *span, bases))

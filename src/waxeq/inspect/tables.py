@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from waxeq.amounts import number_of
 from waxeq.inspect.show import Data, facts, group, table, time_
 from waxeq.memory.estimate import amount
 
@@ -27,7 +28,7 @@ def status_view(d: Data) -> RenderableType:
         ("timings", f"{sum(rows.values()):,}{f' ({states})' if states else ''}"),
         ("superseded", f"{d['superseded']:,} by newer timings of the same calls"),
         ("quarantine", f"{d['quarantined']:,}"),
-        ("memos", ", ".join(f"{n} {k}" for k, n in d["memos"].items()) or "none"),
+        ("memos", ", ".join(f"{k} {n:,}" for k, n in d["memos"].items()) or "none"),
         *((f"device {i}", about) for i, about in d["devices"].items()),
         ("shipped", ", ".join(d["shipped"]) or "none"),
         *(("damaged", path) for path in d["damaged"]),
@@ -46,13 +47,16 @@ def findings_view(d: Data) -> RenderableType:
     parts: list[RenderableType] = []
     for kind in kinds:
         rows = [f for f in found if f["kind"] == kind]
-        head = f"{sum(f['rows'] for f in rows):,} {'timings' if sum(f['rows'] for f in rows) > 1 else 'timing'}"
-        parts.append(facts([(kind, f"{head}; {rows[0]['advice']}")]))
+        done = d["put_aside"] and kind not in ("stale", "unknown")
+        advice = "" if done else f"; {rows[0]['advice']}"
+        parts.append(facts([(kind, f"{number_of(sum(f['rows'] for f in rows), 'timing')}{advice}")]))
         shown = [(f["device"], f["kernel"], f["what"], f["rows"], f["reason"]) for f in rows[:_SHOWN]]
         parts.append(table(("device", "kernel", "of", "timings", "why"), shown, right=("timings",)))
         parts += _more(rows)
     if d["put_aside"]:
-        parts.append(facts([("put aside", f"{d['put_aside']:,} timings are in the quarantine of {d['path']} now")]))
+        parts.append(
+            facts([("put aside", f"{number_of(d['put_aside'], 'timing')}, into the quarantine of {d['path']}")])
+        )
     return group(*parts)
 
 
@@ -77,7 +81,7 @@ def diff_view(d: Data) -> RenderableType:
         ("A", f"{d['a']}: {', '.join(d['devices_a'].values()) or 'no device is described'}"),
         ("B", f"{d['b']}: {', '.join(d['devices_b'].values()) or 'no device is described'}"),
         ("fingerprint", "; ".join(d["fingerprint"]) or "the same"),
-        ("in both", f"{len(pairs):,} calls, {len(clear):,} of them clearly different"),
+        ("in both", f"{number_of(len(pairs), 'call')}, {len(clear):,} of them clearly different"),
         ("only in A", _kernels(d["only_a"])),
         ("only in B", _kernels(d["only_b"])),
     ])  # fmt: skip
@@ -97,7 +101,7 @@ def _kernels(counts: Data) -> str:
 def count_view(d: Data) -> RenderableType:
     """How many timings a file was given, or gave."""
     more = f", {d['known']:,} known before, {d['refused']:,} refused" if "known" in d else ""
-    return f"{d['timings']:,} timings {d['done']}{more}: {d['path']}"
+    return f"{number_of(d['timings'], 'timing')} {d['done']}{more}: {d['path']}"
 
 
 def spare_view(d: Data) -> RenderableType:
@@ -106,9 +110,9 @@ def spare_view(d: Data) -> RenderableType:
     rows = [
         ("table", f"{d['path']} ({smaller})"),
         ("would drop" if d["dry_run"] else "dropped", f"{d['superseded']:,} superseded by newer timings"),
-        ("", f"{d['unused']:,} that are not used here"),
+        ("", f"{d['unused']:,} not used here"),
         ("", f"{d['quarantined']:,} from the quarantine"),
-        ("kept", f"{d['kept']:,} timings"),
+        ("kept", number_of(d["kept"], "timing")),
     ]
     parts = [(p["device"], p["kernel"], p["rows"], p["why"]) for p in d["parts"]]
     columns = ("device", "kernel", "timings", "why")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from waxeq.amounts import number_of
 from waxeq.errors import TypeMismatch
 from waxeq.ir.array import as_array
 from waxeq.ir.graph import Leaf
@@ -46,7 +47,7 @@ def ordered(args: Sequence[Any], named: Mapping[str, Any], types: Mapping[str, s
     where that is not one type. Raises TypeMismatch when an input is missing, unknown or given twice."""
     takes = ", ".join(f"{n}: {t}" if t else n for n, t in types.items()) or "none"
     if len(args) > len(types):
-        count = f"{len(types)} input{'' if len(types) == 1 else 's'}"
+        count = number_of(len(types), "input")
         raise TypeMismatch(f"the program takes {count} ({takes}), {len(args)} were given")
     rows = dict(zip(types, args, strict=False))
     for n in named:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from waxeq.amounts import number_of
 from waxeq.backend.call import Call
 from waxeq.cost.key import TimingKey
 from waxeq.egraph.kernels import patterns
@@ -64,7 +65,7 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
             path = _exported(session, out)
         left = None if calls is None else len(calls) - rows
         seconds = session.deadline.elapsed
-        events.emit(StageFinished("calibrate", seconds, f"{rows} timings"))
+        events.emit(StageFinished("calibrate", seconds, number_of(rows, "timing")))
         return Calibration(session.device.id, rows, left, seconds, path, session.watch.note)
 
 

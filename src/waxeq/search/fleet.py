@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waxeq.__about__ import __version__
+from waxeq.amounts import number_of
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import Kernel
@@ -253,7 +254,7 @@ def spread_out(fleet: Fleet, traced: Traced, clock: Deadline, each: float = EACH
         fleet.dispatch.stop()
     kinds = tuple(_profiled(fleet, w) for w in works.values())
     timings = sum(k.timings for k in kinds)
-    session.events.emit(StageFinished("profile", clock.elapsed, f"{timings} timings"))
+    session.events.emit(StageFinished("profile", clock.elapsed, number_of(timings, "timing")))
     finished = (
         works.keys() == fleet.kinds.keys() and all(w.spent for w in works.values()) and not (lost or session.stopped)
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from waxeq.amounts import number_of
 from waxeq.backend.discover import backends, kernels
 from waxeq.errors import AccuracyError, BudgetError
 from waxeq.events import Deadline, Events, Note, Progress, StageFinished, StageStarted
@@ -58,7 +59,7 @@ def offers(
             Offer(t, r, one, None if r.plan.written else _rejected(proofs, t, r))
             for (t, r), one in zip(rows, ran, strict=False)
         ]
-    events.emit(StageFinished("pareto", 0.0, f"{len(made)} plans"))
+    events.emit(StageFinished("pareto", 0.0, number_of(len(made), "plan")))
     return sorted(_marked(made), key=lambda o: o.ran.seconds)
 
 

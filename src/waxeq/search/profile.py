@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from waxeq.amounts import number_of
 from waxeq.backend.call import Call
 from waxeq.cost.key import TimingKey
 from waxeq.events import Deadline, Note, Progress, StageFinished, StageStarted
@@ -202,7 +203,9 @@ def profile(
         ways += options[: len(found)]
     finished = not (left or session.stopped or (clock.expired and len(ran) < min(plans, menu.listed.number)))
     undecided = sum(w.possible for w, _ in left)
-    session.events.emit(StageFinished("profile", clock.elapsed, f"{timings} timings, {len(ran)} plans"))
+    session.events.emit(
+        StageFinished("profile", clock.elapsed, f"{number_of(timings, 'timing')}, {number_of(len(ran), 'plan')}")
+    )
     done = Profiled(timings, decisive, len(left), undecided, tuple(ran), menu, finished, session.stopped, clock.elapsed)
     if done.winner is not None:
         for o in ways[done.winner].values():

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from waxeq.amounts import number_of
 from waxeq.backend.kernel import Kernel
 from waxeq.errors import UsageError
 from waxeq.extract.choice import Choice
@@ -90,7 +91,7 @@ class Result:
         return json.dumps(encode(self.plan), sort_keys=True)
 
     def __repr__(self) -> str:
-        kept = "kept as written" if self.plan.written else f"{len(self.plan.steps)} kernels"
+        kept = "kept as written" if self.plan.written else number_of(len(self.plan.steps), "kernel")
         trial, errors = self.report.trial, [a.plan[1] for a in self.report.accuracy]
         speed = "" if trial is None else f", {trial.verdict} {trial.span}"
         error = f", error {max(errors):.1e}" if errors else ""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from waxeq.amounts import number_of
 from waxeq.backend.kernel import Kernel
 from waxeq.errors import BudgetError, FallbackError, PlanError, UnsupportedError, UsageError, WaxeqError
 from waxeq.events import Deadline, StageFinished, StageStarted
@@ -91,7 +92,8 @@ class SizedResult:
 
     def __repr__(self) -> str:
         ranges = ", ".join(map(str, self.plans.dims))
-        return f"<SizedResult {self.plans.name} for {ranges}: {len(self.intervals)} intervals; .program runs it>"
+        found = number_of(len(self.intervals), "interval")
+        return f"<SizedResult {self.plans.name} for {ranges}: {found}; .program runs it>"
 
     def save(self, path: str | Path) -> None:
         """Write the plan, and its weights beside it; `waxeq run PATH` and `waxeq.load(PATH)` take it."""
