@@ -64,6 +64,7 @@ def test_a_profile_leaves_no_kernel_unmeasured_and_times_nothing_twice(waxeq, mo
     assert m["finished"] and m["unmeasured"] == m["undecided"] == 0 and m["timings"] >= m["decisive"]
     assert [p["number"] for p in m["plans"]] == [1, 2] and m["winner"] in (1, 2)
     assert all(p["seconds"] > 0 and p["low"] <= p["seconds"] <= p["high"] and p["rms"] < 1e-5 for p in m["plans"])
+    assert min(m["plans"], key=lambda p: p["seconds"])["fastest"]
     (again,) = waxeq("profile", *given).data["models"]
     assert again["timings"] == 0 and all(p["remembered"] for p in again["plans"])
     assert [p["seconds"] for p in again["plans"]] == [p["seconds"] for p in m["plans"]]

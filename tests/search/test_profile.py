@@ -1,4 +1,4 @@
-"""In which order a profile times calls, and that it begins none that its budget has no room for."""
+"""In which order a profile times calls, that it begins none its budget has no room for, and which plan was fastest."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from waxeq.cost.estimate import Estimate
 from waxeq.events import Deadline, Events
 from waxeq.extract.detour import Worth
+from waxeq.runtime.measure import Samples
 from waxeq.search.paths import Path
-from waxeq.search.profile import BATCH, _kernels, _side_by_side
+from waxeq.search.profile import BATCH, Profiled, _kernels, _side_by_side
+from waxeq.search.trials import Ran
 
 pytestmark = pytest.mark.quick
 
@@ -103,3 +105,16 @@ def test_calls_of_the_cheapest_plans_are_timed_again_until_they_are_the_cheapest
     assert _side_by_side(rivals, 2, Deadline(None)) == 0, "what was timed at several moments is left as it is"
     over: Any = Rivals({"a": 1.0}, {"a": 1.0})
     assert _side_by_side(over, 1, Deadline(0.0)) == 0
+
+
+def test_plans_that_no_timing_tells_from_the_fastest_are_named() -> None:
+    """Of two whose calls are slow and fast in the same rounds, the one that is always a tenth slower is told apart; the
+    one that is a little slower now and a little faster then is not, though its median is above the least."""
+    rounds = [1.0, 1.3, 0.9, 2.0, 1.1, 1.0, 0.95, 1.6, 1.2, 1.05, 0.92, 1.4]
+    off = [1.01, 0.99, 1.01, 1.02, 0.98, 1.01, 1.01, 0.99, 1.01, 1.0, 0.98, 1.02]
+    took = [[r * 1.1 for r in rounds], rounds, [r * f for r, f in zip(rounds, off, strict=True)]]
+    menu: Any = None
+    plans = tuple((Path(1.0, ()), Ran(Samples(tuple(s)), 0.0, 0.0, 0, 1.0, 1)) for s in took)
+    done = Profiled(0, 0, 0, 0, plans, menu, finished=True, interrupted=False, seconds=0.0)
+    assert done.fastest == {1, 2} and done.winner in done.fastest
+    assert Profiled(0, 0, 0, 0, (), menu, finished=True, interrupted=False, seconds=0.0).fastest == frozenset()

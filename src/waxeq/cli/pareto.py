@@ -81,8 +81,9 @@ def pareto(
 def offer_row(o: Offer) -> dict[str, Any]:
     """A plan that ran, as plain data: times in seconds, memory in bytes."""
     r, plan = o.ran, o.result.plan
+    low, high = r.quartiles
     return {
-        "front": o.front, "seconds": r.seconds, "low": r.low, "high": r.high, "predicted": r.predicted,
+        "front": o.front, "seconds": r.seconds, "low": low, "high": high, "predicted": r.predicted,
         "rms": r.rms_error, "max": r.max_error, "peak": r.peak_bytes, "tolerance": o.tolerance,
         "as_written": plan.written, "rejected": o.rejected,
         "kernels": sorted({s.call.kernel for s in plan.steps}), "steps": len(plan.steps),

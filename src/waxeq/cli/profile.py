@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -247,12 +246,12 @@ def profiled_row(found: Profiled) -> dict[str, Any]:
     from waxeq.inspect.report import count
 
     rows = []
-    for number, (path, ran) in enumerate(found.plans, 1):
-        r = asdict(ran)
+    for i, (path, ran) in enumerate(found.plans):
+        low, high = ran.quartiles
         rows.append({
-            "number": number, "predicted": path.seconds, "seconds": r["seconds"], "low": r["low"], "high": r["high"],
-            "rms": r["rms_error"], "max": r["max_error"], "peak": r["peak_bytes"], "kernels": r["kernels"],
-            "remembered": r["remembered"],
+            "number": i + 1, "predicted": path.seconds, "seconds": ran.seconds, "low": low, "high": high,
+            "fastest": i in found.fastest, "rms": ran.rms_error, "max": ran.max_error, "peak": ran.peak_bytes,
+            "kernels": ran.kernels, "remembered": ran.remembered,
         })  # fmt: skip
     return {
         "model": found.menu.model, "count": count(found.menu.count), "timings": found.timings,

@@ -73,7 +73,8 @@ def _profiled(m: Data) -> list[RenderableType]:
         return [facts(said)]
     shown = (
         (r["number"], time_(r["predicted"]), time_(r["seconds"]), f"{r['predicted'] / r['seconds'] - 1:+.0%}",
-         f"{r['rms']:.1e}", amount(r["peak"]), "fastest" if r["number"] == m["winner"] else "")
+         f"{r['rms']:.1e}", amount(r["peak"]),
+         "fastest" if r["number"] == m["winner"] else "as fast" if r["fastest"] else "")
         for r in m["plans"]
     )  # fmt: skip
     columns = ("#", "predicted", "measured", "off", "error", "memory", "")

@@ -36,18 +36,28 @@ _HASTY, _BRIEF = 3, 0.5
 
 @dataclass(frozen=True)
 class Ran:
-    """One plan that ran on the model's own inputs. Seconds: the median of a call and the quartiles around it. Errors of
-    the worst output, relative to the RMS of the float64 reference; peak bytes. `remembered`: it was timed before."""
+    """One plan that ran on the model's own inputs: seconds of its calls; errors of the worst output, relative to the
+    RMS of the float64 reference; peak bytes. `remembered`: it was timed before."""
 
-    seconds: float
-    low: float
-    high: float
+    samples: Samples
     max_error: float
     rms_error: float
     peak_bytes: int
     predicted: float
     kernels: int
     remembered: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The median of a call."""
+        return self.samples.median
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Seconds that a quarter of the calls took less than, and a quarter more."""
+        s = sorted(self.samples.seconds)
+        quarter = (len(s) - 1) // 4
+        return s[quarter], s[-1 - quarter]
 
 
 def run_plans(
@@ -88,10 +98,7 @@ def run_plans(
 
 
 def _row(plan: Plan, samples: Samples, errors: tuple[float, float], *, remembered: bool) -> Ran:
-    s = sorted(samples.seconds)
-    low, high = s[(len(s) - 1) // 4], s[-1 - (len(s) - 1) // 4]
-    peak = plan_estimate(plan).peak_bytes
-    return Ran(samples.median, low, high, *errors, peak, plan.predicted, len(plan.steps), remembered)
+    return Ran(samples, *errors, plan_estimate(plan).peak_bytes, plan.predicted, len(plan.steps), remembered)
 
 
 def _errors(proofs: Proofs, r: Result) -> tuple[float, float]:
