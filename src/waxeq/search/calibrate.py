@@ -22,11 +22,11 @@ QUICK = 60.0
 """Seconds after which a quick calibration stops, whatever is left."""
 _EACH = 0.0025
 _VISITS = 4
-"""Times that each call is timed, half a minute apart, as a shared machine is slow for that long: with one, a call timed
-again differs by an eighth in the median and a tenth of them by half; with the least of four by half of that."""
+"""Times that each call is timed, half a minute apart or more, as a shared machine is slow for that long: with one, a call
+timed again differs by an eighth in the median and a tenth of them by half; with the least of four by half of that."""
 _LONGEST = {True: 0.03, False: 0.15}
 """Predicted seconds of one call beyond which it is not worth its time here, quick or not."""
-_BATCH = {True: 32, False: 2048}
+_BATCH = {True: 32, False: 8192}
 """Calls that are timed one after another before any of them is timed again, and stored together; quick or not."""
 _PRICED = 512
 
