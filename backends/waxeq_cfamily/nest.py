@@ -230,9 +230,7 @@ class Loop:
         made = [self.values.rows[n] for n in self.cone() if self.depth(n) == len(self.order) and not self.loaded(n)]
         if any(r.costly for r in made):
             return 1
-        large = sum(bytes_read(self.values, r) for r in made if r.op == "load") > CACHED
-        asks = bool(self.blocked) or sum(bool(s.order) for s in self.space.stages) > 1  # for what it reads later
-        return 1 if large and asks else _CHAINS
+        return _CHAINS if sum(bytes_read(self.values, r) for r in made if r.op == "load") <= CACHED else 1
 
     def _straight(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """The innermost loop as vectors; in as many pieces side by side as a fold has accumulators."""
