@@ -12,6 +12,7 @@ from waxeq.backend.discover import backends, kernels
 from waxeq.basis.typing import sizes_fit, types
 from waxeq.cost.device import current_device
 from waxeq.cost.exchange import merge
+from waxeq.cost.key import Timing
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import TableError
@@ -105,6 +106,31 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path, monkeypatc
     again = calibrate(options(tmp_path), stopping(1)[0])
     assert again.rows == 1 and again.path is None
     assert len(table.families(first.device)) == 33, "calls that the table knows are not timed again"
+
+
+def test_of_a_call_that_is_timed_again_the_faster_timing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is slow for an hour all visits of a call are slow; it is another time that tells."""
+    monkeypatch.setattr(module, "_VISITS", 1)
+    given = [s for s in samples(True) if s.meaning.head == "Map"][:3]
+    monkeypatch.setattr(module, "samples", lambda quick: iter(given))
+    speed = iter([2e-3, 1e-3, 3e-3])
+    truly = Session._timed
+
+    def run(again: bool) -> tuple[int, list[float]]:
+        factor = next(speed)
+
+        def timed(self: Session, call: Call, seconds: float) -> Timing:
+            return replace(truly(self, call, seconds), samples=(factor,), disturbed=False)
+
+        monkeypatch.setattr(Session, "_timed", timed)
+        found = calibrate(options(tmp_path), Events(), again=again)
+        assert found.left == 0
+        return found.rows, [t.seconds for t in TimingTable.open(tmp_path / "t.duckdb").families(found.device)]
+
+    count, first = run(False)
+    assert count and first == [2e-3] * count
+    assert run(True) == (count, [1e-3] * count), "the faster one took the place of what was known"
+    assert run(True) == (count, [1e-3] * count), "a slower one did not"
 
 
 @pytest.mark.parametrize("quick", [True, False])

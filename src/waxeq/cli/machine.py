@@ -21,6 +21,7 @@ def calibrate(
     *,
     output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
     quick: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    again: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     search: Measuring = MEASURING,
     show: Show = SHOW,
 ) -> int:
@@ -35,6 +36,9 @@ def calibrate(
         Also write all timings of this machine as a Parquet file, or into a folder as DEVICE.parquet.
     quick
         Time a coarse grid, for one minute at most.
+    again
+        Time what the table knows too, and keep the faster timing of each call: at another hour, for a machine that is
+        shared, as what others do only ever adds.
     """
     from waxeq.inspect.show import calibrate_view
 
@@ -43,7 +47,7 @@ def calibrate(
         from waxeq.search.calibrate import calibrate as measure
 
         with events.on_interrupt():
-            found = measure(options, events, out=output, quick=quick)
+            found = measure(options, events, out=output, quick=quick, again=again)
     data = {
         "device": found.device,
         "timings": found.rows,

@@ -22,8 +22,9 @@ QUICK = 60.0
 """Seconds after which a quick calibration stops, whatever is left."""
 _EACH = 0.0025
 _VISITS = 4
-"""Times that each call is timed, half a minute apart or more, as a shared machine is slow for that long: with one, a call
-timed again differs by an eighth in the median and a tenth of them by half; with the least of four by half of that."""
+"""Times that each call is timed, half a minute apart or more, as a shared machine is slow for that long: with one, a
+call timed again differs by an eighth in the median and a tenth of them by half; with the least of four by half of
+that."""
 _LONGEST = {True: 0.03, False: 0.15}
 """Predicted seconds of one call beyond which it is not worth its time here, quick or not."""
 _BATCH = {True: 32, False: 8192}
@@ -46,11 +47,14 @@ class Calibration:
     note: str | None = None
 
 
-def calibrate(options: Options, events: Events, *, out: Path | None = None, quick: bool = False) -> Calibration:
+def calibrate(
+    options: Options, events: Events, *, out: Path | None = None, quick: bool = False, again: bool = False
+) -> Calibration:
     """Time the kernels of `options.backends` on `options.threads` threads into `options.table`.
 
-    `out`: a Parquet file, or a folder to put DEVICE.parquet in. `quick`: a coarse grid, in under a minute. Ctrl-C (or
-    `events.request_stop`) keeps what was measured. Raises TableError when something cannot be stored.
+    `out`: a Parquet file, or a folder to put DEVICE.parquet in. `quick`: a coarse grid, in under a minute. `again`:
+    what the table knows is timed too, and stays where it is the faster one. Ctrl-C (or `events.request_stop`) keeps
+    what was measured. Raises TableError when something cannot be stored.
     """
     if out is not None and not out.parent.is_dir():
         raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
@@ -58,9 +62,9 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
     with Session.open(unlimited, events, saved_table(options.table, events)) as session:
         events.emit(StageStarted("calibrate", session.device.describe()))
         session.kept = 0.0
-        calls = _unknown(session, quick)
+        calls = _wanted(session, quick, again or options.fresh)
         try:
-            rows = _measured(session, calls or (), quick)
+            rows = _measured(session, calls or (), quick, again)
         finally:
             path = _exported(session, out)
         left = None if calls is None else len(calls) - rows
@@ -69,11 +73,10 @@ def calibrate(options: Options, events: Events, *, out: Path | None = None, quic
         return Calibration(session.device.id, rows, left, seconds, path, session.watch.note)
 
 
-def _unknown(session: Session, quick: bool) -> list[Call] | None:
-    """Calls that the table does not know, mixed, so that a run cut short knows a little of everything; None for
-    somebody who wants to stop before they are worked out."""
+def _wanted(session: Session, quick: bool, known: bool) -> list[Call] | None:
+    """Calls of the grid, those that the table knows only if they are wanted, mixed, so that a run cut short knows a
+    little of everything; None for somebody who wants to stop before they are worked out."""
     forms = patterns(session.kernels)
-    known = "" if session.options.fresh else "measured"
     distinct, kept = dict[TimingKey, Call](), list[Call]()
     for s in samples(quick):
         if session.stopped:
@@ -85,18 +88,18 @@ def _unknown(session: Session, quick: bool) -> list[Call] | None:
             return None
         some = calls[start : start + _PRICED]
         priced = zip(some, session.prices.of(some), strict=True)
-        kept += [c for c, e in priced if e.source != known and e.seconds <= _LONGEST[quick]]
+        kept += [c for c, e in priced if (known or e.source != "measured") and e.seconds <= _LONGEST[quick]]
     random.Random(session.options.seed).shuffle(kept)
     return kept
 
 
-def _measured(session: Session, calls: Sequence[Call], quick: bool) -> int:
+def _measured(session: Session, calls: Sequence[Call], quick: bool, again: bool) -> int:
     """Time the calls in batches, each stored before the next; how many."""
     done = 0
     for start in range(0, len(calls), _BATCH[quick]):
         if session.deadline.expired or session.events.stop_requested:
             break
-        done += session.measure(calls[start : start + _BATCH[quick]], _EACH, 1 if quick else _VISITS)
+        done += session.measure(calls[start : start + _BATCH[quick]], _EACH, 1 if quick else _VISITS, again)
     return done
 
 

@@ -307,10 +307,11 @@ class Session:
         self._beside.append(found)
         return found
 
-    def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1) -> int:
+    def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1, again: bool = False) -> int:
         """Time calls the table does not know, most costly first, until done, out of the budget, or of the block's share
         of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and of
-        up to four the fastest counts: what a call takes differs more from moment to moment than within one.
+        up to four the fastest counts: what a call takes differs more from moment to moment than within one. `again`:
+        what the table knows of a call stays where it is the faster one.
         """
         calls = self._ready(list({self.prices.key(c): c for c in calls}.values()))
         if not calls:
@@ -328,8 +329,9 @@ class Session:
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
                 taken[n % len(calls)].append(self._timed(call, each))
         finally:  # what was timed is kept, whatever one of the calls raises
+            known = self.prices.model.measured if again else {}
             rows = [_quiet(found) for found in taken if found]
-            self._keep(rows, load, visits)
+            self._keep([t for t in rows if t.key not in known or _quiet([known[t.key], t]) is t], load, visits)
             self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
 
