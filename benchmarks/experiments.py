@@ -176,46 +176,77 @@ def prediction(bench: Bench) -> Table:
     )
 
 
-def ranking(bench: Bench) -> Table:
-    """The plans that are predicted to be the fastest, run whole: where is the one that is, and how far are the
-    predictions off? After a profile of _PROFILED seconds, so that most kernels that could be part of these plans were
-    measured. Plans that ran are not run again with the same `--table`."""
-    rows, errors, first, found, near = [], [], 0, 0, 0
-    for name in (*ONNX_GRAPHS, *examples()):
+@dataclass(frozen=True)
+class Ranked:
+    """The plans of one example in the order of their predicted times: their measured seconds, which of them no timing
+    tells from the fastest, how far each prediction is off, and how many calls that matter were not timed."""
+
+    example: str
+    times: tuple[float, ...]
+    fastest: frozenset[int]
+    errors: tuple[float, ...]
+    undecided: int
+
+    @staticmethod
+    def of(bench: Bench, example: str) -> Ranked:
+        """After a profile of _PROFILED seconds, so that most kernels that could be part of these plans were measured.
+        Plans that ran are not run again with the same `--table`."""
         with Session.open(bench.options(budget=None, trial=False), Events()) as session:
-            traced, kernels = bench.traced(name), Deadline(_PROFILED)
+            traced, kernels = bench.traced(example), Deadline(_PROFILED)
             done = profile(
                 session, traced, assemble, plans=_RANKED, clock=Deadline(None), together=_RANKED, kernels=kernels
             )
-        times = [ran.seconds for _, ran in done.plans]
-        best, fastest = times.index(min(times)), min(done.fastest)
-        loss = min(times[:_AMONG]) / min(times)
-        ours = sorted(abs(path.seconds / ran.seconds - 1) for path, ran in done.plans)
-        first += best < _AMONG
-        found += fastest < _AMONG
-        near += loss <= _NEAR
-        errors += ours
-        rows.append((
-            name, len(times), best + 1, len(done.fastest), fastest + 1, f"{loss:.2f}x",
-            f"{statistics.median(ours):.0%}", done.undecided,
-        ))  # fmt: skip
-    alone, told, as_good = (f"{n} of {len(rows)}" for n in (first, found, near))
-    middle = f"{statistics.median(errors):.0%}"
-    rows.append((
-        "all", "", f"{alone} among {_AMONG}", "", f"{told} among {_AMONG}", f"{as_good} within {_NEAR - 1:.0%}", middle,
-        "",
-    ))  # fmt: skip
+        errors = tuple(abs(path.seconds / ran.seconds - 1) for path, ran in done.plans)
+        return Ranked(example, tuple(ran.seconds for _, ran in done.plans), done.fastest, errors, done.undecided)
+
+    @property
+    def least(self) -> int:
+        """The place of the least median, from 1."""
+        return self.times.index(min(self.times)) + 1
+
+    @property
+    def first(self) -> int:
+        """The place of the first plan that is not told from the fastest, from 1."""
+        return min(self.fastest) + 1
+
+    @property
+    def loss(self) -> float:
+        """What the best of the first ones takes, over the best of all."""
+        return min(self.times[:_AMONG]) / min(self.times)
+
+    def row(self) -> tuple[Any, ...]:
+        error = f"{statistics.median(self.errors):.0%}"
+        counts = len(self.times), self.least, len(self.fastest), self.first
+        return self.example, *counts, f"{self.loss:.2f}x", error, self.undecided
+
+
+def ranking(bench: Bench) -> Table:
+    """The plans that are predicted to be the fastest, run whole: where is the one that is, and how far are the
+    predictions off?"""
+    return ranks([Ranked.of(bench, name) for name in (*ONNX_GRAPHS, *examples())])
+
+
+def ranks(found: Sequence[Ranked]) -> Table:
+    """One row for each example, and one for all."""
+
+    def of(count: int) -> str:
+        return f"{count} of {len(found)}"
+
+    least, first = (of(sum(getattr(r, n) <= _AMONG for r in found)) for n in ("least", "first"))
+    near = of(sum(r.loss <= _NEAR for r in found))
+    error = f"{statistics.median(e for r in found for e in r.errors):.0%}"
+    among = f"among {_AMONG}"
+    whole = "all", "", f"{least} {among}", "", f"{first} {among}", f"{near} within {_NEAR - 1:.0%}", error, ""
     columns = (
         "example", "plans run", "place of the least median", "not told from it", "place of the first of those",
         f"best of the first {_AMONG} takes", "median error", "could still change the winner",
     )  # fmt: skip
-    notes = (
+    return Table(f"The {_RANKED} plans predicted to be the fastest, run", columns, (*(r.row() for r in found), whole), (
         "Places are by predicted time; plans are timed by turns in one process. Many differ by less than can be seen: "
         "those whose ratio to the least median has a 95 % interval that reaches 1 are not told from it, and any of "
         "them may be the fastest. The error is of predicted against measured time of whole plans. Kernels are timed "
         "for a minute; the last column says how many calls were not timed by then that could be part of a better plan.",
-    )
-    return Table(f"The {_RANKED} plans predicted to be the fastest, run", columns, tuple(rows), notes)
+    ))  # fmt: skip
 
 
 _RANKED, _AMONG, _NEAR = 20, 5, 1.02
