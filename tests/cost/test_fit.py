@@ -96,6 +96,17 @@ def test_estimates_of_what_was_left_out_are_as_far_off_as_the_noise(timing: Make
         assert 0.6 < found.inside <= 1.0
 
 
+def test_all_families_are_judged_together_too(timing: Make) -> None:
+    """Of each timing of either, not of the families: the larger one counts for more."""
+    rows = rows_of(timing, 120, lambda size, text: 1.0, 0.02)
+    other = [replace(t, key=replace(t.key, kernel="k.other")) for t in rows_of(timing, 40, lambda size, text: 1.0, 0.3)]
+    large, small, whole = held_out(PEAKS, [*rows, *other])
+    assert whole.family is None and whole.timings == large.timings + small.timings
+    assert large.timings > small.timings and large.median < whole.median < small.median
+    errors = sorted(abs(e.seconds / t.seconds - 1) for t, e in predictions(PEAKS, [*rows, *other]))
+    assert whole.median == errors[(len(errors) - 1) // 2]
+
+
 def test_a_group_is_left_out_whole(timing: Make) -> None:
     """Twins in another layout take a hundred times what everything else does: who had seen one would know the other."""
     rows = rows_of(timing, 40, lambda size, text: 1.0)

@@ -6,7 +6,7 @@ what a search has that meets a size or a meaning for the first time; where it ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from waxeq.cost.device import Peaks
@@ -17,10 +17,10 @@ from waxeq.cost.key import Family, Timing
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Relative errors of estimates of one family, a tenth of them above `ninth`; `inside`: the part of the timings that
-    lay in the interval that was to hold nine tenths of them."""
+    """Relative errors of estimates of one family, None for all of them together, a tenth of them above `ninth`;
+    `inside`: the part of the timings that lay in the interval that was to hold nine tenths of them."""
 
-    family: Family
+    family: Family | None
     timings: int
     median: float
     ninth: float
@@ -28,18 +28,22 @@ class Held:
 
 
 def held_out(peaks: Peaks, timings: Iterable[Timing]) -> list[Held]:
-    """Errors by family, that with most timings first. A group that is left out is all calls of one meaning on one set
-    of sizes: other layouts of them, or other kernels for them, would give it away. Families with too few timings or
-    groups are left out."""
+    """Errors by family, that with most timings first, and last of all families where there are several. A group that is
+    left out is all calls of one meaning on one set of sizes: other layouts of them, or other kernels for them, would
+    give it away. Families with too few timings or groups are left out."""
+    guesses = predictions(peaks, timings)
     found: dict[Family, list[tuple[Timing, Estimate]]] = {}
-    for t, e in predictions(peaks, timings):
+    for t, e in guesses:
         found.setdefault(t.key.family, []).append((t, e))
-    rows = []
-    for family, guesses in found.items():
-        errors = sorted(abs(e.seconds / t.seconds - 1) for t, e in guesses)
-        inside = sum(e.low <= t.seconds <= e.high for t, e in guesses)
-        rows.append(Held(family, len(guesses), *_quantiles(errors), inside / len(guesses)))
-    return sorted(rows, key=lambda r: (-r.timings, r.family))
+    rows = [_held(f, of) for f, of in sorted(found.items(), key=lambda row: (-len(row[1]), row[0]))]
+    return [*rows, _held(None, guesses)] if len(rows) > 1 else rows
+
+
+def _held(family: Family | None, guesses: Sequence[tuple[Timing, Estimate]]) -> Held:
+    errors = sorted(abs(e.seconds / t.seconds - 1) for t, e in guesses)
+    inside = sum(e.low <= t.seconds <= e.high for t, e in guesses)
+    ninth = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+    return Held(family, len(errors), errors[(len(errors) - 1) // 2], ninth, inside / len(errors))
 
 
 def predictions(peaks: Peaks, timings: Iterable[Timing]) -> list[tuple[Timing, Estimate]]:
@@ -57,21 +61,3 @@ def predictions(peaks: Peaks, timings: Iterable[Timing]) -> list[tuple[Timing, E
         estimates = model.estimates([t.key for t in gone], [t.features for t in gone])
         found += [(t, e) for t, e in zip(gone, estimates, strict=True) if e.source == "fitted"]
     return found
-
-
-def overall(rows: Sequence[Held]) -> Mapping[str, float]:
-    """The median of all families' medians and nine-tenths quantiles, weighted by their timings."""
-    return {n: _weighted([(getattr(r, n), r.timings) for r in rows]) for n in ("median", "ninth", "inside")}
-
-
-def _weighted(rows: Sequence[tuple[float, int]]) -> float:
-    half = sum(w for _, w in rows) / 2
-    for value, weight in sorted(rows):
-        half -= weight
-        if half <= 0:
-            return value
-    return float("nan")
-
-
-def _quantiles(errors: Sequence[float]) -> tuple[float, float]:
-    return errors[(len(errors) - 1) // 2], errors[min(len(errors) - 1, int(0.9 * len(errors)))]

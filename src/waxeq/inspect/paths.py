@@ -132,7 +132,12 @@ def estimates_view(rows: Sequence[Data]) -> RenderableType:
     if not rows:
         return facts([("estimates", "too few timings to say how far estimates are off; `waxeq calibrate` makes some")])
     shown = (
-        (r["kernel"], r["dtype"], r["timings"], f"{r['median']:.0%}", f"{r['ninth']:.0%}", f"{r['inside']:.0%}")
+        (
+            r["kernel"] or "all kernels",
+            r["dtype"] or "",
+            r["timings"],
+            *(f"{r[n]:.0%}" for n in ("median", "ninth", "inside")),
+        )
         for r in rows
     )
     columns = ("estimates of", "dtype", "timings", "median error", "90 %", "in interval")
