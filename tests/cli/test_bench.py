@@ -104,9 +104,9 @@ def test_what_makes_no_sense_is_refused_before_work(waxeq, model, monkeypatch: p
 
     assert usage("--vs", "rust") == "--vs rust: there is no such peer; there are numpy, jax, torch, ort"
     assert usage("--vs", "torch,jax") == "--vs jax needs jax: pip install 'waxeq[bench]'"
-    assert "--plot times.pdf: give a name that ends in .png or .svg" in usage("--plot", "times.pdf")
+    assert "times.pdf is no name of a picture: give one that ends in .png or .svg" in usage("--plot", "times.pdf")
     monkeypatch.setattr("waxeq.cli.plot.find_spec", lambda name: None)
-    assert usage("--plot", "times.png") == "--plot needs matplotlib: pip install 'waxeq[bench]'"
+    assert usage("--plot", "times.png") == "a picture needs matplotlib: pip install 'waxeq[bench]'"
 
 
 @pytest.mark.parametrize("peer", ["", "ort"])

@@ -6,11 +6,12 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
+from waxeq.cost.ceilings import Ceilings
 from waxeq.cost.device import Device, Peaks
 from waxeq.cost.examine import examine, set_aside
 from waxeq.cost.gc import collect, spare
@@ -46,9 +47,9 @@ def spoil(table: TimingTable, change: str, given: tuple = ()) -> None:
         db.execute(f"UPDATE timings SET {change} WHERE written = 1001.0", list(given))
 
 
-def found_in(table: TimingTable) -> list[Any]:
+def found_in(table: TimingTable, present: Present = PRESENT) -> list[Any]:
     with table.database() as db:
-        return examine(db, PRESENT)
+        return examine(db, present, Ceilings(db, present, lambda threads: PEAKS))
 
 
 def test_nothing_is_wrong_with_good_rows(table: TimingTable, timing: Make) -> None:
@@ -106,6 +107,44 @@ def test_faster_than_the_machine_can_be(table: TimingTable, timing: Make) -> Non
     found = {f.ids[0]: f for f in found_in(table)}
     assert set(found) == {rows[n].id for n in (0, 2, 4)} and {f.kind for f in found.values()} == {"implausible"}
     assert "operations a second" in found[rows[0].id].reason and "bytes a second" in found[rows[2].id].reason
+
+
+def test_ceilings_that_were_measured_on_a_busy_machine_are_measured_again(table: TimingTable, timing: Make) -> None:
+    samples, asked = (1e-5,) * 4, list[int]()
+    rows = [
+        good(timing, 1, samples=samples, features={"flops": 1e11 * 1e-5 * 4.5}),
+        good(timing, 2, samples=samples, features={"flops": 3e11 * 1e-5 * 4.5}),
+        good(timing, 3, samples=samples, features={"bytes": 1e11 * 1e-5 * 4.5}),
+        good(timing, 4, samples=samples, features={"flops": 1e11 * 1e-5 * 4.5}, device=THERE.id),
+    ]
+    table.record(rows)
+
+    def measured(threads: int) -> Peaks:
+        asked.append(threads)
+        return Peaks({"float32": 2e11, "float64": 1e11}, 1e9, 1e9, 1e-5)
+
+    with table.database() as db:
+        ceilings = Ceilings(db, PRESENT, measured)
+        found = {f.ids[0] for f in examine(db, PRESENT, ceilings)}
+    assert found == {rows[1].id, rows[2].id, rows[3].id}, "the first is possible; of others nothing more is known"
+    assert asked == [HERE.threads], "once, and only what is here"
+    better = Peaks({"float32": 2e11, "float64": 1e11}, PEAKS.bandwidth, PEAKS.cache_bandwidth, PEAKS.launch)
+    assert ceilings.raised == {HERE: better}, "what was better before stays"
+
+
+def test_kernels_of_another_device_are_held_to_what_that_can_do(table: TimingTable, timing: Make) -> None:
+    samples = (1e-5,) * 4
+    swift, swifter = ({"flops": 1e11 * 1e-5 * times} for times in (40.0, 400.0))
+    table.record([good(timing, n, samples=samples, features=f) for n, f in ((1, swift), (2, swifter))])
+    gpu = replace(PRESENT, elsewhere={"numpy.gemm": lambda: {**asdict(PEAKS), "flops": {"float32": 2e12}}})
+    (found,) = found_in(table, gpu)
+    assert found.kind == "implausible" and "4e+13 operations" in found.reason
+
+    def missing() -> None:
+        raise TableWriteError("no driver")
+
+    assert found_in(table, replace(PRESENT, elsewhere={"numpy.gemm": missing})) == []
+    assert len(found_in(table)) == 2
 
 
 def test_two_moods_are_a_finding(table: TimingTable, timing: Make) -> None:

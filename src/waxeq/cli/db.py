@@ -75,12 +75,17 @@ def db_doctor(*, fix: Annotated[bool, Flag] = False, table: Table = None, show: 
     from waxeq.inspect.tables import findings_view
 
     with working(show) as events:
+        from waxeq.cost.ceilings import Ceilings
         from waxeq.cost.examine import examine, set_aside
 
         store = _named(table, events) if fix else looked_at(table, events)
         with store.database() as db:
-            findings = examine(db, _present(), seen=_rows_seen(events))
+            present = _present()
+            ceilings = Ceilings(db, present)
+            findings = examine(db, present, ceilings, seen=_rows_seen(events))
         moved = set_aside(store, findings) if fix else 0
+        for device, peaks in ceilings.raised.items() if fix else ():
+            store.note_peaks(device, peaks)
     data = {"path": str(store.path), "findings": [_finding(f) for f in findings], "put_aside": moved}
     finish(show, data, findings_view)
     return 1 if any(f.kind in ("poisoned", "implausible") for f in findings) and not fix else 0

@@ -85,7 +85,7 @@ def draw_curves(found: Sequence[Curve], path: Path) -> None:
         axes.legend(frameon=False, fontsize=6)
         axes.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("time at the machine's ceilings", fontsize=9)
-    figure.supylabel("measured points; estimates between them and where eight of ten should lie", fontsize=9)
+    figure.supylabel("measured points; estimates between them and where nine of ten should lie", fontsize=9)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)
     write_atomically(path, drawn.getvalue())

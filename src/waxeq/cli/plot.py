@@ -22,9 +22,9 @@ def require_plot(path: Path) -> None:
     """Raise UsageError for a name that is no picture's, or when matplotlib is missing; PlanError when the file cannot
     be written."""
     if path.suffix not in FORMATS:
-        raise UsageError(f"--plot {path}: give a name that ends in {' or '.join(FORMATS)}")
+        raise UsageError(f"{path} is no name of a picture: give one that ends in {' or '.join(FORMATS)}")
     if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib: pip install 'waxeq[bench]'")
+        raise UsageError("a picture needs matplotlib: pip install 'waxeq[bench]'")
     require_writable(path)
 
 

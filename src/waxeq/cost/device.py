@@ -82,6 +82,14 @@ class Peaks:
         """The inverse of `json`."""
         return Peaks(**json.loads(text))
 
+    def or_better(self, other: Peaks) -> Peaks:
+        """Of each the better: what a machine did at best does not depend on how busy it was another time."""
+        flops = {n: max(of.flops[n] for of in (self, other) if n in of.flops) for n in {**self.flops, **other.flops}}
+        return Peaks(
+            flops, max(self.bandwidth, other.bandwidth), max(self.cache_bandwidth, other.cache_bandwidth),
+            min(self.launch, other.launch),
+        )  # fmt: skip
+
 
 @lru_cache(maxsize=8)
 def current_device(threads: int) -> Device:

@@ -19,8 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from waxeq.cost import archive
+from waxeq.cost.ceilings import Ceilings
 from waxeq.cost.device import Peaks
-from waxeq.cost.key import METHOD, Timing, TimingKey
+from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.modes import ALIKE, FEWEST, doubtful, modes
 from waxeq.cost.rows import KEY, TIMINGS
 from waxeq.cost.survey import Part, Present, survey
@@ -69,14 +70,19 @@ class Finding:
 
 
 def examine(
-    db: Any, present: Present, now: float | None = None, seen: Callable[[int, int], None] = lambda done, total: None
+    db: Any,
+    present: Present,
+    ceilings: Ceilings | None = None,
+    now: float | None = None,
+    seen: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Finding]:
     """Everything that is wrong in the archive that is the current database; parts first, then rows as they lie there.
-    Of each kind the first 1,000 rows are told one by one, the rest by kernel. `seen` is told how many rows of how many
-    were looked at."""
+    Of each kind the first 1,000 rows are told one by one, the rest by kernel. `ceilings`: what rows are held to, where
+    not what the archive says; `seen` is told how many rows of how many were looked at."""
     archive.hasten(db)
     found = [_of_part(p) for p in survey(db, present) if p.state in ("stale", "unknown")]
-    return found + list(_told(_rows(db, time.time() if now is None else now, seen)))
+    held_to = ceilings or Ceilings(db, present)
+    return found + list(_told(_rows(db, held_to, time.time() if now is None else now, seen)))
 
 
 def _of_part(p: Part) -> Finding:
@@ -97,17 +103,15 @@ def _told(rows: Iterable[Finding]) -> Iterator[Finding]:
         yield Finding(kind, kernel, device, "more of them", f"the first of these: {reason}", len(ids), ids)
 
 
-def _rows(db: Any, now: float, seen: Callable[[int, int], None]) -> Iterator[Finding]:
-    peaks = _peaks(db)
+def _rows(db: Any, ceilings: Ceilings, now: float, seen: Callable[[int, int], None]) -> Iterator[Finding]:
     (end,) = db.execute("SELECT coalesce(max(rowid) + 1, 0) FROM timings").fetchone()
-    ceilings = [(d, _MARGIN * max(p.flops.values()), _MARGIN * max(p.cache_bandwidth, p.bandwidth))
-                for d, p in peaks.items()]  # fmt: skip
-    given = [[row[n] for row in ceilings] for n in range(3)]
     for begin in range(0, end, _BATCH):
         seen(begin, end)
-        for values in _doubtful(db, [*given, begin, min(end, begin + _BATCH), now + _DAY]):
+        for values in _doubtful(db, [*_most(ceilings), begin, min(end, begin + _BATCH), now + _DAY]):
             row = dict(zip(TIMINGS, values, strict=True))
-            wrong = wrong_with(row, peaks.get(row["device"]), now)
+            wrong = wrong_with(row, ceilings.of(row), now)
+            if wrong is not None and wrong[0] == "implausible" and ceilings.again(row):
+                wrong = wrong_with(row, ceilings.of(row), now)
             if wrong is not None:
                 kind, reason = wrong
                 what = f"{row['dims']} {row['dtype']}"
@@ -125,9 +129,11 @@ def _doubtful(db: Any, given: Sequence[object]) -> list[tuple]:
     return db.execute(whole, [sorted(wanted)]).fetchall() if wanted else []
 
 
-def _peaks(db: Any) -> dict[str, Peaks]:
-    rows = db.execute("SELECT key, payload FROM memos WHERE kind = 'peaks'").fetchall()
-    return {k.partition(":")[0]: Peaks.from_json(p) for k, p in rows if k.endswith(f":{METHOD}")}
+def _most(ceilings: Ceilings) -> list[list[Any]]:
+    """Of each device the id, and operations and bytes a second beyond which its timings are looked at one by one."""
+    rows = [(d, _MARGIN * max(p.flops.values()), _MARGIN * max(p.cache_bandwidth, p.bandwidth))
+            for d, p in ceilings.known.items()]  # fmt: skip
+    return [[row[n] for row in rows] for n in range(3)]
 
 
 _NUMBER = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,2})?"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
 
 from waxeq.backend.discover import found
-from waxeq.cost.device import Device, current_device
+from waxeq.backend.storage import CPU
+from waxeq.cost.device import Device, Peaks, current_device
 from waxeq.cost.key import METHOD
 
 State = Literal["current", "stale", "unknown", "elsewhere"]
@@ -19,12 +20,13 @@ _MACHINE = ("model", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes"
 
 @dataclass(frozen=True)
 class Present:
-    """What runs here and now: the installed backends, how to tell the code of each of their kernels, and this machine
-    on each number of threads it can use."""
+    """What runs here and now: the installed backends, how to tell the code of each of their kernels, this machine on
+    each number of threads it can use, and how to tell the ceilings of kernels that do not run on its CPU."""
 
     kernels: Mapping[str, Callable[[], str]]
     backends: frozenset[str]
     devices: tuple[Device, ...]
+    elsewhere: Mapping[str, Callable[[], Mapping[str, Any] | None]] = field(default_factory=dict)
 
     @staticmethod
     def here() -> Present:
@@ -32,7 +34,20 @@ class Present:
         installed = {f.name: f.backend.kernels for f in found() if f.backend is not None}
         kernels = {n: partial(getattr, k, "code") for of in installed.values() for n, k in of.items()}
         devices = tuple(current_device(n + 1) for n in range(os.cpu_count() or 1))
-        return Present(kernels, frozenset(installed), devices)
+        elsewhere = {n: k.ceilings for of in installed.values() for n, k in of.items() if k.device != CPU}
+        return Present(kernels, frozenset(installed), devices, elsewhere)
+
+    def on_cpu(self, kernel: str) -> bool:
+        """Whether a kernel is known to run on the CPU that its timings are filed under."""
+        return kernel in self.kernels and kernel not in self.elsewhere
+
+    def ceilings(self, kernel: str) -> Peaks | None:
+        """What a kernel that does not run on the CPU can reach on its device; None where that is not here."""
+        try:
+            most = self.elsewhere[kernel]()
+        except Exception:  # no device
+            return None
+        return None if most is None else Peaks(**most)
 
     @cached_property
     def _codes(self) -> dict[str, str | None]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from waxeq.cost.estimate import Estimate
 from waxeq.extract.ways import Row, Ways
 
-_TENTH = 1.2816
-"""The nine-tenths quantile of a normal distribution: intervals of estimates are to hold eight of ten timings."""
+_EDGE = 1.6449
+"""The 95 % quantile of a normal distribution: intervals of estimates are to hold nine of ten timings."""
 
 
 def detours(ways: Ways, chosen: Sequence[int]) -> list[float]:
@@ -135,13 +135,13 @@ class Worth:
 def worth(e: Estimate, break_even: float) -> Worth:
     """What it is worth to time a call that is estimated so and must take less than `break_even` seconds to be chosen.
 
-    The time is taken to be log-normal, with four fifths of it inside the interval: the gain is what a put option at the
+    The time is taken to be log-normal, with nine tenths of it inside the interval: the gain is what a put option at the
     break-even price is worth (Black and Scholes, J. Political Economy 81, 1973), or the value of information (Howard,
     IEEE Trans. SSC 2, 1966).
     """
     if not 0.0 < break_even < math.inf:
         return Worth(0.0, 0.0, False)
-    spread = max(math.log(max(e.high, e.low) / e.low) / (2 * _TENTH), 1e-6)
+    spread = max(math.log(max(e.high, e.low) / e.low) / (2 * _EDGE), 1e-6)
     middle = math.log(e.seconds)
     d = (math.log(break_even) - middle) / spread
     chance = _below(d)

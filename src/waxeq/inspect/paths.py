@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from waxeq.amounts import number_of
 from waxeq.inspect.show import Data, facts, group, table, time_
 from waxeq.memory.estimate import amount
 
@@ -124,7 +125,7 @@ def pareto_view(d: Data) -> RenderableType:
 def _made_of(r: Data) -> str:
     if r["rejected"] is not None:
         return f"rejected: {r['rejected']}"
-    return "the model as written" if r["as_written"] else f"{r['steps']} calls: {', '.join(r['kernels'])}"
+    return "the model as written" if r["as_written"] else f"{number_of(r['steps'], 'call')}: {', '.join(r['kernels'])}"
 
 
 def estimates_view(rows: Sequence[Data]) -> RenderableType:
