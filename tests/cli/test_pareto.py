@@ -55,13 +55,16 @@ def test_there_is_a_level_for_whatever_becomes_possible() -> None:
     assert levels(Options.of(tolerance=1e-5), there) == [t for t in loose if t <= 1e-5]
 
 
+_PLANS = ("--plans", "1")
+
+
 @pytest.mark.slow
 def test_plans_that_ran_are_shown_with_time_error_and_memory(
     waxeq, model: Callable[..., Path], table, tmp_path
 ) -> None:
     picture = tmp_path / "front.svg"
     more = ("--plot", picture) if find_spec("matplotlib") else ()
-    given_ = (model(WIDE), "--table", table, "--plans", "1", "--tolerance", "1e-3", "--quiet", *more)
+    given_ = (model(WIDE), "--table", table, *_PLANS, "--tolerance", "1e-3", "--quiet", *more)
     d = waxeq("pareto", *given_, "--json").data
     rows = d["plans"]
     assert [r["seconds"] for r in rows] == sorted(r["seconds"] for r in rows)
@@ -71,13 +74,15 @@ def test_plans_that_ran_are_shown_with_time_error_and_memory(
         assert r["as_written"] or (r["rejected"] is None) == (r["rms"] <= max(r["tolerance"], 1e-6))
     if "native.weights_f16" in kernels(backends()):
         assert any("native.weights_f16" in r["kernels"] and 1e-6 < r["rms"] < 1e-3 for r in rows)
-    assert "no other plan is as good" in waxeq("pareto", *given_).out
+    assert "no other plan is as good" in waxeq("optimize", "--pareto", *(a for a in given_ if a not in _PLANS)).out
     assert not more or picture.read_text().lstrip().startswith("<?xml")
 
 
 def test_what_makes_no_sense_is_refused(waxeq, model, plan) -> None:
     assert "give the model" in waxeq("pareto", plan).sentence
     assert "--plans 0" in waxeq("pareto", model(), "--plans", "0").sentence
+    assert "takes no --output" in waxeq("optimize", "--pareto", model(), "-o", "x.plan.json").sentence
+    assert "--plot is for --pareto" in waxeq("optimize", model(), "--plot", "x.svg").sentence
 
 
 @pytest.mark.skipif("native.weights_f16" not in kernels(backends()), reason="there is no C compiler")

@@ -37,6 +37,8 @@ def optimize(
     output: Output = None,
     lock: Annotated[Path | None, Parameter(show_default=False)] = None,
     locked: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    pareto: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    plot: Annotated[Path | None, Parameter(show_default=False)] = None,
     search: Search = SEARCH,
     show: Show = SHOW,
 ) -> int:
@@ -60,7 +62,20 @@ def optimize(
     locked
         Search nothing: take the plan from the lock [default: waxeq.lock beside the model], byte for byte, or say what
         is not as it was (exit code 9).
+    pareto
+        Show what can be had instead, as `waxeq pareto` does: latency against error against memory. No plan is written.
+    plot
+        With --pareto: draw that into a .png or .svg file.
     """
+    if pareto:
+        from waxeq.cli.pareto import pareto as front
+
+        given = {"--dim": dim, "--output": output, "--lock": lock, "--locked": locked}
+        if (odd := next((n for n, value in given.items() if value), None)) is not None:
+            raise UsageError(f"--pareto writes no plan, and takes no {odd}; leave it out")
+        return front(target, plot=plot, search=search, show=show)
+    if plot is not None:
+        raise UsageError("--plot is for --pareto; `waxeq bench --plot` draws the times of a plan")
     require_there(target)
     if dim:
         from waxeq.cli.sizes import optimize_dims
