@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import waxeq as wx
 from waxeq.backend.discover import backends, kernels
 from waxeq.options import Options
-from waxeq.search.pareto import front
+from waxeq.runtime.verify import Accuracy
+from waxeq.search.pareto import front, judged
 from waxeq.search.session import levels
 
 WIDE = """
@@ -53,6 +54,18 @@ def test_there_is_a_level_for_whatever_becomes_possible() -> None:
     loose = levels(Options.of(tolerance=1e-2), there)
     assert loose == sorted(loose) and {e for e in errors if e <= 1e-2} <= {0.0, *loose}
     assert levels(Options.of(tolerance=1e-5), there) == [t for t in loose if t <= 1e-5]
+
+
+def test_a_plan_that_is_off_by_more_than_its_kernels_is_for_a_tolerance_of_its_own() -> None:
+    def off(*rms: float, written: float = 1e-7) -> tuple[Accuracy, ...]:
+        return tuple(Accuracy("out", (2 * e, e), (written, written), False, False) for e in rms)
+
+    assert judged(off(2.5e-4), 3e-4, 1e-2) == (3e-4, None)
+    assert judged(off(3.32e-4, 1e-6), 3e-4, 1e-2) == (3.4e-4, None), "two products, each within 3e-4"
+    assert judged(off(3.32e-4), 3e-4, 3.35e-4) == (3.35e-4, None)
+    assert judged(off(3.32e-4, written=2e-4), 3e-4, 1e-2) == (3e-4, None), "the model as written is as bad"
+    level, why = judged(off(1e-6, 2e-2), 3e-4, 1e-2)
+    assert level == 3e-4 and why is not None and "over the tolerance 1e-02" in why
 
 
 _PLANS = ("--plans", "1")

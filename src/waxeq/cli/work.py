@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,15 +68,9 @@ def optimize(
     plot
         With --pareto: draw that into a .png or .svg file.
     """
-    if pareto:
-        from waxeq.cli.pareto import pareto as front
-
+    if pareto or plot is not None:
         given = {"--dim": dim, "--output": output, "--lock": lock, "--locked": locked}
-        if (odd := next((n for n, value in given.items() if value), None)) is not None:
-            raise UsageError(f"--pareto writes no plan, and takes no {odd}; leave it out")
-        return front(target, plot=plot, search=search, show=show)
-    if plot is not None:
-        raise UsageError("--plot is for --pareto; `waxeq bench --plot` draws the times of a plan")
+        return _front(target, pareto, [name for name, value in given.items() if value], plot, search, show)
     require_there(target)
     if dim:
         from waxeq.cli.sizes import optimize_dims
@@ -100,6 +95,17 @@ def optimize(
 
     finish(show, report(result, str(path)), report_view)
     return 130 if result.report.interrupted else 0
+
+
+def _front(target: str, pareto: bool, given: Sequence[str], plot: Path | None, search: Search, show: Show) -> int:
+    """What `waxeq optimize --pareto` does; `given`: options that were given and are for writing a plan."""
+    from waxeq.cli.pareto import pareto as front
+
+    if not pareto:
+        raise UsageError("--plot is for --pareto; `waxeq bench --plot` draws the times of a plan")
+    if given:
+        raise UsageError(f"--pareto writes no plan, and takes no {given[0]}; leave it out")
+    return front(target, plot=plot, search=search, show=show)
 
 
 def load(target: str) -> Traced:

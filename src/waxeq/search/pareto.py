@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,7 +14,7 @@ from waxeq.events import Deadline, Events, Note, Progress, StageFinished, StageS
 from waxeq.frontend.trace import Traced
 from waxeq.memory.estimate import plan_estimate
 from waxeq.options import Options
-from waxeq.runtime.verify import require
+from waxeq.runtime.verify import Accuracy, require
 from waxeq.search.profile import Assemble, Spread
 from waxeq.search.result import Result
 from waxeq.search.session import Session, levels
@@ -32,13 +33,13 @@ _PROCESS, _BRIEF = 2.0, 0.5
 
 @dataclass(frozen=True)
 class Offer:
-    """A plan that ran, and the tolerance it was searched under. `rejected`: why it is none to choose; `front`: no other
-    is at least as good in time, error and memory, and better in one of them."""
+    """A plan that ran, and the tolerance from which on it may be chosen. `rejected`: why it is none to choose; `front`:
+    no other is at least as good in time, error and memory, and better in one of them."""
 
     tolerance: float
+    rejected: str | None
     result: Result
     ran: Ran
-    rejected: str | None = None
     front: bool = False
 
 
@@ -56,7 +57,9 @@ def offers(
         ran = _ran(session, traced, [r for _, r in rows], clock)
         proofs = Proofs(session, traced, None)
         made = [
-            Offer(t, r, one, None if r.plan.written else _rejected(proofs, t, r))
+            Offer(t, None, r, one)
+            if r.plan.written
+            else Offer(*judged(proofs.accuracy(r), t, options.tolerance), r, one)
             for (t, r), one in zip(rows, ran, strict=False)
         ]
     events.emit(StageFinished("pareto", 0.0, number_of(len(made), "plan")))
@@ -129,12 +132,25 @@ def _cheapest(session: Session, traced: Traced, assemble: Assemble, plans: int) 
     yield from (r for r in lean[: max(1, plans // 2)] if plan_estimate(r.plan).peak_bytes < least)
 
 
-def _rejected(proofs: Proofs, tolerance: float, result: Result) -> str | None:
+def judged(errors: tuple[Accuracy, ...], level: float, limit: float) -> tuple[float, str | None]:
+    """The tolerance from which on a plan with these errors, searched under `level`, may be chosen, and why it may not
+    at `limit`. Kernels that each keep a level may be off by more together: such a plan is for a tolerance of its own.
+    """
     try:
-        require(proofs.accuracy(result), tolerance)
+        require(errors, limit)
     except AccuracyError as e:
-        return str(e)
-    return None
+        return level, str(e)
+    try:
+        require(errors, level)
+    except AccuracyError:
+        return min(limit, _rounded_up(max(e.plan[1] for e in errors))), None
+    return level, None
+
+
+def _rounded_up(error: float) -> float:
+    """To two digits."""
+    unit = 10.0 ** (math.floor(math.log10(error)) - 1)
+    return float(f"{math.ceil(error / unit) * unit:.1e}")
 
 
 def _marked(rows: Sequence[Offer]) -> list[Offer]:
