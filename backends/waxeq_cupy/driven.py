@@ -26,7 +26,7 @@ class Driven(Device):
 
     @property
     def identity(self) -> str:
-        parts = (self.way, self.driver.name, str(self.driver.version), self.cubins.version)
+        parts = (self.way, self.driver.name, str(self.driver.version), self.driver.release, self.cubins.version)
         return sha256("|".join(parts).encode()).hexdigest()
 
     @property

@@ -10,6 +10,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,8 @@ from waxeq_cupy.device import MissingDevice
 from waxeq_cupy.kernels import Launch
 from waxeq_cupy.tensormaps import TensorMap
 
+_RELEASE = Path("/sys/module/nvidia/version")
+"""Where Linux says which release of the driver is loaded."""
 _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 _CLOCK, _UNITS, _MEMORY_CLOCK, _BUS = 13, 16, 36, 37
@@ -141,6 +144,14 @@ class Driver:
         value = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(value))
         return value.value
+
+    @cached_property
+    def release(self) -> str:
+        """ "580.65.06", say; empty where the system does not tell. Several of them take the same CUDA."""
+        try:
+            return _RELEASE.read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()

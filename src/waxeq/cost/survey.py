@@ -31,7 +31,8 @@ class Present:
     @staticmethod
     def here() -> Present:
         """As it is on this machine."""
-        installed = {f.name: f.backend.kernels for f in found() if f.backend is not None}
+        # of one that cannot be used now nothing is stale: its device may be back tomorrow
+        installed = {f.name: f.backend.kernels for f in found() if f.backend is not None and f.why is None}
         kernels = {n: partial(getattr, k, "code") for of in installed.values() for n, k in of.items()}
         devices = tuple(current_device(n + 1) for n in range(os.cpu_count() or 1))
         elsewhere = {n: k.ceilings for of in installed.values() for n, k in of.items() if k.device != CPU}
@@ -91,7 +92,7 @@ class Present:
         if now is None:
             return "unknown", f"backend {backend} is not installed here or cannot be used"
         if code != now:
-            return "stale", "the kernel's text, its compiler or its library was changed since"
+            return "stale", "the kernel's text, its compiler, its library or its driver was changed since"
         return "current", ""
 
 
@@ -110,8 +111,8 @@ class Part:
 
 
 def survey(db: Any, present: Present) -> list[Part]:
-    """Every part of the archive that is the current database. A kernel that changed makes a row stale wherever it was
-    taken; rows of another machine with kernels as they are here are those of `elsewhere`."""
+    """Every part of the archive that is the current database. Rows of another machine are those of `elsewhere`,
+    whatever code their kernels have: it names that machine's compiler and driver too."""
     devices = {i: Device.from_json(d) for i, d in db.execute("SELECT id, description FROM devices").fetchall()}
     sql = (
         "SELECT device, backend, kernel, code, method, count(*), max(written) FROM timings GROUP BY ALL "
@@ -120,8 +121,9 @@ def survey(db: Any, present: Present) -> list[Part]:
     parts = []
     for device, backend, kernel, code, method, rows, newest in db.execute(sql).fetchall():
         state, why = present.kernel_state(backend, kernel, code, method)
-        if state == "current":
-            state, why = present.device_state(device, devices.get(device))
+        there = present.device_state(device, devices.get(device))
+        if state == "current" or (state == "stale" and method == METHOD and there[0] == "elsewhere"):
+            state, why = there
         parts.append(Part(device, kernel, code, method, rows, newest, state, why))
     return parts
 

@@ -12,6 +12,8 @@ import pytest
 
 import waxeq as wx
 from waxeq.backend.discover import backends, found, lacking
+from waxeq.cost.key import METHOD
+from waxeq.cost.survey import Present
 from waxeq.errors import UsageError
 from waxeq_cupy import device as devices
 from waxeq_cupy.device import VARIABLE
@@ -29,6 +31,13 @@ def test_without_a_gpu_it_says_why_and_is_not_picked(installed: Path, monkeypatc
         options = wx.Options(table=installed / "t.duckdb", device="cuda")
         wx.optimize(lambda x: np.tanh(x), np.ones(4, np.float32), options=options)
     assert lacking("cupy.loops") == row.why and "'tpu'" in lacking("tpu.loops") and "of that name" in lacking("numpy.x")
+
+
+def test_timings_of_a_gpu_that_is_not_here_are_not_stale(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`waxeq db gc` drops what is stale."""
+    monkeypatch.delenv(VARIABLE)
+    state, why = Present.here().kernel_state("cupy", "cupy.loops", "c0de", METHOD)
+    assert state == "unknown" and "cannot be used" in why
 
 
 def test_with_cupy_and_no_gpu_it_says_so(installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

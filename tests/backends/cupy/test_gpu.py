@@ -383,6 +383,17 @@ def test_seconds_are_those_of_the_gpu(gpu: Gpu) -> None:
     assert gpu.ceilings["bandwidth"] > 0 and "free" in gpu.about
 
 
+def test_another_release_of_the_driver_is_another_device(
+    gpu: Gpu, stand: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, found = tmp_path / "version", {gpu.identity}
+    monkeypatch.setattr("waxeq_cupy.driver._RELEASE", said)
+    for release in ("580.65.06", "580.82.07"):
+        said.write_text(f"{release}\n")
+        found.add(Gpu(Driver(stand), gpu.cubins).identity)
+    assert len(found) == 3
+
+
 def test_results_are_cupy_arrays_where_cupy_is_in_use(
     optimized: Callable[..., Any], gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
