@@ -71,7 +71,8 @@ def _moved(
     if t.head in _FOLDED:
         n = e.sizes[t.args[_FOLDED[t.head]]]
         unit, size = eps * math.sqrt(n), e.apply(t.head, [_magnitude(a) for a in args])
-    by = rng.uniform(0.5, 1.0, x.data.shape) * rng.choice([-1.0, 1.0], x.data.shape)
+    by = rng.random(x.data.shape, np.float32) - np.float32(0.5)
+    by += np.copysign(np.float32(0.5), by)  # half to one, of either sign
     with np.errstate(all="ignore"):
         return NamedArray(x.axes, x.data + by * ((unit + error) * np.abs(size.aligned(x.axes)) + least))
 

@@ -59,7 +59,7 @@ def _folded(x: Term, kernel: Term, axes: str) -> Term:
 
 
 SHAPES = (
-    Convolution(1, 64, 64, 16, 16, 3),
+    Convolution(1, 32, 64, 16, 16, 3),
     Convolution(2, 17, 9, 11, 13, 3, order="nhwo"),
     Convolution(1, 3, 16, 30, 31, 5, stride=2),
     Convolution(1, 8, 5, 20, 19, 3, dilation=2),

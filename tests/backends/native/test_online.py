@@ -79,7 +79,7 @@ def _compiled() -> None:
 @pytest.mark.parametrize("c", CALLS, ids=range(len(CALLS)))
 def test_blocks_compute_what_is_meant(c: Call) -> None:
     assert ONLINE.accepts(c) and USUAL.accepts(c) and ONLINE.differs(c)
-    for seed in range(8):
+    for seed in range(4):  # each has other operands, some of them of zeros, infinities or NaN
         assert check_call(ONLINE, c, np.random.default_rng(seed)) is None
 
 
