@@ -46,7 +46,7 @@ before it is asked."""
 _FUSED = (0.0, 0.7, 1.4)
 """Powers of the number of e-nodes of a call that its price rises with: fused calls are nearly always, often or seldom
 the cheapest."""
-_TRIES = 2000
+_TRIES = 200
 """Classes that are looked at before one is left out."""
 _WAYS = 20
 """Ways to have a class that are looked at."""
