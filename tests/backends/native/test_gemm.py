@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import platform
 import subprocess
 from pathlib import Path
 
@@ -215,15 +215,11 @@ MACHINES = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_tiles_of_each_machine(tmp_path: Path, machine: str) -> None:
     """tests/backends/native/products.c says what is tried."""
-    compiler = find_compiler()
-    native = [flag for flag in compiler.flags if flag.startswith("-m")]
-    asked = [*compiler.command, *native, "-dM", "-E", "-x", "c", os.devnull]
-    known = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    own = {"AVX-512": "__AVX512F__", "NEON": "__ARM_NEON"}.get(machine)
-    if own is not None and f"#define {own} " in known:
+    if machine == "NEON" and platform.machine() in ("aarch64", "arm64"):
         pytest.skip("that is this machine")
     output = tmp_path / "products"
-    tuned = native if machine == "this" else []
+    compiler = find_compiler()
+    tuned = [flag for flag in compiler.flags if flag.startswith("-m") and machine == "this"]
     flags = ("-O1", "-w", "-std=gnu11", "-ffp-contract=fast", *tuned, *MACHINES[machine], f"-I{HERE}")
     made = subprocess.run(
         [*compiler.command, *flags, HERE / "gemm.c", PRODUCTS, "-lm", "-o", output],
