@@ -245,12 +245,12 @@ def profiled_row(found: Profiled) -> dict[str, Any]:
     """What a profile of one model found, as plain data: times in seconds, memory in bytes."""
     from waxeq.inspect.report import count
 
-    rows = []
+    rows, fastest = [], found.fastest
     for i, (path, ran) in enumerate(found.plans):
         low, high = ran.quartiles
         rows.append({
             "number": i + 1, "predicted": path.seconds, "seconds": ran.seconds, "low": low, "high": high,
-            "fastest": i in found.fastest, "rms": ran.rms_error, "max": ran.max_error, "peak": ran.peak_bytes,
+            "fastest": i in fastest, "rms": ran.rms_error, "max": ran.max_error, "peak": ran.peak_bytes,
             "kernels": ran.kernels, "remembered": ran.remembered,
         })  # fmt: skip
     return {
