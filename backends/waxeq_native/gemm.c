@@ -27,6 +27,7 @@ enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 
 #endif
 
 enum {
+  WX_RUN = 192, /* products that are summed in one go: errors grow with the root of it, not of the whole depth */
   WX_PIECE_BYTES = 8 << 10, /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
   WX_LINE_BYTES = 64,

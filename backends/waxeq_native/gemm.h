@@ -110,11 +110,16 @@ static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cb
   return cbs == 1 && (M <= few || (M <= 64 && K * n * size <= 2 * WX_PANEL_BYTES));
 }
 
-/* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. */
+/* How deep the runs are that sums of `depth` products are made of: even, and whole steps of four. */
+static int64_t N(run)(int64_t depth) { return wx_parts(wx_parts(depth, wx_parts(depth, WX_RUN)), 4) * 4; }
+
+/* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. Each
+ * tile is summed in runs, so that errors grow with the root of a run, not of the depth. */
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate) {
   const wx_tiling tiling = wx_tiling_of(rows);
   const int tall = !A.by_rows && B.row == N(columns) && tiling.tiles >= 3;
+  const int64_t run = depth ? N(run)(depth) : 1;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
     /* Each tile fetches its part of the next panel, bit by bit between its products. */
@@ -124,8 +129,10 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
     for (int64_t i = 0, tile = 0, height; i < rows; i += height, tile++, ahead += pace * depth) {
       height = wx_height(tiling, tile);
       const N(tile_of) tile_of = tall && valid > N(lanes) ? N(talls)[height] : N(tiles)[height][valid > N(lanes)][A.by_rows];
-      tile_of(depth, A.at + i * A.row, A.step ? A.step : height, B.at, B.row, C + i * ldc + j, ldc, valid, accumulate,
-              ahead, pace);
+      const int64_t sa = A.step ? A.step : height, next_k = A.by_rows ? 1 : sa;
+      for (int64_t k = 0; k < depth; k += run)
+        tile_of(wx_min(run, depth - k), A.at + i * A.row + k * next_k, sa, B.at + k * B.row, B.row, C + i * ldc + j, ldc,
+                valid, accumulate || k, ahead + k * pace, pace);
     }
   }
 }
@@ -223,14 +230,17 @@ static void N(apply)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas,
                      int64_t incy, int accumulate) {
   T piece[N(piece)]; /* of y, summed here, or of x, gathered here */
   if (cas != 1 && ras == 1) {
+    const int64_t parts = K > 0 ? wx_parts(K, WX_RUN) : 1;
     for (int64_t i = 0, rows; i < M; i += rows) {
       rows = wx_min(M - i, N(piece));
-      for (int64_t r = 0; r < rows; r++) piece[r] = accumulate ? y[(i + r) * incy] : 0;
-      int64_t k = 0;
-      for (; k + 8 <= K; k += 8) N(sums)(rows, A + i + k * cas, cas, x + k * incx, incx, piece);
-      for (; k < K; k++)
-        for (int64_t r = 0; r < rows; r++) piece[r] += A[i + r + k * cas] * x[k * incx];
-      for (int64_t r = 0; r < rows; r++) y[(i + r) * incy] = piece[r];
+      for (int64_t part = 0, k = 0; part < parts; part++) {
+        const int64_t end = wx_min(K, k + WX_RUN), added = accumulate || part;
+        for (int64_t r = 0; r < rows; r++) piece[r] = 0;
+        for (; k + 8 <= end; k += 8) N(sums)(rows, A + i + k * cas, cas, x + k * incx, incx, piece);
+        for (; k < end; k++)
+          for (int64_t r = 0; r < rows; r++) piece[r] += A[i + r + k * cas] * x[k * incx];
+        for (int64_t r = 0; r < rows; r++) y[(i + r) * incy] = added ? y[(i + r) * incy] + piece[r] : piece[r];
+      }
     }
     return;
   }
