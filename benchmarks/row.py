@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.roofline import EVALUATED
 from benchmarks.workload import Arguments, Workload, flat, mapped
 from waxeq.cli.bench import reason
 from waxeq.errors import WaxeqError
 from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.timing import results_error
 
-WAXEQ, COPY = "waxeq", "copy"
+WAXEQ, COPY, ALONE = "waxeq", "copy", "alone: "
 TIMEOUT = 900.0
 
 Record = dict[str, Any]
 """What is known of a row, as JSON. `contestants`: by name, `failed` with a reason, or `absent`, or `seconds` (median),
 `low` and `high` (quartiles), `samples`, `first_call` (seconds, with compiling), `error` (relative RMS against float64),
 and for peers `ratio`, `ratio_low`, `ratio_high`: how much longer it takes than waxeq. `copy`: seconds of a copy that
-moves `moved` bytes."""
+moves `moved` bytes; `arithmetic`: seconds that the row's `functions` take alone, on what lies in a cache."""
 
 
 def measure_row(
@@ -33,8 +34,8 @@ def measure_row(
     attempt."""
     from benchmarks.workloads import WORKLOADS
 
-    moved = WORKLOADS[name].moved
-    record: Record = {"row": name, "threads": threads, "budget": budget, "moved": moved, "contestants": {}}
+    workload = WORKLOADS[name]
+    record: Record = {"row": name, "threads": threads, "budget": budget, "moved": workload.moved, "contestants": {}}
     found = record["contestants"]
     with tempfile.TemporaryDirectory() as folder:
         plan = str(Path(folder) / "row.plan.json")
@@ -46,10 +47,11 @@ def measure_row(
         failed = "failed" in found[WAXEQ]
         times = _race(name, None if failed else plan, peers, threads, budget, caches, folder, found)
     if COPY in times:
-        record["copy"] = Samples(times[COPY]).median
+        record["copy"] = Samples(times.pop(COPY)).median
+        each = {f: Samples(times.pop(ALONE + f)).median / EVALUATED for f in workload.functions}
+        record["arithmetic"] = sum(each[f] * n for f, n in workload.functions.items())
     for n, seconds in times.items():
-        if n != COPY:
-            found[n] |= _summary(seconds, times.get(WAXEQ) if n != WAXEQ else None)
+        found[n] |= _summary(seconds, times.get(WAXEQ) if n != WAXEQ else None)
     return record
 
 
@@ -107,7 +109,9 @@ def optimize(name: str, plan: str, threads: int, search: float, table: str | Non
         settle(threads, folder)
         workload = WORKLOADS[name]
         arguments = workload.make()
-        options = wx.Options.of(threads=threads, budget=search, table=Path(table or Path(folder) / "timings.duckdb"))
+        given = {} if workload.allowed is None else {"tolerance": workload.allowed}
+        where = Path(table or Path(folder) / "timings.duckdb")
+        options = wx.Options.of(threads=threads, budget=search, table=where, **given)
         start = time.perf_counter()
         result = wx.optimize(workload.fn, *workload.ordered(arguments), weights=workload.weights, options=options)
         took = time.perf_counter() - start
@@ -123,7 +127,7 @@ def contest(
     """Times and states of contestants; runs in a process of its own, and writes to the file `progress` whose turn it is
     as long as one of them runs alone."""
     from benchmarks.contestants import settle
-    from benchmarks.roofline import copying
+    from benchmarks.roofline import copying, evaluating
     from benchmarks.workloads import WORKLOADS
     from waxeq.runtime.turns import take_turns
 
@@ -142,6 +146,7 @@ def contest(
     if workload.moved is not None:
         half = workload.moved // 2  # it reads and writes each byte
         rivals[COPY] = copying(np.ones(half, np.uint8), np.empty(half, np.uint8), threads)
+        rivals |= {ALONE + f: evaluating(f, threads) for f in workload.functions}
     return {n: t.seconds for n, t in take_turns(rivals, budget=budget).items()} if rivals else {}, states
 
 

@@ -26,7 +26,9 @@ class Workload:
     dicts of arrays; `small` the same in sizes for a test. `weights` names those that stay the same between calls.
     `forms` are equal functions by peer: "torch" (also compiled, and exported for ONNX Runtime), "torch.compile",
     "numba", "numexpr", "jax"; a peer that needs a form and has none does not take part. `moved`: bytes that any
-    program must read and write, for rows that are bound by memory. `tolerance`: relative RMS error against float64.
+    program must read and write, for rows that are bound by memory; `functions`: how often it must evaluate costly
+    functions, by name. `tolerance`: relative RMS error against float64. `allowed`: the tolerance that waxeq is
+    asked for, where a peer has what loses digits too (None: its default).
     """
 
     name: str
@@ -36,6 +38,8 @@ class Workload:
     weights: frozenset[str] = frozenset()
     forms: Mapping[str, Form] = field(default_factory=dict)
     moved: int | None = None
+    functions: Mapping[str, int] = field(default_factory=dict)
+    allowed: float | None = None
     tolerance: float = 1e-4
 
     def ordered(self, arguments: Arguments) -> tuple[Any, ...]:

@@ -179,6 +179,7 @@ WORKLOADS = (
             partial(_gelu_arguments, 5, 7),
             forms={"torch": _gelu_torch, "numba": _gelu_numba},
             moved=4 * 2 * n * m,
+            functions={"erf": n * m},
         )
         for n, m in ((4096, 4096), (128, 768))
     ),
@@ -196,5 +197,6 @@ WORKLOADS = (
         partial(_options, 30),
         forms={"torch": _black_scholes_torch, "numba": _black_scholes_numba},
         moved=4 * 7 * 10_000_000,
+        functions={"log": 10_000_000, "exp": 10_000_000, "erf": 20_000_000},  # N(-d) is 1 - N(d)
     ),
 )

@@ -141,6 +141,7 @@ WORKLOADS = tuple(
         weights=frozenset(vectors),
         forms={"torch": torch, "numba": numba},
         moved=4 * 2 * n * m,
+        functions={"exp": n * m} if name == "softmax" else {},
     )
     for name, fn, vectors, torch, numba in _KINDS
     for n, m in ((4096, 4096), (128, 768))

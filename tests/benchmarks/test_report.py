@@ -37,6 +37,15 @@ def test_the_best_peer_is_the_fastest_one() -> None:
     assert (s.best, s.ratio, s.copies) == ("torch", 2.0, 2.0)
 
 
+def test_a_row_whose_functions_take_longer_than_the_copy_is_not_bound_by_memory() -> None:
+    computed = record("gelu", 1.0, {"torch": 2.0}, copy=0.25, arithmetic=0.8)
+    s, memory = report.standing(computed), report.standing(WON)
+    assert s is not None and memory is not None
+    assert (s.copies, s.roofs, s.bound) == (4.0, 1.25, False)
+    assert memory.bound and memory.roofs == 2.0
+    assert "memory-bound rows (0) that take over 1.3 times their roofline: none" in report.section([computed], {})
+
+
 def test_the_mean_is_geometric() -> None:
     assert report.geometric_mean([2.0, 0.5]) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="no ratios"):
@@ -47,7 +56,7 @@ def test_targets_and_losses_are_printed_with_their_reason() -> None:
     text = report.section([WON, LOST], {"abv": "the product is the library's"})
     assert "best peer's time over waxeq's: 1.00 (2 rows)" in text
     assert "rows under 0.9: abv" in text
-    assert "memory-bound rows (1) that take over 1.3 times a copy: minilm" in text
+    assert "memory-bound rows (1) that take over 1.3 times their roofline: minilm" in text
     assert "| abv | torch | 0.50x (0.45 to 0.55) | the product is the library's |" in text
     assert "**2e+03**" in text or "**2000**" in text
 
