@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from benchmarks import row
 from benchmarks.contestants import CONTESTANTS, Contestant, NoForm
-from benchmarks.roofline import copying
-from benchmarks.row import COPY, WAXEQ, admit, contest, measure_row, optimize, reference
+from benchmarks.roofline import EVALUATED, copying, evaluating
+from benchmarks.row import ALONE, COPY, WAXEQ, admit, contest, measure_row, optimize, reference
 from benchmarks.workload import Workload
 
 import waxeq as wx
@@ -172,7 +172,7 @@ def test_a_real_row(tmp_path: Path) -> None:
     assert found["first_call"] > 0
     job = ("gelu_128x768", plan, ("numpy",), threads, 0.2, str(tmp_path), str(tmp_path / "running"))
     times, states = in_fresh_process(contest, job, threads=threads)
-    assert times.keys() == {WAXEQ, "numpy", COPY} and all(t > 0 for row in times.values() for t in row)
+    assert times.keys() == {WAXEQ, "numpy", COPY, ALONE + "erf"} and all(t > 0 for row in times.values() for t in row)
     assert states[WAXEQ]["error"] < 1e-5 and states["numpy"]["first_call"] > 0
 
 
@@ -181,3 +181,10 @@ def test_a_copy_copies_all(threads: int) -> None:
     source, target = np.arange(1001, dtype=np.uint8), np.zeros(1001, np.uint8)
     copying(source, target, threads)()
     assert np.array_equal(source, target)
+
+
+def test_functions_alone_are_evaluated_as_often_as_is_said() -> None:
+    got = np.asarray(evaluating("exp", 1)())
+    assert EVALUATED % got.size == 0
+    x = np.linspace(0.25, 0.75, got.size)
+    np.testing.assert_allclose(got, sum(np.exp(x + i / 64) for i in range(EVALUATED // got.size)), rtol=1e-5)
