@@ -82,6 +82,10 @@ class TypeMismatch(WaxeqError):
     exit_code = 3
 
 
+class BoundsError(TypeMismatch, IndexError):
+    """An input holds an index that lies outside the axis it points into; also an IndexError, as NumPy raises one."""
+
+
 class RuleError(WaxeqError):
     """A rule file does not parse, a rule is ill-typed, or a rule is refused; names file and line."""
 

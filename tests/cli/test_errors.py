@@ -404,3 +404,50 @@ def test_too_little_memory_is_a_sentence(waxeq, plan: Path, monkeypatch) -> None
     monkeypatch.setattr("waxeq.cli.running.opened", large)
     outcome = waxeq("run", plan)
     assert outcome.code == CODE["budget"] and "not enough memory: Unable to allocate 298. GiB" in outcome.sentence
+
+
+def test_files_of_the_folder_it_is_called_from_are_no_modules_of_its_processes(tmp_path: Path) -> None:
+    for name in ("numpy.py", "json.py", "pickle.py"):
+        (tmp_path / name).write_text("raise SystemExit('not the module')\n")
+    code = (
+        "import operator\nfrom waxeq.runtime.measure import in_fresh_process\n"
+        "print(in_fresh_process(operator.mul, (6, 7), threads=1))"
+    )
+    paths = os.pathsep.join(str(Path(p).resolve()) for p in sys.path if p)
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "42", done.stderr
+
+
+GATHERED = """
+import numpy as np
+def model(t, ids):
+    return t[ids].sum(-1)
+def example_inputs():
+    return {"t": np.ones((10, 4), np.float32), "ids": np.array([1, 90])}
+"""
+
+
+def test_an_index_outside_its_axis_is_a_fault_of_the_inputs(waxeq, model, table, tmp_path: Path) -> None:
+    out, options = tmp_path / "p.plan.json", ("--table", table, "--budget", "0", "--quiet")
+    outcome = waxeq("optimize", model(GATHERED), "-o", out, *options)
+    assert outcome.code == CODE["target"] and "small.py:4: index 90 is out of bounds" in outcome.sentence
+    assert waxeq("optimize", model(GATHERED.replace("90", "9")), "-o", out, *options).code == 0
+    np.save(tmp_path / "far.npy", np.array([1, 90]))
+    outcome = waxeq("run", out, "--input", f"ids={tmp_path / 'far.npy'}")
+    assert outcome.code == CODE["target"] and "out of bounds" in outcome.sentence
+
+
+def test_a_module_beside_the_model_that_its_functions_import(waxeq, model, quick, tmp_path: Path) -> None:
+    model("import numpy as np\n\ndef made():\n    return np.ones(4)\n", "beside_small.py")
+    text = "def model(x):\n    return x + 1\n\ndef example_inputs():\n    from beside_small import made\n"
+    target = model(text + "    return {'x': made()}\n")
+    assert waxeq("optimize", target, "-o", tmp_path / "p.plan.json", *quick).code == 0
+
+
+def test_a_file_name_of_two_lines(waxeq, model, quick, tmp_path: Path) -> None:
+    target = model(name="two\nlines.py")
+    out = tmp_path / "p.plan.json"
+    assert waxeq("optimize", target, "-o", out, *quick).code == 0 and waxeq("run", out).code == 0

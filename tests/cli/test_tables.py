@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from waxeq.cost.exchange import export
 from waxeq.cost.shards import Shards
 from waxeq.cost.table import TimingTable, default_path
+from waxeq.cost.unsaved import UnsavedTable
+from waxeq.errors import TableError
 
 NOWHERE = "/proc/waxeq"
 """A home for data in which nothing can be made, not even by root."""
@@ -202,3 +205,24 @@ def test_a_disk_that_fills_up_meanwhile(waxeq, model, home: Path, tmp_path: Path
     outcome = waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", "--table", before.path, *QUICK)
     assert outcome.code == 1 and "No space left on device" in outcome.sentence
     assert before.memo_get("plan", "a") == "one" and not (tmp_path / "p.plan.json").exists()
+
+
+def test_a_table_that_a_full_disk_left_empty_is_made_anew(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    path.touch()
+    assert UnsavedTable.at(path).memo_get("plan", "a") is None and path.stat().st_size == 0
+    TimingTable.open(path).memo_put("plan", "a", "one")
+    assert TimingTable.open(path, whole=True).memo_get("plan", "a") == "one"
+
+
+def test_a_place_for_parquet_that_cannot_be_written_is_named(home: Path, tmp_path: Path, monkeypatch) -> None:
+    """A read-only disk refuses even to remove a file that is not there."""
+    table = TimingTable.open(tmp_path / "t.duckdb")
+
+    def refused(*given: object, **more: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    monkeypatch.setattr(Path, "replace", refused)
+    with pytest.raises(TableError, match=r"out\.parquet cannot be written: Read-only file system; name another place"):
+        export(table, tmp_path / "out.parquet")

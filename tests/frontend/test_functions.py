@@ -566,3 +566,12 @@ def test_every_handler_has_cases() -> None:
     named = {*UFUNCS, *HANDLERS, *CREATORS}
     assert named - set(cases()) - own == set()
     assert set(METHODS) - set(cases()) - {"conj", "flatten"} == set()
+
+
+def test_an_array_that_was_made_outside_is_indexed_by_take() -> None:
+    table = np.arange(12.0).reshape(4, 3)
+    ids = np.array([[3, 0], [1, 1]])
+    for axis, which in ((0, ids), (1, ids % 3)):
+        traced = trace(lambda i, axis=axis: np.take(table, i, axis=axis), {"i": which})
+        got = interpret(traced.graph, {**traced.inputs, **traced.tensors})
+        assert np.array_equal(got["out"], np.take(table, which, axis=axis))

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from cyclopts import App, CycloptsError
 
@@ -109,9 +110,15 @@ def _add(app: App, command: Callable[..., object], called: str) -> None:
 def run(argv: Sequence[str]) -> int:
     """Run a command line; its exit code."""
     shown = warnings.showwarning
-    warnings.showwarning = lambda message, category, *more: (
-        say(f"waxeq: note: {message}") if issubclass(category, WaxeqWarning) else shown(message, category, *more)
-    )
+    quiet = not {"-q", "--quiet"}.isdisjoint(argv)
+
+    def note(message: Warning | str, category: type[Warning], *more: Any) -> None:
+        if not issubclass(category, WaxeqWarning):
+            shown(message, category, *more)
+        elif not quiet:
+            say(f"waxeq: note: {message}")
+
+    warnings.showwarning = note
     try:
         code = build()(argv, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()

@@ -54,7 +54,7 @@ def draw_front(data: Mapping[str, Any], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)
-    write_atomically(path, drawn.getvalue())
+    write_atomically(path, drawn.getvalue(), "--plot")
 
 
 def draw_curves(found: Sequence[Curve], path: Path) -> None:
@@ -88,7 +88,7 @@ def draw_curves(found: Sequence[Curve], path: Path) -> None:
     figure.supylabel("measured points; estimates between them and where nine of ten should lie", fontsize=9)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)
-    write_atomically(path, drawn.getvalue())
+    write_atomically(path, drawn.getvalue(), "OUTPUT")
 
 
 def _short(text: str) -> str:

@@ -18,14 +18,14 @@ FORMATS = (".png", ".svg")
 _PLAN, _OTHER = "#1f6feb", "#9aa4b2"
 
 
-def require_plot(path: Path) -> None:
+def require_plot(path: Path, option: str = "--plot") -> None:
     """Raise UsageError for a name that is no picture's, or when matplotlib is missing; PlanError when the file cannot
-    be written."""
+    be written, `option` names another place."""
     if path.suffix not in FORMATS:
         raise UsageError(f"{path} is no name of a picture: give one that ends in {' or '.join(FORMATS)}")
     if find_spec("matplotlib") is None:
         raise UsageError("a picture needs matplotlib: pip install 'waxeq[bench]'")
-    require_writable(path)
+    require_writable(path, option)
 
 
 def plot(data: Mapping[str, Any], path: Path) -> None:
@@ -54,7 +54,7 @@ def plot(data: Mapping[str, Any], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)
-    write_atomically(path, drawn.getvalue())
+    write_atomically(path, drawn.getvalue(), "--plot")
 
 
 def label(row: Mapping[str, Any]) -> str:

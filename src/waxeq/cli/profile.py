@@ -278,7 +278,7 @@ class _Saved:
             return _Saved(None, {}, None, 1)
         about = {"target": target, "source": _hash_of(target), "options": options.fingerprint()}
         if not path.exists():
-            require_writable(path)
+            require_writable(path, "--state")
             return _Saved(path, about, None, 1)
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -300,7 +300,7 @@ class _Saved:
 
         if self.path is not None:
             data = {"about": self.about, "next": following, "menu": menu.to_json()}
-            write_atomically(self.path, json.dumps(data).encode())
+            write_atomically(self.path, json.dumps(data).encode(), "--state")
 
 
 def _hash_of(target: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.errors import TargetError, TypeMismatch, UsageError
+from waxeq.errors import BoundsError, TargetError, TypeMismatch, UsageError
 from waxeq.ir.types import TensorType
 from waxeq.options import cores
 from waxeq.runtime.files import write_atomically
@@ -20,11 +20,15 @@ from waxeq.runtime.program import Program
 
 
 def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int | None) -> dict[str, Any]:
-    """Run a plan or a bundle; its results in numbers. Raises PlanError, TypeMismatch, TargetError, UsageError."""
+    """Run a plan or a bundle; its results in numbers. Raises PlanError, TypeMismatch, BoundsError, TargetError,
+    UsageError."""
     program, saved = opened(path)
     inputs = {**saved, **read_inputs(given)}
     with _limited(threads):
-        results = program.flat_results(inputs)
+        try:
+            results = program.flat_results(inputs)
+        except IndexError as e:
+            raise BoundsError(f"{e}: give inputs of {path} whose indices fit") from e
         times = time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50)
     if output is not None:
         data = io.BytesIO()

@@ -60,6 +60,9 @@ def attach(db: Any, path: Path) -> None:
     """Make the archive at `path` the current database, made or brought up to this version if need be. Raises
     TableError and TableWriteError. To be called under the table's lock."""
     known = path.exists()
+    if known and path.is_file() and not path.stat().st_size and os.access(path, os.W_OK):
+        path.unlink()  # what a full disk, or the end of a process, leaves of one that was just being made
+        known = False
     if known and not os.access(path, os.W_OK):
         raise TableWriteError(f"{path} is read-only; make it writable, or {NAME_ANOTHER}")
     spilled = path.with_name(path.name + ".spill")

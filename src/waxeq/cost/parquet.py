@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ def _copy(db: Any, path: Path, query: str, how: str) -> int:
     try:
         row = db.execute(f"COPY ({query}) TO '{quoted(whole)}' (FORMAT parquet, {how})").fetchone()
         whole.replace(path)
-    except duckdb.IOException as e:
-        why = archive.reason(archive.first_line(e))
+    except (duckdb.IOException, OSError) as e:
+        why = e.strerror if isinstance(e, OSError) else archive.reason(archive.first_line(e))
         raise TableWriteError(f"{path} cannot be written: {why}; name another place for it") from e
     finally:
-        whole.unlink(missing_ok=True)
+        with suppress(OSError):  # which a read-only disk raises for a file that is not there
+            whole.unlink()
     return row[0] if row else 0

@@ -70,7 +70,7 @@ class Worker:
         os.set_inheritable(theirs.fileno(), True)
         paths = os.pathsep.join(p for p in sys.path if p)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from waxeq.egraph.worker import main; main({theirs.fileno()})"],
+            [sys.executable, "-P", "-c", f"from waxeq.egraph.worker import main; main({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

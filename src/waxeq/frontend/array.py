@@ -27,6 +27,11 @@ def _theirs(file: str) -> bool:
     return not file.startswith((*_OUTSIDE, "<")) and "/scipy/" not in file
 
 
+def _one_line(name: str) -> str:
+    """The name of a file as the text of a graph can hold it, of which each line is a value."""
+    return " ".join(name.split())
+
+
 class Tracer:
     """One trace: the builder, and where in the user's program it stands. `sized`: it is one of several, at other sizes,
     so that what is made for a size is no constant."""
@@ -43,7 +48,7 @@ class Tracer:
             file = frame.f_code.co_filename
             if _theirs(file):
                 text = linecache.getline(file, frame.f_lineno).strip()
-                return Source(file.rsplit("/", 1)[-1], frame.f_lineno, text)
+                return Source(_one_line(file.rsplit("/", 1)[-1]), frame.f_lineno, text)
             frame = frame.f_back
         return None
 
@@ -261,7 +266,10 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._content("use as a Python index", instead).item().__index__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        instead = "keep to operators and functions of numpy; into an array that was made outside, write with np.where"
+        instead = (
+            "keep to operators and functions of numpy; index an array that was made outside with np.take(array, index, "
+            "axis=0), and write into one with np.where"
+        )
         return np.asarray(self._content("conversion to a plain ndarray", instead), dtype)
 
     def __getattr__(self, name: str) -> Any:

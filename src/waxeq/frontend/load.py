@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import extract_tb
@@ -86,7 +87,8 @@ def _load(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.resolve().parent))
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except SyntaxError as e:
@@ -94,7 +96,10 @@ def _load(path: Path) -> ModuleType:
     except (Exception, SystemExit) as e:
         raise TargetError(f"{at(path, e)}: loading it raises {type(e).__name__}: {e}") from e
     finally:
-        sys.path.remove(str(path.resolve().parent))
+        with suppress(ValueError):
+            sys.path.remove(folder)
+        if folder not in sys.path:  # last, for what functions of the model import: there it hides no installed module
+            sys.path.append(folder)
     return module
 
 

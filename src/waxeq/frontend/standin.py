@@ -47,7 +47,7 @@ class _Names:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         special, scipy = (sys.modules.get(n) for n in ("scipy.special", "scipy"))
-        names = (*handlers.CREATORS, *(BY_POSITION if tracer.sized else ()))
+        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *(BY_POSITION if tracer.sized else ()))
         creators = {_find(special if n.startswith("special.") else np, n): n for n in names}
         self._known: dict[Any, str] = {
             None: "",
@@ -76,7 +76,8 @@ class _Names:
 
     def _creator(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         t = self.tracer
-        handler, placed = handlers.CREATORS.get(name) or BY_POSITION[name], name in BY_POSITION
+        handler = handlers.CREATORS.get(name) or handlers.HALF_DISPATCHED.get(name) or BY_POSITION[name]
+        placed = name in BY_POSITION
 
         def create(*args: Any, **kw: Any) -> Any:
             traced = any(isinstance(a, TracedArray) for a in calls.flat((args, kw)))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.errors import TypeMismatch
-from waxeq.ir.graph import Graph, GraphBuilder
+from waxeq.errors import BoundsError, TypeMismatch
+from waxeq.ir.graph import Graph, GraphBuilder, Node
 from waxeq.ir.types import TensorType, is_float
 
 
@@ -16,7 +16,8 @@ def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = F
     """Run a graph on `given` (leaf name -> array); returns outputs and new states by name.
 
     With `oracle`, every float is computed in float64: what the model means, apart from rounding.
-    Raises TypeMismatch when an array is missing or of another type than its leaf.
+    Raises TypeMismatch when an array is missing or of another type than its leaf, BoundsError for an index outside its
+    axis.
     """
     values: dict[int, np.ndarray] = {}
     for v, leaf in enumerate(graph.leaves):
@@ -36,12 +37,20 @@ def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = F
             for i in wide.intersection(n.inputs):  # now: memory used again costs a fraction of fresh memory
                 values[i] = values[i].astype(np.float64)
                 wide.remove(i)
-            values[v] = settle(run(*(values[i] for i in n.inputs)), want)
+            try:
+                values[v] = settle(run(*(values[i] for i in n.inputs)), want)
+            except IndexError as e:
+                raise _outside(n, e) from e
             for i in {i for i in n.inputs if last[i] == v} - kept:
                 del values[i]
     for i in wide & kept:
         values[i] = values[i].astype(np.float64)
     return {name: values[v] for name, v in (*graph.outputs, *graph.states)}
+
+
+def _outside(node: Node, e: IndexError) -> BoundsError:
+    where = "" if node.source is None else f"{node.source}: "
+    return BoundsError(f"{where}{str(e).removeprefix(where)}; give inputs whose indices fit")
 
 
 def settle(value: Any, dtype: np.dtype) -> np.ndarray:

@@ -12,14 +12,15 @@ from pathlib import Path
 from waxeq.errors import PlanError
 
 
-def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write a file so that it is seen either whole or not at all. Raises PlanError when it cannot be written."""
-    write_together({Path(path): data})
+def write_atomically(path: str | Path, data: bytes, option: str = "--output") -> None:
+    """Write a file so that it is seen either whole or not at all. Raises PlanError when it cannot be written; `option`
+    names another place."""
+    write_together({Path(path): data}, option)
 
 
-def write_together(files: Mapping[Path, bytes]) -> None:
+def write_together(files: Mapping[Path, bytes], option: str = "--output") -> None:
     """Write files that belong together: an interruption leaves all as they were, or all new. Raises PlanError when one
-    cannot be written."""
+    cannot be written; `option` names another place."""
     waiting: list[tuple[str, Path]] = []
     path = Path()
     try:
@@ -36,7 +37,7 @@ def write_together(files: Mapping[Path, bytes]) -> None:
             _put(waiting)
             raise
     except OSError as e:
-        raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with --output") from e
+        raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with {option}") from e
     finally:
         for name, _ in waiting:
             with contextlib.suppress(OSError):

@@ -153,7 +153,7 @@ def in_fresh_process(
     limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     job = pickle.dumps(([p for p in sys.path if p], fn.__module__, fn.__name__, tuple(args)))
     child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD],
+        [sys.executable, "-P", "-c", _CHILD],  # files of the folder it is called from are no modules: json.py, numpy.py
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,9 +11,10 @@ from waxeq.amounts import number_of
 from waxeq.backend.call import Call
 from waxeq.cost.key import TimingKey
 from waxeq.egraph.kernels import patterns
-from waxeq.errors import TableError
+from waxeq.errors import PlanError, TableError
 from waxeq.events import Events, StageFinished, StageStarted
 from waxeq.options import Options
+from waxeq.runtime.files import require_writable
 from waxeq.search.samples import samples
 from waxeq.search.session import Session
 from waxeq.search.tables import saved_table
@@ -56,8 +57,8 @@ def calibrate(
     what the table knows is timed too, and stays where it is the faster one. Ctrl-C (or `events.request_stop`) keeps
     what was measured. Raises TableError when something cannot be stored.
     """
-    if out is not None and not out.parent.is_dir():
-        raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
+    if out is not None:
+        _require_place(out)
     unlimited = options.model_copy(update={"budget": QUICK if quick else None})
     with Session.open(unlimited, events, saved_table(options.table, events)) as session:
         events.emit(StageStarted("calibrate", session.device.describe()))
@@ -101,6 +102,16 @@ def _measured(session: Session, calls: Sequence[Call], quick: bool, again: bool)
             break
         done += session.measure(calls[start : start + _BATCH[quick]], _EACH, 1 if quick else _VISITS, again)
     return done
+
+
+def _require_place(out: Path) -> None:
+    """Raise TableError before the work where a Parquet file could not be written after it."""
+    if not out.parent.is_dir():
+        raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
+    try:
+        require_writable(out / "DEVICE.parquet" if out.is_dir() else out)
+    except PlanError as e:
+        raise TableError(str(e)) from e
 
 
 def _exported(session: Session, out: Path | None) -> Path | None:

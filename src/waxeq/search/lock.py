@@ -126,9 +126,9 @@ def lock(session: Session, what: Subject, plan: Mapping[str, Any]) -> None:
     models = json.loads(json.dumps(models, sort_keys=True))
     data = {"waxeq_lock": FORMAT, "models": models, "sha256": _digest(models)}
     try:
-        write_atomically(path, (json.dumps(data, indent=1) + "\n").encode())
+        write_atomically(path, (json.dumps(data, indent=1) + "\n").encode(), "--lock")
     except PlanError as e:
-        raise LockError(f"{path} cannot be written; name another place with --lock") from e
+        raise LockError(str(e)) from e
 
 
 def require_lockable(options: Options) -> None:

@@ -51,5 +51,8 @@ METHODS: Mapping[str, Handler] = MappingProxyType({**{n: HANDLERS[n] for n in (
 CREATORS = _collect("CREATORS")
 """Functions that NumPy does not dispatch on their arguments, or that run on what they are given (scipy.special)."""
 
+HALF_DISPATCHED = MappingProxyType({"take": HANDLERS["take"]})
+"""Functions that NumPy dispatches on some of their arguments alone: np.take on the array, and not on the indices."""
+
 MUTABLE = frozenset({"zeros", "ones", "empty", "full"})
 """Creators whose result a model may write to: traced even when nothing they are given is."""
