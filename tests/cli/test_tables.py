@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ import pytest
 from waxeq.cost.exchange import export
 from waxeq.cost.shards import Shards
 from waxeq.cost.table import TimingTable, default_path
-from waxeq.cost.unsaved import UnsavedTable
 from waxeq.errors import TableError
 
 NOWHERE = "/proc/waxeq"
@@ -207,12 +208,18 @@ def test_a_disk_that_fills_up_meanwhile(waxeq, model, home: Path, tmp_path: Path
     assert before.memo_get("plan", "a") == "one" and not (tmp_path / "p.plan.json").exists()
 
 
-def test_a_table_that_a_full_disk_left_empty_is_made_anew(home: Path, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_begun_on_a_full_disk_leaves_no_empty_file(home: Path, tmp_path: Path) -> None:
+    code = (
+        "import resource, sys\nfrom waxeq.cost.table import TimingTable\nfrom waxeq.errors import TableWriteError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
+        "try:\n    TimingTable.open(sys.argv[1])\nexcept TableWriteError as e:\n    print(e)\n"
+    )
     path = tmp_path / "t.duckdb"
-    path.touch()
-    assert UnsavedTable.at(path).memo_get("plan", "a") is None and path.stat().st_size == 0
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code, path], env=env, capture_output=True, text=True, check=False)
+    assert "cannot be written" in done.stdout, done.stderr
+    assert not path.exists()
     TimingTable.open(path).memo_put("plan", "a", "one")
-    assert TimingTable.open(path, whole=True).memo_get("plan", "a") == "one"
 
 
 def test_a_place_for_parquet_that_cannot_be_written_is_named(home: Path, tmp_path: Path, monkeypatch) -> None:

@@ -60,16 +60,18 @@ def attach(db: Any, path: Path) -> None:
     """Make the archive at `path` the current database, made or brought up to this version if need be. Raises
     TableError and TableWriteError. To be called under the table's lock."""
     known = path.exists()
-    if known and path.is_file() and not path.stat().st_size and os.access(path, os.W_OK):
-        path.unlink()  # what a full disk, or the end of a process, leaves of one that was just being made
-        known = False
     if known and not os.access(path, os.W_OK):
         raise TableWriteError(f"{path} is read-only; make it writable, or {NAME_ANOTHER}")
     spilled = path.with_name(path.name + ".spill")
     shutil.rmtree(spilled, ignore_errors=True)  # of one that was killed
     for setting in ("threads=1", f"memory_limit='{MEMORY}'", f"temp_directory='{quoted(spilled)}'"):
         db.execute(f"SET {setting}")
-    db.execute(f"ATTACH '{quoted(path)}' AS t{'' if known else STORAGE}")
+    try:
+        db.execute(f"ATTACH '{quoted(path)}' AS t{'' if known else STORAGE}")
+    except Exception as e:
+        if not known and isinstance(refusal(path, e), TableWriteError):
+            path.unlink(missing_ok=True)  # begun on a full disk: an empty file would be refused as damaged ever after
+        raise
     db.execute("USE t")
     db.execute(GONE)
     if not db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]:
