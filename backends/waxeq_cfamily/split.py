@@ -142,7 +142,9 @@ def _cut(values: Values, n: int, threads: int, *, many: bool = False) -> tuple[s
         width = math.isqrt(values.sizes[axis])
         return axis, -(-values.sizes[axis] // width), width
     volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
-    pieces = min(values.sizes[axis], 8 * threads, max(2, int(volume) // _PIECE))
+    # as many as each has elements: of few that are large nothing is left in cache for a walk beside this one
+    most = max(8 * threads, math.isqrt(values.sizes[axis]))
+    pieces = min(values.sizes[axis], most, max(2, int(volume) // _PIECE))
     width = -(-values.sizes[axis] // pieces)
     return axis, -(-values.sizes[axis] // width), width
 
