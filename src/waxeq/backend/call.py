@@ -167,7 +167,7 @@ class Call:
         for k in (*self.out.axes, *(k for v in self.operands for k in v.axes), *axes_in(self.meaning)):
             name.setdefault(k, f"i{len(name)}")
         sizes = {name[k]: self.sizes[k] for k in name}
-        meaning = rename_axes(self.meaning, name)
+        meaning = _renamed(self.meaning, tuple(name))
         operands = tuple(v.renamed(name) for v in self.operands)
         return replace(self, meaning=meaning, sizes=sizes, operands=operands, out=self.out.renamed(name))
 
@@ -193,6 +193,12 @@ class Call:
 
 
 _dump = lru_cache(maxsize=8192)(dump)
+
+
+@lru_cache(maxsize=8192)
+def _renamed(meaning: Term, axes: tuple[str, ...]) -> Term:
+    """With axes named by their place: several kernels are asked about one meaning in one order."""
+    return rename_axes(meaning, {k: f"i{n}" for n, k in enumerate(axes)})
 
 
 @lru_cache(maxsize=8192)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from waxeq.basis.heads import HEADS
@@ -41,6 +41,11 @@ def _axes_rule(head: str) -> tuple | str:
     return read(HEADS[head].axes)
 
 
+@cache
+def _dtype_rule(head: str) -> tuple | str:
+    return read(HEADS[head].dtype)
+
+
 def node_axes(head: str, args: tuple, axes_of: AxesOf) -> frozenset[str]:
     """Axes of `head` applied to `args`; `axes_of` gives the axes of a tensor argument (a term, an e-class, ...)."""
     names = dict(zip((n for n, _ in HEADS[head].args), args, strict=True))
@@ -75,7 +80,7 @@ def reduced_dtype(f: str, dtype: str) -> str:
 def node_dtype(head: str, args: tuple, dtype_of: Callable[[Any], str]) -> str:
     """Dtype of `head` applied to `args`; `dtype_of` gives that of a tensor argument."""
     names = dict(zip((n for n, _ in HEADS[head].args), args, strict=True))
-    rule = read(HEADS[head].dtype)
+    rule = _dtype_rule(head)
     if isinstance(rule, str):
         return names.get(rule, rule)
     if rule[0] == "dt":
@@ -101,6 +106,11 @@ def new_sizes(head: str, args: tuple, size: Callable[[str], int]) -> dict[str, i
 
 def types(*roots: Term) -> dict[Term, TermType]:
     """The type of every subterm."""
+    return dict(_types(roots))
+
+
+@lru_cache(maxsize=2048)  # every kernel asks it of each meaning that is to be fused
+def _types(roots: tuple[Term, ...]) -> dict[Term, TermType]:
     done: dict[Term, TermType] = {}
     for t in postorder(*roots):
         done[t] = TermType(

@@ -16,11 +16,12 @@ class ENode:
     head: str
     args: tuple[Any, ...]
     places: tuple[int, ...]
+    tensors: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """The classes the node reads, in order, with repeats."""
 
-    @property
-    def tensors(self) -> tuple[int, ...]:
-        """The classes the node reads, in order, with repeats."""
-        return tuple(self.args[i] for i in self.places)
+    def __post_init__(self) -> None:
+        args = self.args
+        object.__setattr__(self, "tensors", tuple([args[i] for i in self.places]))
 
     def __str__(self) -> str:
         return f"({self.head} {' '.join(f'#{a}' if i in self.places else str(a) for i, a in enumerate(self.args))})"

@@ -44,6 +44,9 @@ class Cuts:
     def __init__(self, rough: Rough, until: Deadline = FOREVER) -> None:
         self.rough, self.snapshot, self.flow, self.until = rough, rough.snapshot, rough.flow, until
         self.best: dict[int, tuple[Cut, ...]] = {}
+        # by the identity of e-nodes, which the snapshot keeps
+        self._works: dict[tuple[int, int], float] = {}
+        self._reads: dict[int, tuple[int, ...]] = {}
         self._grow()
 
     def of(self, number: int) -> tuple[Cut, ...]:
@@ -153,33 +156,46 @@ class Cuts:
         return not folded or self.rough.elements(frozenset(folded)) <= _HOT
 
     def _merge(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> Cut | None:
-        inside: dict[int, ENode] = {}
-        for cut in pick:
-            for i, e in (cut.inside if cut else {}).items():
+        cuts = [c for c in pick if c is not None]
+        inside: dict[int, ENode] = dict(cuts[0].inside) if cuts else {}
+        for cut in cuts[1:]:
+            for i, e in cut.inside.items():
                 inside.setdefault(i, e)
         if number in inside or len(inside) >= _SPAN:
             return None
         inside[number] = n
-        leaves = dict.fromkeys(
-            a for e in inside.values() for a in e.tensors if a not in inside and not self._constant(a)
-        )
-        if number in leaves or not self._acyclic(number, inside):
+        if not self._acyclic(number, inside):
             return None
+        leaves = dict.fromkeys([a for e in inside.values() for a in self._read_by(e) if a not in inside])
         if any(a not in self.flow and not self.snapshot.classes[a].weights_only for a in leaves):
             return None
         work = START + self._work(inside) + self.rough.traffic(number, leaves)
         flow = work + self.rough.flow_of(leaves)
         return Cut(number, inside, tuple(sorted(leaves)), work, flow)
 
+    def _read_by(self, e: ENode) -> tuple[int, ...]:
+        """The classes that an e-node reads and that are no constants."""
+        found = self._reads.get(id(e))
+        if found is None:
+            found = self._reads[id(e)] = tuple([a for a in e.tensors if self.snapshot.classes[a].constant is None])
+        return found
+
     def _work(self, inside: Mapping[int, ENode]) -> float:
         """The price of computing e-nodes together; a sum of products of matrices is worth as much as one alone, and so
         are several sums over one product."""
-        products = {i: m for i, e in inside.items() if (m := self._product(i, e, inside)) is not None}
+        sums = {i: e for i, e in inside.items() if e.head == "Sum"}
+        products = {i: m for i, e in sums.items() if (m := self._product(i, e, inside)) is not None}
         within = {a for i in products for a in self._chain(i, inside)} - set(products)
-        rest = sum(self.rough.work(i, e) for i, e in inside.items() if i not in products and i not in within)
+        rest = sum([self._work_of(i, e) for i, e in inside.items() if i not in products and i not in within])
         return rest + sum(
             FLOP * 2 * self.rough.elements(self._axes_read(inside[m])) for m in sorted(set(products.values()))
         )
+
+    def _work_of(self, number: int, e: ENode) -> float:
+        found = self._works.get((number, id(e)))
+        if found is None:
+            found = self._works[number, id(e)] = self.rough.work(number, e)
+        return found
 
     def _product(self, number: int, e: ENode, inside: Mapping[int, ENode]) -> int | None:
         """The product that a sum is over, when each side has axes that the other lacks."""
@@ -202,18 +218,20 @@ class Cuts:
     def _axes_read(self, e: ENode) -> frozenset[str]:
         return frozenset().union(*(self.snapshot.classes[a].axes for a in e.tensors))
 
-    def _constant(self, a: int) -> bool:
-        return self.snapshot.classes[a].constant is not None
-
     def _acyclic(self, root: int, inside: Mapping[int, ENode]) -> bool:
-        state: dict[int, bool] = {}
-
-        def visit(i: int) -> bool:
-            if i in state:
-                return state[i]
-            state[i] = False
-            ok = all(visit(a) for a in inside[i].tensors if a in inside)
-            state[i] = ok
-            return ok
-
-        return visit(root) and len(state) == len(inside)
+        """Whether what is inside is all needed for the root, and nothing in it for itself."""
+        done: dict[int, bool] = {}  # False: what it reads is being looked at
+        stack = [root]
+        while stack:
+            i = stack[-1]
+            if done.get(i) is None:
+                done[i] = False
+                for a in inside[i].tensors:
+                    if a in inside and not done.get(a, False):
+                        if a in done:
+                            return False
+                        stack.append(a)
+            else:
+                done[i] = True
+                stack.pop()
+        return len(done) == len(inside)

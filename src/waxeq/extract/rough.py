@@ -63,6 +63,7 @@ class Rough:
         self.snapshot, self.index_maps, self.pace, self.fused = snapshot, index_maps, pace, fused
         self.flow: dict[int, float] = {}
         self.maker: dict[int, ENode | None] = {}
+        self._elements: dict[frozenset[str], int] = {}
         self._base: dict[int, int] = {}
         self._best: dict[int, Means] = {}
         self._below: dict[int, int] = {}
@@ -160,7 +161,10 @@ class Rough:
         return self.elements(axes) * self.pace * (_COSTLY if costly else 1.0)
 
     def elements(self, axes: frozenset[str]) -> int:
-        return math.prod(self.snapshot.sizes[k] for k in axes)
+        found = self._elements.get(axes)
+        if found is None:
+            found = self._elements[axes] = math.prod(self.snapshot.sizes[k] for k in axes)
+        return found
 
     def _count_uses(self) -> dict[int, int]:
         uses: dict[int, set[int]] = {}

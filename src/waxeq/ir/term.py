@@ -21,8 +21,8 @@ class Term:
     _interned: ClassVar[weakref.WeakValueDictionary] = weakref.WeakValueDictionary()
 
     def __new__(cls, head: str, *args) -> Term:
-        key = (head, *((a if isinstance(a, Term) else (type(a), repr(sorted(a) if isinstance(a, frozenset) else a)))
-                       for a in args))  # fmt: skip
+        # a number by how it is written: 1 is not 1.0, and 0.0 is not -0.0
+        key = (head, *[a if isinstance(a, _PLAIN) else (type(a), repr(a)) for a in args])
         found = cls._interned.get(key)
         if found is None:
             found = object.__new__(cls)
@@ -46,6 +46,10 @@ class Term:
         return write(self)
 
     __repr__ = __str__
+
+
+_PLAIN = (Term, str, frozenset)
+"""Arguments that are equal only where they are the same."""
 
 
 def write(term: Term) -> str:
