@@ -138,6 +138,26 @@ def test_what_is_exported_can_be_read_by_others(
     assert own.known_peaks(device) == peaks and asked == [1], "ceilings are brought along, not measured again"
 
 
+def test_what_is_exported_has_what_shipped_tables_know_of_kernels_as_they_are(
+    table: TimingTable, device: Device, timing: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A calibration times what nothing is known of, and once took the place of a file of which it had used the rest."""
+    peaks = Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6)
+    monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda threads: peaks)
+    table.peaks(device)
+    table.record([timing(n, device=device.id) for n in range(3)] + [timing(9, device=device.id, code="stale")])
+    path = tmp_path / "a.parquet"
+    table.export_parquet(path, device.id)
+    own = TimingTable.open(tmp_path / "own.duckdb", extra=[str(path)])
+    newer = timing(1, device=device.id, when=9999.0, samples=(2.0,))
+    own.record([newer, timing(5, device=device.id)])
+    assert own.export_parquet(path, device.id, {"c0de"}) == 4, "the same file may be read and replaced"
+    anew = TimingTable.open(tmp_path / "anew.duckdb", extra=[str(path)])
+    found = anew.lookup([timing(n, device=device.id).key for n in (0, 1, 2, 5)])
+    assert len(found) == 4 and found[newer.key].samples == (2.0,)
+    assert anew.peaks(device) == peaks and anew.devices() == {device.id: device}
+
+
 def test_an_own_timing_that_is_newer_beats_a_shipped_one(table: TimingTable, timing: Make, tmp_path: Path) -> None:
     shipped = timing(1, samples=(1.0,))
     table.record([shipped])

@@ -108,6 +108,17 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path, monkeypatc
     assert len(table.families(first.device)) == 33, "calls that the table knows are not timed again"
 
 
+def test_what_a_shipped_table_knew_is_in_the_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BATCH", {False: 32})
+    first = calibrate(options(tmp_path), stopping(40)[0], out=tmp_path)
+    assert first.path is not None
+    monkeypatch.setattr("waxeq.search.tables.calibration_tables", lambda: [first.path])
+    other = Options.of(table=tmp_path / "other.duckdb", threads=1)
+    again = calibrate(other, stopping(3)[0], out=tmp_path)
+    assert again.rows and again.path == first.path
+    assert taken_in(tmp_path / "copy.duckdb", first.path) == 32 + again.rows
+
+
 def test_of_a_call_that_is_timed_again_the_faster_timing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that is slow for an hour all visits of a call are slow; it is another time that tells."""
     monkeypatch.setattr(module, "_VISITS", 1)

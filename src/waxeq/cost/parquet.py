@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,23 @@ from waxeq.cost.key import METHOD
 from waxeq.errors import TableWriteError
 
 
-def write(db: Any, path: Path, device: str) -> int:
-    """The newest timing of every call on a device, with samples in single precision, and its ceilings; how many."""
+def write(db: Any, path: Path, device: str, shipped: Sequence[str | Path] = (), codes: Collection[str] = ()) -> int:
+    """The newest timing of every call on a device, with samples in single precision, and its ceilings; how many. Of
+    `shipped` tables what they know of kernels of these `codes`, and the ceilings where there are no others."""
     key = f"{device}:{METHOD}"
     peaks = db.execute("SELECT payload FROM memos WHERE kind = 'peaks' AND key = ?", [key]).fetchone()
-    said = "" if peaks is None else f", KV_METADATA {{'{archive.PEAKS}{quoted(key)}': '{quoted(peaks[0])}'}}"
+    known = [v for p in shipped for _, k, v, _ in archive.shipped_peaks(db, p) if k == key]
+    payload = known[0] if known and peaks is None else peaks[0] if peaks else None
+    said = "" if payload is None else f", KV_METADATA {{'{archive.PEAKS}{quoted(key)}': '{quoted(payload)}'}}"
+    mine = f"device = '{quoted(device)}'"
+    current = ", ".join(f"'{quoted(c)}'" for c in sorted(codes)) or "NULL"
+    theirs = (f"SELECT * FROM read_parquet('{quoted(p)}') WHERE {mine} AND code IN ({current})" for p in shipped)
+    found = " UNION ALL BY NAME ".join((f"SELECT *, NULL::VARCHAR AS description FROM timings WHERE {mine}", *theirs))
     return _copy(
         db,
         path,
-        "SELECT t.* REPLACE (samples::FLOAT[] AS samples), d.description FROM "
-        f"(SELECT * FROM timings WHERE device = '{quoted(device)}' {NEWEST}) t "
+        "SELECT t.* EXCLUDE (description) REPLACE (samples::FLOAT[] AS samples), "
+        f"coalesce(d.description, t.description) AS description FROM (SELECT * FROM ({found}) {NEWEST}) t "
         "LEFT JOIN devices d ON t.device = d.id ORDER BY kernel, text, digest",
         f"COMPRESSION zstd, COMPRESSION_LEVEL 19{said}",
     )

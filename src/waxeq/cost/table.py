@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -346,11 +346,12 @@ class TimingTable:
 
     # -- Parquet
 
-    def export_parquet(self, path: str | Path, device: str) -> int:
+    def export_parquet(self, path: str | Path, device: str, codes: Collection[str] = ()) -> int:
         """Write the newest timing of every call timed on a device as Parquet, each with the device's description and
-        samples in single precision (more digits than a clock has); how many. The file appears whole or not at all."""
+        samples in single precision (more digits than a clock has), and of tables that ship what they know of kernels of
+        these `codes`; how many. The file appears whole or not at all."""
         with self.database() as db:
-            return parquet.write(db, Path(path), device)
+            return parquet.write(db, Path(path), device, self.extra, codes)
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -118,5 +118,6 @@ def _exported(session: Session, out: Path | None) -> Path | None:
     if out is None:
         return None
     path = out / f"{session.device.id}.parquet" if out.is_dir() else out
-    session.table.export_parquet(path, session.device.id)
+    codes = {k.code for k in session.kernels.values()}  # what a table that ships knows already was not timed again
+    session.table.export_parquet(path, session.device.id, codes)
     return path
