@@ -162,7 +162,8 @@ _NOTES = (
     "any program must move. `of its roofline`: over that of the copy, or of the functions (exp, log, erf) that any "
     "program must evaluate, each alone on numbers that lie in a cache, whichever takes longer: where it is the copy, "
     "memory bounds the row. `error`: relative RMS against float64. `first call`: compiling and the first run, imports "
-    "not counted; for waxeq the whole search with an empty timing table.",
+    "not counted; for waxeq the whole search, with an empty timing table beside the calibration that ships for the "
+    "machine, where there is one.",
     "",
     *(f"- {c.name}: {c.note}" for c in CONTESTANTS.values()),
 )
