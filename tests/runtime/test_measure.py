@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+import random
 import threading
 import time
 
 import pytest
 
 from waxeq.errors import WaxeqError
-from waxeq.runtime.measure import in_fresh_process
+from waxeq.runtime.measure import Samples, in_fresh_process, told_apart
 
 
 def test_an_answer_that_takes_its_time() -> None:
@@ -28,3 +29,20 @@ def test_nobody_waits_any_more() -> None:
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     assert in_fresh_process(time.sleep, (600,), threads=1, stopped=stop.is_set) is None
+
+
+def test_equal_rivals_are_seldom_told_apart_however_often_that_is_asked() -> None:
+    """By Wald's inequality at most one time in a hundred, with any number of looks."""
+    rng = random.Random(0)
+
+    def mistaken() -> bool:
+        a, b = ([rng.lognormvariate(0.0, 0.25 / 2**0.5) for _ in range(30)] for _ in "ab")
+        return any(told_apart(Samples(tuple(a[:n])), Samples(tuple(b[:n]))) for n in range(2, 31))
+
+    assert sum(mistaken() for _ in range(1000)) <= 15
+
+
+def test_twice_the_time_is_told_at_the_second_pair_and_a_lone_pair_tells_nothing() -> None:
+    assert told_apart(Samples((1.0, 1.1)), Samples((2.0, 2.1))) and told_apart(Samples((2.0, 2.1)), Samples((1.0, 1.1)))
+    assert not told_apart(Samples((1.0,)), Samples((9.0,)))
+    assert not told_apart(Samples((1.0,) * 100), Samples((1.3,) * 100)), "that is for intervals to tell"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 
+from waxeq.runtime.measure import Samples
 from waxeq.runtime.turns import take_turns
 
 
@@ -23,6 +24,15 @@ def test_turns_are_taken_by_all_and_far_slower_ones_end() -> None:
     times = take_turns({"quick": called("quick", 10), "slow": called("slow", 2_000_000)}, budget=100.0, rounds=9)
     assert len(times["slow"].seconds) == 3 and len(times["quick"].seconds) == 9
     assert calls["quick"] > 9
+
+
+def test_who_is_settled_has_no_more_turns() -> None:
+    def unsettled(found: Mapping[str, Samples]) -> list[str]:
+        rounds = len(found["a"].seconds)
+        return ["a", "b"] if rounds < 3 else ["a"] if rounds < 6 else []
+
+    times = take_turns({"a": lambda: None, "b": lambda: None}, budget=100.0, unsettled=unsettled)
+    assert {n: len(t.seconds) for n, t in times.items()} == {"a": 6, "b": 3}
 
 
 def test_few_rounds_are_taken_even_without_time() -> None:

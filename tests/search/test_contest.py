@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waxeq.runtime.measure import Samples
-from waxeq.search.contest import decided
+from waxeq.search.contest import undecided
 
 pytestmark = pytest.mark.quick
 NOISE = (0.99, 1.0, 1.01, 1.0) * 4
@@ -28,15 +28,27 @@ def samples(seconds: float, noise: tuple[float, ...] = NOISE) -> Samples:
 )
 def test_a_contest_ends_when_more_rounds_would_change_nothing(plans: tuple, written: float, ends: bool) -> None:
     times = {f"plan {i}": samples(t) for i, t in enumerate(plans)} | {"written": samples(written)}
-    assert decided(len(plans), times) == ends
+    assert (not undecided(times)) == ends
 
 
 def test_a_plan_that_may_yet_be_faster_keeps_the_contest_going() -> None:
     shaky = samples(1.0, (0.7, 1.2, 0.9, 1.1) * 4)
-    assert not decided(2, {"plan 0": samples(1.0), "plan 1": shaky, "written": samples(3.0)})
+    times = {"plan 0": samples(1.0), "plan 1": shaky, "plan 2": samples(2.0), "written": samples(3.0)}
+    assert set(undecided(times)) == {"plan 0", "plan 1"}, "who is far behind need not run on"
+
+
+def test_two_rounds_are_enough_where_one_takes_twice_as_long_and_no_other_plan_is_near() -> None:
+    two = (0.95, 1.05)
+    assert not undecided({"plan 0": samples(1.0, two), "written": samples(2.0, two)})
+    assert undecided({"plan 0": samples(1.0, two), "written": samples(1.5, two)})
+    assert undecided({"plan 0": samples(1.0, two), "plan 1": samples(0.9, two), "written": samples(2.0, two)})
+
+
+def test_one_round_that_was_disturbed_tells_nothing() -> None:
+    assert undecided({"plan 0": samples(1.0, (1.0, 1.0)), "written": samples(1.0, (50.0, 1.1))})
 
 
 def test_after_many_rounds_a_small_gain_is_beyond_doubt() -> None:
     many = NOISE * 2
-    assert decided(1, {"plan 0": samples(1.0, many), "written": samples(1.1, many)})
-    assert not decided(1, {"plan 0": samples(1.0, many), "written": samples(1.02, many)})
+    assert not undecided({"plan 0": samples(1.0, many), "written": samples(1.1, many)})
+    assert undecided({"plan 0": samples(1.0, many), "written": samples(1.02, many)})

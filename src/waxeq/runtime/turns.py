@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from waxeq.runtime.measure import Samples, counted, uncollected
 from waxeq.runtime.neighbours import sample
@@ -27,7 +27,7 @@ _AGAIN = 3
 _FEWEST, _SIFTED, _ALONE = 5, 3, 20
 """Rounds taken in any case; after which those more than three times slower than the best end; and after which a contest
 ends of which one rival is left."""
-_LOOKS = frozenset(3 << i for i in range(9))
+_LOOKS = frozenset((2, *(3 << i for i in range(9))))
 
 
 def take_turns(
@@ -37,11 +37,11 @@ def take_turns(
     rounds: int = 400,
     fewest: int = _FEWEST,
     seed: int = 0,
-    settled: Callable[[Mapping[str, Samples]], bool] = lambda found: False,
+    unsettled: Callable[[Mapping[str, Samples]], Collection[str]] | None = None,
 ) -> dict[str, Samples]:
     """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
-    `rounds`, after `budget` seconds but not before `fewest` rounds, or when (asked after 3, 6, 12 ... rounds) what
-    was found is `settled`."""
+    `rounds`, after `budget` seconds but not before `fewest` rounds, or when of what was found nothing is `unsettled`:
+    it is asked after 2, 3, 6, 12 ... rounds who should go on."""
     rng = random.Random(seed)
     once = {n: _once(fn) for n, fn in rivals.items()}
     taken: dict[str, list[float]] = {n: [] for n in rivals}
@@ -56,7 +56,10 @@ def take_turns(
             if n + 1 == _SIFTED:
                 best = min(statistics.median(taken[k]) for k in running)
                 running = [k for k in running if statistics.median(taken[k]) <= 3 * best]
-            if n + 1 in _LOOKS and settled({k: Samples(tuple(t)) for k, t in taken.items()}):
+            if n + 1 in _LOOKS and unsettled is not None:
+                asked = unsettled({k: Samples(tuple(t)) for k, t in taken.items()})
+                running = [k for k in running if k in asked]
+            if not running:
                 break
     return {n: Samples(tuple(t)) for n, t in taken.items()}
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -20,7 +21,7 @@ from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import Traced
 from waxeq.plan.encode import decode
 from waxeq.runtime.handover import Groups, Handed, handed
-from waxeq.runtime.measure import Samples, compare, in_fresh_process
+from waxeq.runtime.measure import Samples, compare, in_fresh_process, told_apart
 from waxeq.runtime.program import Program
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
@@ -28,10 +29,11 @@ from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
 _SETTLED = 1.5
-"""An interval that is wider than this factor is not remembered: the next time is another chance."""
+"""An interval that is wider than this factor, and not as far from 1, is not remembered: the next time is another
+chance."""
 _PROMISING = 1.02
 """A median ratio that is worth another look when its interval does not settle who is faster."""
-_FAR, _CLOSE = ((24, 1.05), (6, 1.3), (0, 2.0)), 1.05
+_FAR, _CLOSE = ((24, 1.05), (6, 1.3)), 1.05
 """Ratios that leave no doubt who is faster, each from so many rounds on; and one that is not worth finding out."""
 _LONGEST = 3.0
 _FEWEST = 3
@@ -73,7 +75,7 @@ def hold(session: Session, traced: Traced, results: Sequence[Result]) -> tuple[i
         return 0, None
     winner, found = answer
     trial = Trial(**found)
-    if trial.high < _SETTLED * trial.low:
+    if trial.high < _SETTLED * trial.low or trial.low > _SETTLED or trial.high < 1 / _SETTLED:
         session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
         alone = _key(session, texts[winner : winner + 1])  # the next time, the winner is all there is
         session.table.memo_put("contest", alone, json.dumps([0, asdict(trial)], sort_keys=True))
@@ -112,7 +114,7 @@ def contest(
     rivals["written"] = partial(Written(plans[0].graph, tensors), inputs)
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
-    times = take_turns(rivals, rounds=200, fewest=_FEWEST, budget=budget, settled=partial(decided, len(plans)))
+    times = take_turns(rivals, rounds=200, fewest=_FEWEST, budget=budget, unsettled=undecided)
     winner = fastest([times[f"plan {i}"] for i in range(len(plans))])
     best = _best_written(times)
     plan, written = times[f"plan {winner}"], times[best]
@@ -142,16 +144,25 @@ def _best_written(times: Mapping[str, Samples]) -> str:
     return min((n for n in times if n[:4] != "plan"), key=lambda n: times[n].median)
 
 
-def decided(plans: int, times: Mapping[str, Samples]) -> bool:
-    """Whether more rounds would change nothing: the model as written is far behind or ahead of the first plan, and no
-    other plan may still turn out to be faster than that."""
+def undecided(times: Mapping[str, Samples]) -> Collection[str]:
+    """Whose further rounds may change something: the model as written until it is far behind or ahead of the first
+    plan, and each other plan that may still turn out to be faster than that; none when the contest is over."""
     first = times["plan 0"]
-    against = compare(first, times[_best_written(times)])
-    others = (compare(times[f"plan {i}"], first) for i in range(1, plans))
-    far = next(r for n, r in _FAR if len(first.seconds) >= n)
-    return (against.low > far or against.high < 1 / far) and all(
-        c.verdict != "within noise" or c.high < _CLOSE for c in others
-    )  # fmt: skip
+    others = [n for n in times if n[:4] == "plan" and n != "plan 0" and not _placed(times[n], first)]
+    written = [] if _far(first, times[_best_written(times)]) else [n for n in times if n[:4] != "plan"]
+    return ["plan 0", *others, *written] if others or written else ()
+
+
+def _far(first: Samples, written: Samples) -> bool:
+    c, pairs = compare(first, written), min(len(first.seconds), len(written.seconds))
+    far = next((r for n, r in _FAR if pairs >= n), math.inf)
+    return told_apart(first, written) or c.low > far or c.high < 1 / far
+
+
+def _placed(other: Samples, first: Samples) -> bool:
+    """Whether it is known if another plan is faster than the first, or not worth finding out."""
+    c, pairs = compare(other, first), min(len(first.seconds), len(other.seconds))
+    return told_apart(other, first) or (pairs >= _FEWEST and (c.verdict != "within noise" or c.high < _CLOSE))
 
 
 def fastest(times: Sequence[Samples]) -> int:

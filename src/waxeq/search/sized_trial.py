@@ -15,7 +15,7 @@ from waxeq.runtime.measure import compare, in_fresh_process
 from waxeq.runtime.sized import SizedProgram, SizedSaved
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
-from waxeq.search.contest import decided, taken
+from waxeq.search.contest import taken, undecided
 from waxeq.search.result import Trial
 from waxeq.search.session import Session
 from waxeq.symbolic.dims import Sizes
@@ -75,7 +75,7 @@ def contest(arrays: Handed, data: Mapping[str, Any], places: Sequence[Sizes], bu
             "plan 0": partial(program.flat_results, inputs),
             "written": partial(Written(here.plan.graph, saved.tensors), inputs),
         }
-        times = take_turns(rivals, rounds=200, fewest=3, budget=budget, settled=partial(decided, 1))
+        times = take_turns(rivals, rounds=200, fewest=3, budget=budget, unsettled=undecided)
         c = compare(times["plan 0"], times["written"])
         rows.append(Trial(times["plan 0"].median, times["written"].median, c.ratio, c.low, c.high, c.verdict))
     return rows
