@@ -13,17 +13,20 @@ from waxeq_cfamily.values import Index, Row, Values
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
 
-CACHED = 12 << 20
-"""Bytes up to which what is read may lie in a cache. Memory is slower than one accumulator, and best read in a row."""
+_CACHED = 12 << 20
+"""Bytes up to which what is read may lie in a cache."""
 
 _NEAR = 1 << 13
 """Bytes of a row of the next point that is asked for while the one before is computed: both fit the first cache."""
+
+_AHEAD = 1024
+"""How many elements before they are read those of one long walk are asked for."""
 
 _LINE = 64
 """Bytes that memory gives at a time."""
 
 
-def bytes_read(values: Values, load: Row) -> int:
+def _bytes_read(values: Values, load: Row) -> int:
     """Bytes of all that a load reads."""
     return math.prod(values.sizes[k] for k in load.axes) * numpy_dtype(load.dtype).itemsize
 
@@ -48,9 +51,9 @@ def next_rows(loop: Loop) -> Iterator[str]:
             yield from _asked(loop, r, step, str(low), str(high))
 
 
-def next_piece(loop: Loop, ahead: int) -> Iterator[str]:
+def next_piece(loop: Loop) -> Iterator[str]:
     """What lies in memory: in the first stage that computes on what an earlier one brought into cache the same piece of
-    the next point, in the only one the next piece."""
+    the next point, in the only one a piece further on."""
     space = loop.space
     loops = [s for s in space.stages if s.order]
     later = next((s for s in loops if s.level), None)
@@ -58,10 +61,10 @@ def next_piece(loop: Loop, ahead: int) -> Iterator[str]:
         return
     v, point = loop.order[-1], space.outer[-1] if space.outer else None
     for n, r in enumerate(loop.values.rows):
-        if r.op != "load" or r.guards or bytes_read(loop.values, r) <= CACHED or r.name[1].stride(v) != 1:
+        if r.op != "load" or r.guards or _bytes_read(loop.values, r) <= _CACHED or r.name[1].stride(v) != 1:
             continue
-        step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
-        if step and space.width(v) >= ahead and not loop.loaded(n):
+        step = _AHEAD if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
+        if step and space.width(v) >= _AHEAD // 2 and not loop.loaded(n):
             yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to")
 
 

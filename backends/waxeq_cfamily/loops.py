@@ -23,6 +23,9 @@ from waxeq_cfamily.signs import at_most_zero
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
 
+_WHOLE = 1 << 24
+"""Up to here every whole number is one of every float that is computed with."""
+
 _BOUNDS: Mapping[str, str] = MappingProxyType({"max": ">", "fmax": ">", "min": "<", "fmin": "<"})
 
 
@@ -31,7 +34,8 @@ class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
     operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
     functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
-    result is written past the cache. `hides`: constant bounds are variables. `ahead`: asks for what is read later."""
+    result is written past the cache. `hides`: constant bounds are variables. `ahead`: asks for what is read later.
+    `careful`: what is computed once for a whole row has fewer roundings than what is computed for each element."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -43,6 +47,7 @@ class Emitter:
     streams: bool = False
     hides: ClassVar[bool] = True
     ahead: ClassVar[str | None] = "__builtin_prefetch"
+    careful: ClassVar[bool] = True
     outside: str = "((wx_context *)args[0])->outside"
 
     @property
@@ -213,10 +218,25 @@ class Emitter:
         bound = self._bound(n)
         if bound is not None:
             return self._bounded(n, bound)
-        text = expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
+        text = self._once(n) or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
         return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n != self.values.root else text
+
+    def _once(self, n: int) -> str | None:
+        """The text of what is computed once for a whole row, where there is one of fewer roundings than usual: all of
+        the row's errors have those in common. Means are products with one part of a number."""
+        r = self.values.rows[n]
+        if not self.careful or r.op != "apply" or not is_float(r.dtype) or self.space.under(n):
+            return None
+        if r.name == "rsqrt" and carried(r.dtype) == "float32":
+            return "((float)(1 / __builtin_sqrt((double){0})))"
+        for place, a in enumerate(r.args if r.name == "Mul" else ()):
+            part = float(self.values.rows[a].name) if self.values.rows[a].op == "number" else 0.0
+            whole = round(1 / part) if 0 < abs(part) < 1 and math.isfinite(1 / part) else 0
+            if 0 < abs(whole) <= _WHOLE and 1 / whole == part:
+                return f"({{{1 - place}}} / {number(repr(float(whole)), carried(r.dtype))})"
+        return None
 
     def _shorter(self, r: Row) -> str:
         """The function of a row, or one that is the same there and takes fewer instructions."""

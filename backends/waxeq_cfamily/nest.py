@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.asked import CACHED, bytes_read, next_piece, next_rows
+from waxeq_cfamily.asked import next_piece, next_rows
+from waxeq_cfamily.lanes import LANES, Lanes
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, var, variable
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
@@ -23,13 +23,14 @@ _BLOCK = 512
 """Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
 
 _ASKED = 128
-"""Elements of the next point that are asked for in one go: with more lines than a core can wait for it stands still."""
+"""Elements that are asked for in one go: with more lines than a core can wait for it stands still."""
 
-_PIECE = 512
-"""Elements of the result that are made in cache before they are written past it."""
+_PIECE = 128
+"""Elements of the result that are made in cache before they are written past it: what is computed meanwhile hides what
+lines take to be written, where of 512 a core stood still."""
 
-_CHAINS, _LANES = 4, 16
-"""Accumulators of a fold, and of how many elements each takes a multiple."""
+_CHAINS = 4
+"""Vectors that an accumulator has where little is computed."""
 
 _STEPS = {"sum": "Add", "prod": "Mul"}
 """The functions of two numbers that scans are made of, where they have another name."""
@@ -187,7 +188,7 @@ class Loop:
         return [
             f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_PIECE}) {{",
             f"  const int64_t {v}_to = {v}_at + {_PIECE} < {high} ? {v}_at + {_PIECE} : {high};",
-            *("  " + x for x in next_piece(self, _PIECE)),
+            *("  " + x for x in next_piece(self)),
             f"  WX_ALIGNED {t} piece[{_PIECE}];",
             *("  " + x for x in (self.pragma(), *loop)),
             f"  const int64_t {v} = {v}_at;",
@@ -207,90 +208,51 @@ class Loop:
 
     def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """A long sum in blocks, each with an accumulator of its own."""
-        asked = [*next_piece(self, _BLOCK)]
-        block = _ASKED if asked and self.stage.level else _BLOCK * self.chains
-        begin = [f"{variable(self.values.rows[f].dtype)} a{f} = 0;" for f in self.blocked]
+        asked = [*next_piece(self)]
+        block = _ASKED if asked else _BLOCK * self.chains
+        begin = [x for f in self.blocked for x in self.lanes.cleared(f, f"a{f}")]
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
-        rename = [f"s{f} += a{f};" for f in self.blocked]
+        whole = [x for f in self.blocked for x in self.lanes.together(f"s{f}", f"a{f}")]
         return [
             f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {block}) {{",
             f"  const int64_t {v}_to = {v}_at + {block} < {high} ? {v}_at + {block} : {high};",
             *("  " + x for x in asked),
-            *("  " + x for x in (*begin, *self._straight(loop, v, f"{v}_at", f"{v}_to"), *rename)),
+            *("  " + x for x in (*begin, *self._straight(loop, v, f"{v}_at", f"{v}_to"), *whole)),
             "}",
         ]
 
     @cached_property
+    def lanes(self) -> Lanes:
+        """The accumulators of folds that are no buffers."""
+        return Lanes(self)
+
+    @cached_property
     def chains(self) -> int:
-        """How many accumulators a fold has: with one each vector waits for the last, which is most of the time where
-        little is computed."""
+        """How many vectors an accumulator has: with one each waits for the last, which is most of the time where little
+        is computed."""
         alone = len(self.scalar) == len(self.stage.folds) and not self.stage.result
-        if not self.scalar or not alone or self.space.width(self.order[-1]) < _CHAINS * _LANES:
+        if not self.scalar or not alone or self.space.width(self.order[-1]) < _CHAINS * LANES:
             return 1
         made = [self.values.rows[n] for n in self.cone() if self.depth(n) == len(self.order) and not self.loaded(n)]
-        if any(r.costly for r in made):
-            return 1
-        return _CHAINS if sum(bytes_read(self.values, r) for r in made if r.op == "load") <= CACHED else 1
+        return 1 if any(r.costly for r in made) else _CHAINS
 
     def _straight(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
-        """The innermost loop as vectors; in as many pieces side by side as a fold has accumulators."""
-        n = self.chains
-        if n == 1:
-            return [self.pragma(), *loop]
-        body, pieces = loop[1:-1], []
-        for i in range(n):
-            pieces += [
-                f"  {{ const int64_t {v} = {v}_lane{f' + {i} * {v}_part' if i else ''};",
-                *("  " + self._numbered(self._paired(x, i), i) for x in body),
-                "  }",
-            ]
-        seen = [f for f in self.scalar if self._watches(f)]
-        twos = [f"  {variable(self.values.rows[f].dtype)} u{f}_{i};" for f in seen for i in range(0, n, 2)]
-        lines = [
-            *(self.zero(f, f"{x}_{i}") for f, x in self._accumulators() for i in range(1, n)),
-            f"const int64_t {v}_part = ({high} - {low}) / {n * _LANES} * {_LANES};",
-            self.pragma(n),
-            f"for (int64_t {v}_lane = {low}; {v}_lane < {low} + {v}_part; {v}_lane++) {{",
-            *twos,
-            *pieces,
-            "}",
-            self.pragma(),
-            f"for (int64_t {v} = {low} + {n} * {v}_part; {v} < {high}; {v}++) {{",
-            *body,
-            "}",
-            *(self._joined(f, x, i) for f, x in self._accumulators() for i in range(1, n)),
-        ]
-        return ["{", *("  " + x for x in lines), "}"]
+        """The innermost loop as vectors."""
+        return self.lanes.text(loop[1:-1], low, high) if self.lanes.many else [self.pragma(), *loop]
 
     def _accumulators(self) -> Iterator[tuple[int, str]]:
         """Folds with the names of their variables; a second one says whether NaN was met."""
         for f in self.scalar:
             yield f, f"a{f}"
-            if self._watches(f):
+            if self.watches(f):
                 yield f, f"n{f}"
 
-    def _numbered(self, line: str, i: int) -> str:
-        for _, x in self._accumulators() if i else ():
-            line = re.sub(rf"\b{x}\b", f"{x}_{i}", line)
-        return line
-
-    def _paired(self, line: str, i: int) -> str:
-        """In pieces side by side NaN is looked for in two numbers at once: one comparison tells of both."""
-        if (found := re.fullmatch(r"( *)n(\d+) \|= (\w+) != \3;", line)) is None:
-            return line
-        indent, f, x = found.groups()
-        return f"{indent}n{f} |= __builtin_isunordered(u{f}_{i - 1}, {x});" if i % 2 else f"{indent}u{f}_{i} = {x};"
-
-    def zero(self, f: int, x: str) -> str:
-        """An accumulator of a fold that has met nothing yet, or what says that it has met no NaN."""
+    def empty(self, f: int, x: str) -> str:
+        """What an accumulator of a fold begins with, or what says that it has met no NaN."""
         r = self.values.rows[f]
-        return f"int32_t {x} = 0;" if x[0] == "n" else f"{variable(r.dtype)} {x} = {start(r.name, r.dtype)};"
+        return "0" if x[0] == "n" else start(r.name, r.dtype)
 
-    def _joined(self, f: int, x: str, i: int) -> str:
-        r = self.values.rows[f]
-        return f"{x} |= {x}_{i};" if x[0] == "n" else f"{x} = {combine(r.name, r.dtype, x, f'{x}_{i}')};"
-
-    def pragma(self, chains: int = 1) -> str:
+    def pragma(self) -> str:
         clauses = []
         for f, x in self._accumulators():
             r = self.values.rows[f]
@@ -298,25 +260,31 @@ class Loop:
             if r.dtype == "bool":
                 op = {"sum": "|", "prod": "&", "max": "|", "min": "&"}.get(r.name, op)
             op = "|" if x[0] == "n" else op
-            clauses += [f"reduction({op}:{x}{f'_{i}' if i else ''})" for i in range(chains)]
+            clauses.append(f"reduction({op}:{x})")
         clauses += ["reduction(|:bad)"] * bool(self.values.positions) + ["reduction(|:far)"] * self.e.limited
         return " ".join(["#pragma omp simd", *clauses])
 
-    def _watches(self, f: int) -> bool:
+    def watches(self, f: int) -> bool:
         """Whether NaN must be looked for: a maximum that meets one is one."""
         r = self.values.rows[f]
         return r.name in ("max", "min") and is_float(r.dtype)
 
     def _begin(self, f: int) -> Iterator[str]:
-        if self._watches(f):
-            yield self.zero(f, f"n{f}")
-        yield self.zero(f, f"{'s' if f in self.blocked else 'a'}{f}")
+        for x in self._held(f):
+            yield from self.lanes.cleared(f, x)
+
+    def _held(self, f: int) -> tuple[str, ...]:
+        """The accumulators of a fold that are there before and after its loops."""
+        own = f"s{f}" if f in self.blocked else f"a{f}"
+        return (f"n{f}", own) if self.watches(f) else (own,)
 
     def _end(self, f: int) -> Iterator[str]:
         r = self.values.rows[f]
-        value = f"{'s' if f in self.blocked else 'a'}{f}"
-        if self._watches(f):
-            value = f"n{f} ? WX_NAN_{'F64' if r.dtype == 'float64' else 'F32'} : a{f}"
+        for x in self._held(f):
+            yield from self.lanes.merged(f, x)
+        *flag, value = map(self.lanes.whole, self._held(f))
+        if flag:
+            value = f"{flag[0]} ? WX_NAN_{'F64' if r.dtype == 'float64' else 'F32'} : {value}"
         if f in self.space.buffered:
             yield f"{self.e.buffer(f)} = {value};"
         else:
@@ -337,13 +305,14 @@ class Loop:
         for f, (_, source) in self.sources.items():
             r, x = self.values.rows[f], self.e.name(source)
             if f in self.scalar:
-                if self._watches(f):
-                    yield f"n{f} |= {x} != {x};"
-                yield f"a{f} = {combine(r.name, r.dtype, f'a{f}', x)};"
+                a, n = map(self.lanes.taken, (f"a{f}", f"n{f}"))
+                if self.watches(f):
+                    yield f"{n} |= {x} != {x};"
+                yield f"{a} = {combine(r.name, r.dtype, a, x)};"
             else:
                 b = f"{name}{f}" if name else self.e.buffer(f)
                 step = combine(r.name, r.dtype, b, x)
-                yield f"{b} = {f'{x} != {x} ? {x} : ({step})' if self._watches(f) else step};"
+                yield f"{b} = {f'{x} != {x} ? {x} : ({step})' if self.watches(f) else step};"
 
     def _body(self) -> list[str]:
         lines = [*(f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept), *self.sums()]

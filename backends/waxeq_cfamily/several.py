@@ -69,7 +69,7 @@ class Several:
         sums = [(f, i) for f in loop.stage.folds for i in range(held)]
         begin, end = loop.bounds(deep)
         body = [
-            *(loop.zero(f, f"a{i}_{f}") for f, i in sums),
+            *(f"{variable(loop.values.rows[f].dtype)} a{i}_{f} = {loop.empty(f, 'a')};" for f, i in sums),
             f"for (int64_t {var(deep)} = {begin}; {var(deep)} < {end}; {var(deep)}++) {{",
             *("  " + x for x in body),
             "}",

@@ -19,8 +19,10 @@ _LONG = 1 << 16
 """Elements from which a fold is worth sharing out."""
 _PIECE = 1 << 14
 """Elements that a piece has at least."""
-_MANY = 1024
+_MANY = 512
 """Rows from which a sum of them is made of sums of fewer."""
+_FEW = 64
+"""Rows that one of those has at least: what it writes is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +136,12 @@ def _inexact(values: Values, whole: Space, operands: int) -> int | None:
 
 
 def _cut(values: Values, n: int, threads: int, *, many: bool = False) -> tuple[str, int, int]:
-    """(axis, pieces, width of a piece). `many`: as many pieces as each has elements."""
+    """(axis, pieces, width of a piece). `many`: as many pieces as each has elements, or fewer."""
     axes, _ = chain(values, n)
     axis = max(axes, key=lambda k: (values.sizes[k] > 1, reach(values, k), k))
     if many:
         axis = max(axes, key=lambda k: values.sizes[k])
-        width = math.isqrt(values.sizes[axis])
+        width = max(_FEW, math.isqrt(values.sizes[axis]))
         return axis, -(-values.sizes[axis] // width), width
     volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
     # as many as each has elements: of few that are large nothing is left in cache for a walk beside this one

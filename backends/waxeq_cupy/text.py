@@ -36,6 +36,7 @@ class Text(Emitter):
     maps: tuple[str, ...] = ()
     hides: ClassVar[bool] = False
     ahead: ClassVar[None] = None
+    careful: ClassVar[bool] = False
 
     # -- the function around it
 

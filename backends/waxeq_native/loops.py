@@ -28,6 +28,9 @@ _STREAMED = 32 << 20
 it is read: alone such a kernel is the faster one, with what reads its result it took a half longer."""
 _GRAIN = 1 << 15
 """Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
+_SHORT, _TAKES = 1 << 22, 2
+"""Operations up to which a thread takes what it does in so many chunks: a dozen would cost it a tenth of its time, and
+two are enough for others to take one that has not been begun."""
 _COSTLY = 16
 """Operations of a function that needs a polynomial."""
 
@@ -93,7 +96,7 @@ class Loops(NativeKernel):
                 at += -(-w.elements * numpy_dtype(dtypes[-1]).itemsize // 64) * 64
 
         def write() -> tuple[Part, ...]:
-            return tuple(Part(e.function(NAME), e.points, self.grain(e)) for e in emitters)
+            return tuple(Part(e.function(NAME), e.points, self.grain(e, call.threads)) for e in emitters)
 
         return Work(write, at, any(w.space.values.positions for w in walks), walks=True)
 
@@ -102,10 +105,11 @@ class Loops(NativeKernel):
         """What writes the text of one walk of a call."""
         return Emitter(s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams)
 
-    def grain(self, e: Emitter) -> int:
+    def grain(self, e: Emitter, threads: int) -> int:
         """How many points are worth a chunk."""
-        each = sum(operations(e.values).values()) / max(1, e.points)
-        return max(1, min(e.points, round(_GRAIN / max(1.0, each))))
+        every = sum(operations(e.values).values())
+        share = -(-e.points // (_TAKES * threads)) if every <= _SHORT else 1
+        return max(1, min(e.points, max(share, round(_GRAIN / max(1.0, every / max(1, e.points))))))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is. None where what

@@ -76,8 +76,9 @@ class _Loops(Sized, loops.Loops):
         given = {f.name: getattr(usual, f.name) for f in fields(usual)}
         return SizedEmitter(**given, sizes=call.sized)
 
-    def grain(self, e: Emitter) -> int:
-        return super().grain(replace(e, space=replace(e.space, values=at_most(e.values))))
+    def grain(self, e: Emitter, threads: int) -> int:
+        """Never a thread's share of the largest size: that may be all there is at a small one."""
+        return super().grain(replace(e, space=replace(e.space, values=at_most(e.values))), max(threads, e.points))
 
 
 class SizedLoops(_Loops):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +27,20 @@ def convolved(x, w, mean, gain, bias):
     return np.maximum((np.einsum("chwrs,kcrs->khw", windows, w) - mean) * gain + bias, 0)
 
 
-@pytest.fixture(scope="module")
-def candidates(tmp_path_factory: pytest.TempPathFactory) -> list[Candidate]:
-    weights = {"w": (OTHER, CHANNELS, 3, 3), "mean": (OTHER,), "gain": (OTHER,), "bias": (OTHER,)}
-    examples = {n: np.ones(s, np.float32) for n, s in {"x": (CHANNELS, SIDE, SIDE), **weights}.items()}
-    (block,) = cut(expand(trace(convolved, examples, weights=tuple(weights)).graph))
-    table = Path(tmp_path_factory.mktemp("orders")) / "t.duckdb"
-    with Session.open(Options.of(table=table, threads=1, measure=False), Events()) as session:
+def grown(model: Callable, weights: Mapping[str, tuple[int, ...]], folder: Path, **inputs: tuple[int, ...]):
+    """The candidates of a model of one block."""
+    examples = {n: np.ones(s, np.float32) for n, s in {**inputs, **weights}.items()}
+    (block,) = cut(expand(trace(model, examples, weights=tuple(weights)).graph))
+    with Session.open(Options.of(table=folder / "t.duckdb", threads=1, measure=False), Events()) as session:
         at = blocks_search.saturated(session, block)
         space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
         return blocks_search.grow(space, roots)
+
+
+@pytest.fixture(scope="module")
+def candidates(tmp_path_factory: pytest.TempPathFactory) -> list[Candidate]:
+    weights = {"w": (OTHER, CHANNELS, 3, 3), "mean": (OTHER,), "gain": (OTHER,), "bias": (OTHER,)}
+    return grown(convolved, weights, Path(tmp_path_factory.mktemp("orders")), x=(CHANNELS, SIDE, SIDE))
 
 
 def test_images_under_windows_may_lie_with_their_channels_between_lines(candidates: list[Candidate]) -> None:
@@ -53,3 +58,11 @@ def test_what_follows_a_convolution_may_be_made_with_it(candidates: list[Candida
     """It has sums over three axes, each an e-class of its own: cuts did not grow past them."""
     whole = (c.call for c in candidates if len(c.call.operands) > 2 and c.call.out.shape == (OTHER, SIDE, SIDE))
     assert any(str(c.meaning).count("(Sum ") == 3 for c in whole)
+
+
+def test_a_norm_may_be_made_in_one(tmp_path: Path) -> None:
+    """Its sum is cheap by another kernel, which left only cuts that read the sum."""
+    rows = grown(lambda x, g: x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + 1e-5) * g, {}, tmp_path,
+                 x=(128, 768), g=(768,))  # fmt: skip
+    sums = [c.call for c in rows if c.call.out.shape == (128, 768) and str(c.call.meaning).count("(Sum ") == 1]
+    assert any(sorted(v.shape for v in call.operands) == [(128, 768), (768,)] for call in sums)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from waxeq.backend.kernel import Kernel
+from waxeq.backend.call import Call
+from waxeq.backend.kernel import Kernel, scratch
 from waxeq.errors import BudgetError, PlanError, TypeMismatch
 from waxeq.frontend.trace import trace
 from waxeq.ir.term import Term
@@ -358,3 +359,33 @@ def test_the_model_as_written_reuses_what_nobody_else_sees() -> None:
     np.testing.assert_array_equal(x, before[0])
     np.testing.assert_array_equal(w, before[1])
     assert any(s.over for s in run._steps)
+
+
+def test_a_plan_of_a_version_that_needed_less_scratch_memory(affine: Affine, kernels: Kernels) -> None:
+    """A kernel that wrote past what the plan had set aside for it wrote over whatever lay there."""
+    base: Any = type(kernels["test.anything"])
+
+    class Larger(base):
+        given: ClassVar[list[int]] = []
+
+        def workspace(self, call: Call) -> int:
+            return 4096
+
+        def bind(self, call: Call, operands: Any, out: np.ndarray, workspace: np.ndarray) -> Any:
+            self.given.append(workspace.nbytes)
+            return super().bind(call, operands, out, workspace)
+
+    x, w = filled(*SMALL), filled(SMALL[1])
+    check(Program(affine(*SMALL), {"test.anything": Larger()}, {"w": w})(x), x, w)
+    assert Larger.given and min(Larger.given) >= 4096
+
+
+def test_scratch_memory_of_a_device_is_the_plans_alone(kernels: Kernels, affine: Affine) -> None:
+    base: Any = type(kernels["test.anything"])
+
+    class Elsewhere(base):
+        device = "moon"
+
+    call = affine(*SMALL).steps[0].call
+    with pytest.raises(PlanError, match=r"needs 64 bytes of scratch memory here, the plan has 0: optimize again"):
+        scratch(Elsewhere(), call, None)

@@ -12,6 +12,7 @@ import numpy as np
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.storage import CPU, Storage
+from waxeq.errors import PlanError
 from waxeq.ir.term import Term
 
 Instruction = Callable[[], object]
@@ -154,6 +155,18 @@ def prepare(rows: Iterable[tuple[Kernel, Call]]) -> None:
         groups.setdefault(k.prepare, []).append((k, c))
     for together, group in groups.items():
         together(group)
+
+
+def scratch(kernel: Kernel, call: Call, given: np.ndarray | None) -> np.ndarray:
+    """The scratch memory that a call is bound to: what its plan set aside, or memory of its own where that is less than
+    the kernel needs here. A plan may come from another machine, or have been made by another version of a kernel.
+    Raises PlanError on a device, whose memory is the plan's alone."""
+    have, need = 0 if given is None else given.nbytes, kernel.workspace(call)
+    if have >= need:
+        return np.empty(0, np.uint8) if given is None else given
+    if kernel.device != CPU:
+        raise PlanError(f"{call.kernel} needs {need} bytes of scratch memory here, the plan has {have}: optimize again")
+    return np.empty(need, np.uint8)
 
 
 def join(rows: Iterable[tuple[Kernel, Sequence[Instruction]]]) -> tuple[Instruction, ...]:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from waxeq.backend.discover import require
-from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare
+from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare, scratch
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.ir.term import postorder
 from waxeq.ir.types import numpy_dtype
@@ -77,16 +77,16 @@ class Bound:
         rows = [n for n, b in self.plan.buffers.items() if b.role in ("weight", "constant", "state", "folded")]
         return {n: self._flat[n].reshape(shapes.get(n, -1)) for n in rows}
 
-    def _memory(self, s: Step) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    def _memory(self, k: Kernel, s: Step) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
         """What a step reads, what it writes, and its scratch memory."""
         arrays = [v.array(self._flat[r]) for v, r in zip(s.call.operands, s.reads, strict=True)]
-        scratch = self._flat[s.workspace] if s.workspace else np.empty(0, np.uint8)
-        return arrays, s.call.out.array(self._flat[s.writes]), scratch
+        work = scratch(k, s.call, self._flat[s.workspace] if s.workspace else None)
+        return arrays, s.call.out.array(self._flat[s.writes]), work
 
     def _bound(self) -> tuple[Instruction, ...]:
         """The instructions of all steps where memory lies now."""
         prepare((k, s.call) for k, s in self._steps)
-        self._instructions = [tuple(k.bind(s.call, *self._memory(s))) for k, s in self._steps]
+        self._instructions = [tuple(k.bind(s.call, *self._memory(k, s))) for k, s in self._steps]
         return self._joined()
 
     def _joined(self) -> tuple[Instruction, ...]:
@@ -102,7 +102,7 @@ class Bound:
         for i, where in places.items():
             kernel, s = self._steps[i]
             if not kernel.repoint(self._instructions[i], where):
-                self._instructions[i] = tuple(kernel.bind(s.call, *self._memory(s)))
+                self._instructions[i] = tuple(kernel.bind(s.call, *self._memory(kernel, s)))
                 anew = True
         return self._joined() if anew else code
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.backend.discover import require
-from waxeq.backend.kernel import Instruction, Kernel, join, prepare
+from waxeq.backend.kernel import Instruction, Kernel, join, prepare, scratch
 from waxeq.backend.storage import CPU, DeviceArray, Storage, placed, storages
 from waxeq.errors import PlanError, TypeMismatch
 from waxeq.ir.graph import Leaf
@@ -141,7 +141,7 @@ class Placed:
         if k.form == "transfer" and s.reads[0] in self._late:
             return (partial(self._uploaded, s.reads[0], out),)
         operands = [placed(v, _bare(self._flat[r])) for v, r in zip(s.call.operands, s.reads, strict=True)]
-        work = self._flat[s.workspace] if s.workspace else np.empty(0, np.uint8)
+        work = scratch(k, s.call, self._flat[s.workspace] if s.workspace else None)
         return tuple(k.bind(s.call, operands, out, work))
 
     def _uploaded(self, name: str, to: DeviceArray) -> None:

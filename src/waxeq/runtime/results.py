@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from waxeq.ir.types import TensorType
-from waxeq.plan.plan import Output, Plan
+from waxeq.plan.plan import Plan
 
 
 class Results:
@@ -29,8 +30,12 @@ class Results:
     def fresh(self) -> list[tuple[str, np.ndarray, int]]:
         """Where direct results will lie that lie elsewhere than in the last call: a flat array that nobody else can
         see, and its address. It is that of a result that is gone, or new."""
-        if len(self._current) == len(self.direct) and all(s.lent() is None for s in self._current.values()):
-            return []
+        for s in self._current.values():
+            if s.lent() is not None:
+                break
+        else:  # nobody holds any: this is every call, and costs as much as a small kernel
+            if len(self._current) == len(self.direct):
+                return []
         moved = []
         for b, t in self.direct.items():
             slots = self._slots[b]
@@ -46,12 +51,15 @@ class Results:
 
     def collect(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The results of a call, in order; `flat` is where buffers lie in this call."""
-        return [self._moved(o, flat) if view is None else view.copy() for o, view in self._rows]
-
-    def _moved(self, o: Output, flat: Mapping[str, np.ndarray]) -> np.ndarray:
-        if o.buffer in self._current:
-            return self._current[o.buffer].lend()
-        return flat[o.buffer].reshape(o.type.shape).copy()
+        rows, current = [], self._current
+        for o, view in self._rows:
+            if view is not None:
+                rows.append(view.copy())
+            elif o.buffer in current:
+                rows.append(current[o.buffer].lend())
+            else:
+                rows.append(flat[o.buffer].reshape(o.type.shape).copy())
+        return rows
 
 
 _SLOTS = 4
@@ -75,16 +83,16 @@ class _Slot:
     (NumPy stops collapsing bases at what is no array, as ctypes' are none), so when that array is gone nobody can see
     the memory. `lent`: answers that array, None when it is gone."""
 
-    __slots__ = ("_bytes", "_type", "address", "flat", "lent")
+    __slots__ = ("_made", "address", "flat", "lent")
 
     def __init__(self, flat: np.ndarray, t: TensorType) -> None:
         self.flat, self.address = flat, flat.ctypes.data
-        self._bytes: Any = (ctypes.c_char * flat.nbytes).from_buffer(flat.view(np.uint8).data)
-        self._type = t.shape, t.numpy
+        memory: Any = (ctypes.c_char * flat.nbytes).from_buffer(flat.view(np.uint8).data)
+        self._made = partial(np.ndarray, t.shape, t.numpy, memory)
         self.lent: Callable[[], np.ndarray | None] = _nobody
 
     def lend(self) -> np.ndarray:
-        a = np.ndarray(*self._type, self._bytes)
+        a = self._made()
         self.lent = weakref.ref(a)
         return a
 

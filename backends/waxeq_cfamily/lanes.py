@@ -1,0 +1,118 @@
+"""C text of folds whose accumulators are numbers side by side, which are put together in pairs at the end.
+
+Compilers put the lanes of an `omp simd reduction` together one after another: that takes as long as dozens of vectors,
+and the last lanes of a sum are added to what is large already. In pairs the error grows with the logarithm of their
+number (N. J. Higham, The accuracy of floating point summation, 1993).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from waxeq_cfamily.scalars import combine, var, variable
+
+if TYPE_CHECKING:
+    from waxeq_cfamily.nest import Loop
+
+LANES = 16
+"""Numbers side by side in one accumulator: one vector of the widest machines."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Of the folds that end in a stage's innermost loop."""
+
+    loop: Loop
+
+    @cached_property
+    def many(self) -> int:
+        """How many numbers an accumulator has; 0 where its form is left to the compiler: where the loop is no vector,
+        or flags are folded beside."""
+        loop = self.loop
+        flags = loop.e.limited or bool(loop.values.positions)
+        if not loop.scalar or flags or not loop.stage.straight or loop.space.width(loop.order[-1]) < LANES:
+            return 0
+        return LANES * loop.chains
+
+    def cleared(self, f: int, x: str) -> Iterator[str]:
+        """The accumulator `x` of a fold before it has met anything."""
+        empty = self.loop.empty(f, x)
+        if not self.many:
+            yield f"{self._dtype(f, x)} {x} = {empty};"
+            return
+        yield f"{self._dtype(f, x)} {x}[{self.many}];"
+        yield from _once(self.many, f"{x}[lane] = {empty};")
+
+    def taken(self, x: str) -> str:
+        """The number of an accumulator that takes in an element."""
+        return f"{x}[lane]" if self.many else x
+
+    def together(self, x: str, other: str) -> Iterator[str]:
+        """A sum takes in another."""
+        yield from _once(self.many, f"{self.taken(x)} += {self.taken(other)};")
+
+    def merged(self, f: int, x: str) -> Iterator[str]:
+        """The numbers of an accumulator become its first one."""
+        r, half = self.loop.values.rows[f], self.many // 2
+        while half:
+            a, b = f"{x}[lane]", f"{x}[lane + {half}]"
+            both = f"{a} | {b}" if x[0] == "n" else combine(r.name, r.dtype, a, b)
+            yield from _once(half, f"{a} = {both};")
+            half //= 2
+
+    def whole(self, x: str) -> str:
+        """An accumulator when it is one number."""
+        return f"{x}[0]" if self.many else x
+
+    def text(self, body: Sequence[str], low: str, high: str) -> list[str]:
+        """The innermost loop: so many elements at a time, one for each number; those that are left go to the first."""
+        n, k = self.many, self.loop.order[-1]
+        v = var(k)
+        lines = [
+            f"const int64_t {v}_whole = {low} + ({high} - {low}) / {n} * {n};",
+            f"for (int64_t {v}_lane = {low}; {v}_lane < {v}_whole; {v}_lane += {n}) {{",
+            *("  " + x for x in self._full(body, v)),
+            "}",
+        ]
+        if self.loop.values.sizes[k] % n or self.loop.space.width(k) % n:
+            lines += _each(f"{high} - {v}_whole", [f"  const int64_t {v} = {v}_whole + lane;", *body])
+        return ["{", *("  " + x for x in lines), "}"]
+
+    def _full(self, body: Sequence[str], v: str) -> list[str]:
+        """One element for each number. NaN is looked for in two at once: one comparison tells of both."""
+        seen = [f for f in self.loop.scalar if self.loop.watches(f)]
+        if not seen or self.many == LANES:
+            return _each(str(self.many), [f"  const int64_t {v} = {v}_lane + lane;", *body])
+        half = self.many // 2
+        lines = [f"  {self._dtype(f, 'u')} u{f};" for f in seen]
+        for i, place in enumerate(("lane", f"lane + {half}")):
+            moved = (_paired(x, i).replace("[lane]", f"[{place}]") for x in body)
+            lines += [f"  {{ const int64_t {v} = {v}_lane + {place};", *("  " + x for x in moved), "  }"]
+        return _each(str(half), lines)
+
+    def _dtype(self, f: int, x: str) -> str:
+        return "int32_t" if x[0] == "n" else variable(self.loop.values.rows[f].dtype)
+
+
+def _paired(line: str, i: int) -> str:
+    if (found := re.fullmatch(r"( *)n(\d+)\[lane\] \|= (\w+) != \3;", line)) is None:
+        return line
+    indent, f, x = found.groups()
+    return f"{indent}n{f}[lane] |= __builtin_isunordered(u{f}, {x});" if i else f"{indent}u{f} = {x};"
+
+
+def _once(many: int, line: str) -> Iterator[str]:
+    """A line for each lane. Without being asked gcc makes scalars of an array that it unrolls a loop over."""
+    if many > 1:
+        yield "#pragma omp simd"
+        yield f"for (int64_t lane = 0; lane < {many}; lane++) {line}"
+    else:
+        yield line.replace("lane + ", "").replace("[lane]", "[0]")
+
+
+def _each(many: str, body: Sequence[str]) -> list[str]:
+    return ["#pragma omp simd", f"for (int64_t lane = 0; lane < {many}; lane++) {{", *body, "}"]

@@ -1,0 +1,105 @@
+"""Folds whose accumulators are numbers side by side: every kind, width and dtype, NaN, and the error of long sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term
+from waxeq.testing.conformance import check_call
+from waxeq_native.loops import Loops
+
+LOOPS = Loops()
+WIDTHS = (1, 15, 16, 17, 63, 64, 65, 127, 769, 1024, 1025, 2113)
+
+
+def _call(make: str, width: int, dtype: str) -> Call:
+    sizes = {"m": 3, "n": width}
+    x = operand(0, "mn", dtype)
+    meaning = Term("Sum", "n", x) if make == "sum" else Term("Red", make, "n", x)
+    out = View.dense("m", sizes, types(meaning)[meaning].dtype)
+    return Call("native.loops", meaning, sizes, (View.dense("mn", sizes, dtype),), out)
+
+
+def _text(call: Call) -> str:
+    work = LOOPS.of(call)
+    assert work is not None
+    return "".join(p.text for p in work.parts)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "bool"])
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+def test_every_width(kind: str, dtype: str) -> None:
+    for width in WIDTHS:
+        assert check_call(LOOPS, _call(kind, width, dtype), np.random.default_rng(width)) is None, width
+
+
+@pytest.mark.parametrize("kind", ["prod", "any", "all"])
+def test_other_kinds(kind: str) -> None:
+    for width in WIDTHS:
+        dtype = "float64" if kind == "prod" else "bool"
+        assert check_call(LOOPS, _call(kind, width, dtype), np.random.default_rng(width)) is None, width
+
+
+def _run(call: Call, x: np.ndarray) -> np.ndarray:
+    out = np.zeros(call.out.shape, call.out.dtype)
+    for step in LOOPS.bind(call, (x,), out, np.empty(LOOPS.workspace(call), np.uint8)):
+        step()
+    return out
+
+
+@pytest.mark.parametrize("width", [16, 65, 131, 769])
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_one_nan_anywhere_is_found(kind: str, width: int) -> None:
+    """Two numbers are looked at in one comparison, the last ones of a row in another loop."""
+    call = _call(kind, width, "float32")
+    for place in range(width):
+        x = np.random.default_rng(place).standard_normal((3, width)).astype(np.float32)
+        x[1, place] = np.nan
+        got = _run(call, x)
+        assert np.isnan(got[1]) and not np.isnan(got[[0, 2]]).any(), place
+
+
+def test_lanes_are_put_together_in_pairs() -> None:
+    text = _text(_call("sum", 768, "float32"))
+    assert "reduction(" not in text
+    assert text.count("lane + 32]") == 1 and "a1[0] = a1[0] + a1[1];" in text
+
+
+def test_short_rows_are_left_to_the_compiler() -> None:
+    assert "reduction(+:" in _text(_call("sum", 15, "float32"))
+
+
+def test_the_error_of_a_sum_is_that_of_pairs() -> None:
+    """Of 768 numbers of one size: with lanes added one after another it was a third more."""
+    x = np.random.default_rng(0).random((3, 768), np.float32)
+    errors = []
+    for seed in range(200):
+        x = np.random.default_rng(seed).random((3, 768)).astype(np.float32)
+        errors.append(_run(_call("sum", 768, "float32"), x) / x.sum(axis=1, dtype=np.float64) - 1)
+    assert np.sqrt(np.mean(np.square(errors))) < 4.2e-8
+
+
+def test_means_and_reciprocal_roots_of_rows_are_rounded_once() -> None:
+    """What is computed once for a row is in all of its errors."""
+    sizes = {"m": 8, "n": 768}
+    x = operand(0, "mn", "float32")
+    mean = Term("Mul", Term("Num", 1 / 768, "float32"), Term("Sum", "n", Term("Mul", x, x)))
+    meaning = Term("Mul", x, Term("Map", "rsqrt", mean))
+    whole = View.dense("mn", sizes, "float32")
+    call = Call("native.loops", meaning, sizes, (whole,), whole)
+    text = _text(call)
+    assert " / (0x1.8000000000000p+9f)" in text and "__builtin_sqrt((double)" in text
+    assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.5, 0.0, float("inf"), float("nan"), 1e-300])
+def test_other_factors_of_rows_stay_factors(factor: float) -> None:
+    sizes = {"m": 8, "n": 64}
+    meaning = Term("Mul", Term("Num", factor, "float64"), Term("Sum", "n", operand(0, "mn", "float64")))
+    whole, rows = (View.dense(axes, sizes, "float64") for axes in ("mn", "m"))
+    call = Call("native.loops", meaning, sizes, (whole,), rows)
+    assert " / (" not in _text(call).split("const double r1")[-1]
+    assert check_call(LOOPS, call, np.random.default_rng(0)) is None
