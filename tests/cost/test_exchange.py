@@ -168,6 +168,18 @@ def test_what_is_in_both_is_compared_and_the_rest_counted(table: TimingTable, ot
     assert found.pairs[1].same and (found.only_a, found.only_b) == ({"numpy.gemm": 1}, {"numpy.copy": 1})
 
 
+def test_a_parquet_file_is_compared_as_the_table_it_was_written_from(
+    table: TimingTable, other: TimingTable, timing: Make, tmp_path: Path
+) -> None:
+    """Tables that ship are such files; one was called no database."""
+    table.record([timing(1), timing(2)])
+    other.record([timing(2), timing(3, kernel="numpy.copy")])
+    export(table, tmp_path / "a.parquet")
+    found = diff(tmp_path / "a.parquet", other.path)
+    assert found == diff(table.path, other.path) and len(found.pairs) == 1
+    assert (found.only_a, found.only_b) == ({"numpy.gemm": 1}, {"numpy.copy": 1})
+
+
 def test_other_devices_are_compared_when_asked(
     table: TimingTable, other: TimingTable, timing: Make, monkeypatch
 ) -> None:

@@ -125,7 +125,7 @@ def db_diff(a: Path, b: Path, /, *, across: Annotated[bool, Flag] = False, show:
     Parameters
     ----------
     a
-        A timing table.
+        A timing table, a folder of shards or a Parquet file.
     b
         Another one.
     across

@@ -188,19 +188,17 @@ class Difference:
 
 
 def diff(a: Path, b: Path, *, across: bool = False) -> Difference:
-    """Compare the newest timings of two tables; `across`: calls on different devices (and threads) too. Raises
-    TableError and TableLockedError."""
+    """Compare the newest timings of two tables, folders of shards or Parquet files; `across`: calls on different devices
+    (and threads) too. Raises TableError and TableLockedError."""
     for path in (a, b):
         if not path.exists():
             raise TableError(f"there is no table at {path}")
     with archive.connect() as db:
+        db.execute(f"CREATE TEMP TABLE timings ({', '.join(f'{n} {t}' for n, t in TIMINGS.items())})")
         for path, name in ((a, "a"), (b, "b")):
-            with attached(db, path) as waiting:
-                db.execute(f"CREATE TEMP TABLE all_{name} AS SELECT {COLUMNS} FROM other.timings")
-                archive.insert(db, f"all_{name}", [tuple(written(t).values()) for t in waiting.timings])
-                db.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM all_{name} {NEWEST}")
-                db.execute(f"CREATE TEMP TABLE devices_{name} AS SELECT * FROM other.devices")
-                archive.insert(db, f"devices_{name}", list(waiting.devices.items()))
+            with _source(db, path) as (found, _):
+                db.execute(f"CREATE TEMP TABLE {name} AS SELECT {COLUMNS} FROM {found} {NEWEST}")
+                db.execute(f"CREATE TEMP TABLE devices_{name} AS SELECT * FROM source_devices")
         same = [n for n in KEY if n not in (("device", "threads") if across else ())]
         return _difference(db, " AND ".join(f"a.{n} = b.{n}" for n in same))
 
