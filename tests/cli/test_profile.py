@@ -78,7 +78,7 @@ def test_a_model_that_fails_does_not_keep_others_from_being_profiled(waxeq, mode
     names.write_text("# what we run\nbad.py\n\nsmall.py  # the one\n")
     outcome = waxeq("profile", "--list", names, "--table", table, "--plans", "1", "--json")
     bad, good = outcome.data["models"]
-    assert outcome.code == 0 and outcome.data["finished"] == 1
+    assert outcome.code == bad["code"] in (3, 4) and outcome.data["finished"] == 1
     assert bad["failed"] and good["failed"] is None and good["plans"]
     assert "1 of 2" in outcome.err and "2 of 2" in outcome.err
     assert waxeq("profile", tmp_path / "bad.py", "--table", table).code in (3, 4)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import Search, Show
-from waxeq.cli.profile import each_model, session_for
+from waxeq.cli.profile import code_of, each_model, session_for
 from waxeq.cli.work import load
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def spread_models(
 
     done = sum(r["failed"] is None and r["finished"] for r in rows)
     finish(show, {"models": rows, "total": len(targets), "finished": done}, spread_view)
-    return 130 if events.stop_requested else 0
+    return code_of(rows, events)
 
 
 def _spread(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -100,7 +100,8 @@ def profile(
 
     Meant to run beside other work, for as long as it likes: --budget is for each model, and there is none unless given.
     Timings are taken one at a time on a machine, by however many such commands. What was measured is in the timing
-    table at once: stop it with Ctrl-C (exit code 130) or kill it, and the same command goes on from there.
+    table at once: stop it with Ctrl-C (exit code 130) or kill it, and the same command goes on from there. A model that
+    fails does not keep the others from being measured; the exit code is that of the first that did.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def profile_models(targets: Sequence[str], plans: int, search: Search, show: Sho
 
     done = sum(r["failed"] is None and r["finished"] for r in rows)
     finish(show, {"models": rows, "total": len(targets), "finished": done}, profile_view)
-    return 130 if events.stop_requested else 0
+    return code_of(rows, events)
 
 
 def each_model(
@@ -165,8 +166,13 @@ def each_model(
             if len(targets) == 1:
                 raise
             events.emit(Note(f"{target}: {e}"))
-            rows.append({"target": target, "failed": str(e)})
+            rows.append({"target": target, "failed": str(e), "code": e.exit_code})
     return rows
+
+
+def code_of(rows: Sequence[Mapping[str, Any]], events: Events) -> int:
+    """The exit code of several models: 130 where it was stopped, else that of the first that failed."""
+    return 130 if events.stop_requested else next((r["code"] for r in rows if r["failed"] is not None), 0)
 
 
 def read_list(path: Path) -> tuple[str, ...]:

@@ -188,8 +188,8 @@ class Difference:
 
 
 def diff(a: Path, b: Path, *, across: bool = False) -> Difference:
-    """Compare the newest timings of two tables, folders of shards or Parquet files; `across`: calls on different devices
-    (and threads) too. Raises TableError and TableLockedError."""
+    """Compare the newest timings of two tables, folders of shards or Parquet files; `across`: calls on different
+    devices (and threads) too. Raises TableError and TableLockedError."""
     for path in (a, b):
         if not path.exists():
             raise TableError(f"there is no table at {path}")
