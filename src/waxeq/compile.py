@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from contextlib import closing, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any, overload
 
 from waxeq.backend.storage import storages
@@ -20,7 +19,6 @@ from waxeq.memory.estimate import plan_estimate, require_room
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
-from waxeq.runtime.verify import Truth
 from waxeq.search.block import Optimized
 from waxeq.search.blocks import recalled, searched
 from waxeq.search.lock import reproduce, require_lockable
@@ -32,7 +30,7 @@ from waxeq.search.session import Session
 from waxeq.search.sized_lock import reproduce_sizes, write_sizes
 from waxeq.search.sizes import SizedResult, optimize_sizes
 from waxeq.search.tables import Opened
-from waxeq.search.trial import Proofs, confirm, judged, truth_of
+from waxeq.search.trial import Begun, Proofs, confirm, judged
 from waxeq.symbolic.dims import dims_of
 from waxeq.symbolic.family import Family, examples_of
 
@@ -116,44 +114,44 @@ def optimize_family(options: Options, events: Events, family: Family, opened: Op
 def optimize_traced(session: Session, traced: Traced) -> Result:
     """From a traced model to a checked plan. Errors add up, and a model may take the difference of what they are in:
     where no plan keeps the tolerance, plans of rules and kernels of less error are searched."""
-    results, truth = runnable(session, traced)
-    proofs = Proofs(session, traced, truth)
-    here, found = session, judged(session, results, proofs)
-    while (tolerance := found.below(here)) is not None:
-        here = here.stricter(tolerance)
-        try:
-            results, _ = runnable(here, traced, prove=False)
-            again = judged(here, results, proofs, session.options.tolerance)
-        except BudgetError as e:  # of memory; or some value only kernels of larger error compute
-            found = found.last(tolerance, e)
-            break
-        found = again.after(found, tolerance)
-    result = confirm(here, traced, found)
+    results, begun = runnable(session, traced)
+    with closing(begun) if begun is not None else nullcontext():
+        proofs = Proofs(session, traced, begun and begun.truth)
+        here, found = session, judged(session, results, proofs)
+        while (tolerance := found.below(here)) is not None:
+            here = here.stricter(tolerance)
+            try:
+                results, _ = runnable(here, traced, prove=False)
+                again = judged(here, results, proofs, session.options.tolerance)
+            except BudgetError as e:  # of memory; or some value only kernels of larger error compute
+                found = found.last(tolerance, e)
+                break
+            found = again.after(found, tolerance)
+        result = confirm(here, traced, found, begun)
     write_lock(session, traced, result)
     return result
 
 
 def runnable(
     session: Session, traced: Traced, *, prove: bool = True
-) -> tuple[list[Result], Future[Truth] | None]:  # fmt: skip
+) -> tuple[list[Result], Begun | None]:  # fmt: skip
     """What is `proposed`, of kernels that can be made ready here: where some cannot, plans of others."""
-    results, truth = proposed(session, traced, prove=prove)
+    results, begun = proposed(session, traced, prove=prove)
     while not session.require_ready(s.call for r in results for s in r.plan.steps):
         results, _ = proposed(session, traced, prove=False)
-    return results, truth
+    return results, begun
 
 
-def proposed(session: Session, traced: Traced, *, prove: bool = True) -> tuple[list[Result], Future[Truth] | None]:
-    """Plans of a traced model that nobody has run yet, the best predicted first; and, to `prove` them, what the model
-    should compute, on its way."""
+def proposed(session: Session, traced: Traced, *, prove: bool = True) -> tuple[list[Result], Begun | None]:
+    """Plans of a traced model that nobody has run yet, the best predicted first; and what is begun to `prove` them."""
     session.model = traced.name
     graph = expand(traced.graph)
     ways = placings(session, graph, cut(graph))
     known = recalled(session, [b for blocks in ways for b in blocks])
     new = [b for key, b in {b.key: b for blocks in ways for b in blocks}.items() if key not in known]
-    truth = session.beside(partial(truth_of, traced, 1)) if new and prove else None
+    begun = Begun.beside(session, traced) if new and prove else None
     blocks, plans = cheapest(ways, known | searched(session, new))
-    return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], truth
+    return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], begun
 
 
 def assemble(

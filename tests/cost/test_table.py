@@ -89,6 +89,14 @@ def test_memos_the_last_one_counts(table: TimingTable) -> None:
     assert table.memo_get("plan", "b") is None and table.memo_get("trial", "a") is None
 
 
+def test_whether_anything_of_a_kind_is_remembered(table: TimingTable) -> None:
+    assert not table.remembers("block")
+    table.memo_put("plan", "a", "one")
+    assert table.remembers("plan") and not table.remembers("block")
+    table.merge()
+    assert table.remembers("plan") and not table.remembers("block"), "in the archive as in a shard"
+
+
 def test_ceilings_are_measured_once(table: TimingTable, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     peaks = Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6)
     asked: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import random
 import threading
 import time
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from waxeq.errors import WaxeqError
-from waxeq.runtime.measure import Samples, in_fresh_process, told_apart
+from waxeq.runtime.measure import Fresh, Samples, in_fresh_process, told_apart
 
 
 def test_an_answer_that_takes_its_time() -> None:
@@ -23,6 +24,17 @@ def test_a_failure_and_a_time_limit() -> None:
         in_fresh_process(operator.truediv, (1, 0), threads=1)
     with pytest.raises(WaxeqError, match="did not end in 1 s"):
         in_fresh_process(time.sleep, (600,), threads=1, timeout=1)
+
+
+def test_what_a_process_begins_with_is_there_for_its_call() -> None:
+    with Fresh(threads=1, begin=(operator.mul, (b"ab", 3))) as process:
+        assert process.call(operator.add, (b"c",)) == b"abababc"
+
+
+def test_a_failure_of_what_a_process_begins_with_is_told_by_the_call() -> None:
+    for begin, said in ((operator.truediv, (1, 0)), "failed: ZeroDivisionError"), ((os._exit, (1,)), "died"):
+        with Fresh(threads=1, begin=begin) as process, pytest.raises(WaxeqError, match=f"the timing process {said}"):
+            process.call(operator.neg, ())
 
 
 def test_nobody_waits_any_more() -> None:

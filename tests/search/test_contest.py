@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
-from waxeq.runtime.measure import Samples
-from waxeq.search.contest import undecided
+from waxeq.compile import optimize
+from waxeq.errors import AccuracyError
+from waxeq.options import Options
+from waxeq.runtime.measure import Fresh, Samples
+from waxeq.search import contest
+from waxeq.search.duel import undecided
 
-pytestmark = pytest.mark.quick
 NOISE = (0.99, 1.0, 1.01, 1.0) * 4
 
 
@@ -52,3 +59,53 @@ def test_after_many_rounds_a_small_gain_is_beyond_doubt() -> None:
     many = NOISE * 2
     assert not undecided({"plan 0": samples(1.0, many), "written": samples(1.1, many)})
     assert undecided({"plan 0": samples(1.0, many), "written": samples(1.02, many)})
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Fresh]:
+    """The processes that contests are held in."""
+    rows: list[Fresh] = []
+
+    class Seen(Fresh):
+        def __init__(self, **named: Any) -> None:
+            super().__init__(**named)
+            rows.append(self)
+
+    monkeypatch.setattr(contest, "Fresh", Seen)
+    return rows
+
+
+def run(folder: Path, **more: Any) -> Any:
+    x = np.random.default_rng(0).random((64, 300), dtype=np.float32)
+    return optimize(lambda x: np.tanh(np.exp(-x) + x) * x, x, options=Options.of(table=folder / "t.duckdb", **more))
+
+
+def ended(process: Fresh) -> bool:
+    return process._child.poll() is not None
+
+
+@pytest.mark.parametrize("large", [0, 1 << 30], ids=["at the end", "ahead"])
+def test_one_process_is_started_for_a_contest_and_ends(
+    tmp_path: Path, started: list[Fresh], monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(contest, "_LARGE", large)
+    assert run(tmp_path).report.trial is not None
+    assert len(started) == 1 and ended(started[0])
+    again = run(tmp_path)
+    assert again.blocks[0].remembered and len(started) - 1 == (not again.report.trial.remembered)
+
+
+def test_no_process_is_started_where_no_contest_will_be_held(tmp_path: Path, started: list[Fresh]) -> None:
+    assert run(tmp_path, trial=False).report.trial is None and run(tmp_path / "other", budget=0).report.trial.brief
+    assert not started
+
+
+def test_a_process_that_was_started_ahead_ends_where_no_plan_is_right(
+    tmp_path: Path, started: list[Fresh], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: object) -> None:
+        raise AccuracyError("wrong")
+
+    monkeypatch.setattr("waxeq.search.trial.require", wrong)
+    assert run(tmp_path).plan.written
+    assert len(started) == 1 and ended(started[0])

@@ -21,7 +21,8 @@ from waxeq.runtime.timing import Bench
 from waxeq.search import block as search_block
 from waxeq.search import sizes as search_sizes
 from waxeq.search import trial as search_trial
-from waxeq.search.contest import BRIEF, fastest
+from waxeq.search.contest import BRIEF
+from waxeq.search.duel import fastest
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
 from waxeq.symbolic.plan import SizedPlan
@@ -73,9 +74,7 @@ def test_a_trial_that_the_budget_has_no_room_for_is_a_single_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: float
 ) -> None:
     """No process is started, each contestant runs once, the report says so, and nothing of it is remembered."""
-    monkeypatch.setattr(
-        "waxeq.search.contest.in_fresh_process", lambda *a, **k: pytest.fail("there is no time for this")
-    )
+    monkeypatch.setattr("waxeq.search.contest.Fresh", lambda **_: pytest.fail("there is no time for this"))
     clock = Clock()
     for _ in range(2):
         with Session.open(options(tmp_path, trial=True), Events()) as session:
@@ -110,11 +109,11 @@ def test_a_budget_of_nothing_searches_and_times_no_kernel(tmp_path: Path, monkey
 def test_a_trial_with_time_takes_no_more_than_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
 
-    def held(fn: object, job: tuple, **more: object) -> tuple[int, dict[str, object]]:
+    def held(process: object, fn: object, job: tuple, **more: object) -> tuple[int, dict[str, object]]:
         given.append(job[-1])
         return 0, {"plan": 1.0, "written": 2.0, "ratio": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster"}
 
-    monkeypatch.setattr("waxeq.search.contest.in_fresh_process", held)
+    monkeypatch.setattr("waxeq.search.contest.Fresh.call", held)
     for left in (6.0, 40.0):
         clock = Clock()
         with Session.open(options(tmp_path, trial=True, fresh=True), Events()) as session:

@@ -49,6 +49,10 @@ class Copies:
         """What is remembered under these keys."""
         return self.shipped.memos(kind, keys) | self.own.memos(kind, keys)
 
+    def remembers(self, kind: str) -> bool:
+        """Whether anything of this kind is remembered."""
+        return self.own.remembers(kind) or self.shipped.remembers(kind)
+
     def devices(self) -> dict[str, str]:
         """Descriptions of devices by id."""
         return self.own.devices()

@@ -279,6 +279,10 @@ class Near:
         sql = "SELECT key, payload FROM memos WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
         return dict(self.db.execute(sql, [kind, json.dumps(list(keys))]).fetchall())
 
+    def remembers(self, kind: str) -> bool:
+        """Whether anything of this kind is remembered."""
+        return self.db.execute("SELECT 1 FROM memos WHERE kind = ? LIMIT 1", [kind]).fetchone() is not None
+
     def remembered(self) -> dict[tuple[str, str], float]:
         """When each memo was written, by kind and key."""
         return {(kind, key): when for kind, key, when in self.db.execute("SELECT kind, key, written FROM memos")}

@@ -296,6 +296,10 @@ class TimingTable:
 
         return self._ask(ask) if wanted else {}
 
+    def remembers(self, kind: str) -> bool:
+        """Whether anything of this kind was remembered, whatever its key."""
+        return self._ask(lambda near, waiting: near.remembers(kind) or any(k == kind for k, _ in waiting.memos))
+
     def peaks(self, device: Device) -> Peaks:
         """The device's ceilings: measured once, or of a Parquet table; kept together with what the device is."""
         known = self.known_peaks(device)

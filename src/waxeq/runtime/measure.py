@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,21 +136,94 @@ def _lower_quartile(s: Samples) -> float:
     return sorted(s.seconds)[(len(s.seconds) - 1) // 4]
 
 
+_DONE = b"."
+"""What a process says after each thing that it has done, before its answer; no pickle begins so."""
 _CHILD = """
 import pickle, sys
-job = sys.stdin.buffer.read()
-sys.path[:0] = pickle.loads(job)[0]
+given = sys.stdin.buffer
+sys.path[:0] = pickle.load(given)
 import importlib
-_, module, name, args = pickle.loads(job)
 out = sys.stdout
 sys.stdout = sys.stderr
 try:
-    answer = (True, getattr(importlib.import_module(module), name)(*args))
+    found = ()
+    while (job := pickle.load(given)) is not None:
+        module, name, args = job
+        found = (getattr(importlib.import_module(module), name)(*found, *args),)
+        out.buffer.write(b".")
+        out.flush()
+    answer = (True, found[0])
 except BaseException as e:
     answer = (False, f"{type(e).__name__}: {e}")
 out.buffer.write(pickle.dumps(answer))
 out.flush()
 """
+
+
+class Fresh:
+    """A new Python process, with `threads` threads for BLAS and OpenMP, which inherits the descriptors that are `held`.
+    It makes one call. With `begin`, a module-level function and its arguments, that is called before this returns, and
+    what it finds is the first argument of the call. It ends with the context."""
+
+    def __init__(
+        self, *, threads: int, held: Sequence[int] = (), begin: tuple[Callable[..., Any], Sequence[Any]] | None = None
+    ) -> None:
+        limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-c", _CHILD],  # files of the folder it is called from are no modules: json.py
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **limits},
+            pass_fds=held,
+            start_new_session=True,  # Ctrl-C goes to the parent alone, which decides
+        )
+        self._unsent, self._begun = pickle.dumps([p for p in sys.path if p]), b""
+        if begin is not None:
+            assert self._child.stdin is not None and self._child.stdout is not None
+            with suppress(BrokenPipeError):  # it has died, and the call will say so
+                self._child.stdin.write(self._unsent + _job(*begin))
+                self._child.stdin.flush()
+            self._unsent, self._begun = b"", os.read(self._child.stdout.fileno(), 1)
+
+    def __enter__(self) -> Fresh:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._child.kill()
+        self._child.wait()
+        for pipe in filter(None, (self._child.stdin, self._child.stdout, self._child.stderr)):
+            with suppress(OSError):  # what was not sent any more
+                pipe.close()
+
+    def call(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        *,
+        timeout: float = 600.0,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """What a module-level function returns there, or None once `stopped` says that nobody waits for it any more.
+        Raises WaxeqError when it fails or does not end in time."""
+        job = self._unsent + _job(fn, args) + pickle.dumps(None)
+        try:
+            said = _until(self._child, job, time.monotonic() + timeout, stopped)
+        except subprocess.TimeoutExpired as e:
+            raise WaxeqError(f"the timing process did not end in {timeout:.0f} s") from e
+        if said is None:
+            return None
+        out, err = (self._begun + said[0]).lstrip(_DONE), said[1]
+        if not out:
+            raise WaxeqError(f"the timing process died: {err.decode(errors='replace').strip()[-300:]}")
+        fine, value = pickle.loads(out)
+        if not fine:
+            raise WaxeqError(f"the timing process failed: {value}")
+        return value
+
+
+def _job(fn: Callable[..., Any], args: Sequence[Any]) -> bytes:
+    return pickle.dumps((fn.__module__, fn.__name__, tuple(args)))
 
 
 def in_fresh_process(
@@ -162,38 +235,9 @@ def in_fresh_process(
     stopped: Callable[[], bool] = lambda: False,
     held: Sequence[int] = (),
 ) -> Any:
-    """Call a module-level function in a new Python process with `threads` threads for BLAS and OpenMP, which inherits
-    the descriptors that are `held`; its result, or None once `stopped` says that nobody waits for it any more.
-
-    Raises WaxeqError when it fails or does not end in time.
-    """
-    limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    job = pickle.dumps(([p for p in sys.path if p], fn.__module__, fn.__name__, tuple(args)))
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-c", _CHILD],  # files of the folder it is called from are no modules: json.py, numpy.py
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **limits},
-        pass_fds=held,
-        start_new_session=True,  # Ctrl-C goes to the parent alone, which decides
-    )
-    try:
-        said = _until(child, job, time.monotonic() + timeout, stopped)
-    except subprocess.TimeoutExpired as e:
-        raise WaxeqError(f"the timing process did not end in {timeout:.0f} s") from e
-    finally:
-        child.kill()
-        child.wait()
-    if said is None:
-        return None
-    out, err = said
-    if not out:
-        raise WaxeqError(f"the timing process died: {err.decode(errors='replace').strip()[-300:]}")
-    fine, value = pickle.loads(out)
-    if not fine:
-        raise WaxeqError(f"the timing process failed: {value}")
-    return value
+    """As `Fresh.call` in a process that is started for it."""
+    with Fresh(threads=threads, held=held) as process:
+        return process.call(fn, args, timeout=timeout, stopped=stopped)
 
 
 def _until(child: subprocess.Popen, job: bytes, end: float, stopped: Callable[[], bool]) -> tuple[bytes, bytes] | None:

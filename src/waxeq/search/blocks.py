@@ -24,7 +24,9 @@ _SLACK = 1.1
 def recalled(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
     """Blocks of a model whose plan the table remembers, by key, and whose kernels were not given up since. One that
     time ran out for counts where it would be given no more time than it had been."""
-    distinct = {session.memo_key(b.key): b for b in blocks} if not session.options.fresh else {}
+    if session.options.fresh or not any(map(session.table.remembers, (_WHOLE, _CUT))):
+        return {}  # under what they would be remembered takes reading the text of all kernels
+    distinct = {session.memo_key(b.key): b for b in blocks}
     rows = {distinct[k].key: _read(distinct[k], text) for k, text in session.table.memos(_WHOLE, distinct).items()}
     left = [k for k, b in distinct.items() if b.key not in rows]
     cut = {k: _read(distinct[k], text) for k, text in session.table.memos(_CUT, left).items()}
@@ -44,6 +46,8 @@ def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
     given, work = _given(session, blocks), _works(blocks)
     blocks = sorted(blocks, key=lambda b: (-work[b.key], b.key))
     begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
+    for b in blocks:  # worked out while the worker is at work: the first of them takes as long
+        session.memo_key(b.key)
     for n, block in enumerate(blocks):
         first = stage(session, "saturate", begun[n].result)
         begun += [session.beside(partial(saturated, session, b)) for b in blocks[n + 1 : n + 2]]

@@ -15,7 +15,7 @@ from waxeq.runtime.measure import compare, in_fresh_process
 from waxeq.runtime.sized import SizedProgram, SizedSaved
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
-from waxeq.search.contest import taken, undecided
+from waxeq.search.duel import taken, undecided
 from waxeq.search.result import Trial
 from waxeq.search.session import Session
 from waxeq.symbolic.dims import Sizes

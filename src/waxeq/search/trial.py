@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from waxeq.frontend.trace import Traced
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
-from waxeq.search.contest import BRIEF, hold
+from waxeq.search.contest import BRIEF, Ground, ahead, hold
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -70,7 +70,7 @@ def judged(session: Session, results: Sequence[Result], proofs: Proofs, toleranc
     return Judged(tuple(results), errors[0], tuple(right), tuple(notes), wrong)
 
 
-def confirm(session: Session, traced: Traced, found: Judged) -> Result:
+def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None = None) -> Result:
     """The fastest result that is right; or the model as written when none is right, or none is faster. Raises
     AccuracyError or FallbackError (with `strict`) in these cases."""
     right, notes = found.right, list(found.notes)
@@ -81,7 +81,8 @@ def confirm(session: Session, traced: Traced, found: Judged) -> Result:
         first = found.results[0]
         return _reported(session, replace(first, plan=as_written(first.plan)), notes, rows, None)
     contest = session.options.trial and not session.events.stop_requested
-    winner, trial = hold(session, traced, [r for r, _ in right]) if contest else (0, None)
+    ground = begun and begun.ground
+    winner, trial = hold(session, traced, [r for r, _ in right], ground) if contest else (0, None)
     if trial is not None and trial.brief:
         notes.append(BRIEF)
     if trial is None and session.events.stop_requested:
@@ -113,6 +114,31 @@ def truth_of(traced: Traced, threads: int | None = None) -> Truth:
 
     with threadpool_limits(threads):
         return Truth.of(traced.graph, traced.inputs, traced.tensors)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What the end of a search needs, worked out beside it: what the model should compute, and, where a contest will be
+    held, its ground."""
+
+    truth: Future[Truth]
+    ground: Future[Ground] | None
+
+    @staticmethod
+    def beside(session: Session, traced: Traced) -> Begun:
+        """Both on their way."""
+        return Begun(session.beside(partial(truth_of, traced, 1)), ahead(session, traced))
+
+    def close(self) -> None:
+        """No contest will be held any more: the ground is given up as soon as it is there."""
+        if self.ground is not None:
+            self.ground.add_done_callback(_left)
+
+
+def _left(ground: Future[Ground]) -> None:
+    if ground.exception() is None:
+        with ground.result():
+            pass
 
 
 class Proofs:

@@ -21,7 +21,8 @@ from waxeq.runtime.measure import Samples, in_fresh_process
 from waxeq.runtime.program import Program
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
-from waxeq.search.contest import given, taken
+from waxeq.search.contest import given
+from waxeq.search.duel import taken
 from waxeq.search.result import Result
 from waxeq.search.session import Session
 from waxeq.search.trial import Proofs
@@ -122,7 +123,7 @@ def _recalled(session: Session, plan: Plan) -> Samples | None:
 def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float, fewest: int) -> list[Samples]:
     """Time plans in a process of their own, alone on the machine; none when the user wants to stop."""
     waiting = partial(session.events.emit, Note(WAITING))
-    with handed(given(results[0], traced)) as arrays, alone(stopped=lambda: session.stopped, waiting=waiting) as held:
+    with handed(given(traced)) as arrays, alone(stopped=lambda: session.stopped, waiting=waiting) as held:
         if not held:
             return []
         texts = [r.text for r in results]

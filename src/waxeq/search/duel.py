@@ -1,0 +1,111 @@
+"""What a contest does in its process: whole plans and the model as written by turns, until it is clear who is faster.
+
+It is a module of its own so that little is imported there: that takes as long as many a contest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from waxeq.backend.discover import backends, kernels
+from waxeq.backend.kernel import Kernel
+from waxeq.frontend.load import load_target
+from waxeq.plan.encode import decode
+from waxeq.runtime.handover import Handed
+from waxeq.runtime.measure import Samples, compare, told_apart
+from waxeq.runtime.program import Program
+from waxeq.runtime.turns import take_turns
+from waxeq.runtime.written import Written
+
+_PROMISING = 1.02
+"""A median ratio that is worth another look when its interval does not settle who is faster."""
+_FAR, _CLOSE = ((24, 1.05), (6, 1.3)), 1.05
+"""Ratios that leave no doubt who is faster, each from so many rounds on; and one that is not worth finding out."""
+FEWEST = 3
+"""Rounds that are taken in any case, where it is not clear before."""
+
+Arrays = dict[str, np.ndarray]
+
+
+def laid_out(arrays: Handed) -> tuple[Mapping[str, Kernel], tuple[Arrays, Arrays, Arrays]]:
+    """The kernels, and the arrays that are `taken`; what a contest begins with."""
+    return kernels(backends()), taken(arrays)
+
+
+def contest(
+    ready: tuple[Mapping[str, Kernel], tuple[Arrays, Arrays, Arrays]],
+    texts: Sequence[str],
+    origin: tuple[str, str] | None,
+    budget: float,
+) -> tuple[int, Mapping[str, object]]:
+    """Time encoded plans on what is `laid_out` against the model as written; runs in a process of its own. The number
+    of the fastest plan, and how it compares."""
+    installed, (tensors, constants, inputs) = ready
+    plans = [decode(json.loads(t), constants) for t in texts]
+    rivals: dict[str, Callable[[], object]] = {
+        f"plan {i}": partial(Program(p, installed, tensors).flat_results, inputs) for i, p in enumerate(plans)
+    }
+    rivals["written"] = partial(Written(plans[0].graph, tensors), inputs)
+    if origin is not None:
+        rivals["function"] = load_target(":".join(origin)).call
+    times = take_turns(rivals, rounds=200, fewest=FEWEST, budget=budget, unsettled=undecided)
+    winner = fastest([times[f"plan {i}"] for i in range(len(plans))])
+    best = _best_written(times)
+    plan, written = times[f"plan {winner}"], times[best]
+    c = compare(plan, written)
+    if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
+        pair = {n: rivals[n] for n in (f"plan {winner}", best)}
+        again = take_turns(pair, fewest=FEWEST, budget=budget, seed=1)
+        plan, written = (Samples(times[n].seconds + again[n].seconds) for n in pair)
+        c = compare(plan, written)
+    return winner, {
+        "plan": plan.median,
+        "written": written.median,
+        "ratio": c.ratio,
+        "low": c.low,
+        "high": c.high,
+        "verdict": c.verdict,
+    }
+
+
+def taken(arrays: Handed) -> tuple[Arrays, Arrays, Arrays]:
+    """Weights, constants and inputs that were `given`."""
+    groups = arrays.taken()
+    return groups["weight"], groups["constant"], groups["input"]
+
+
+def _best_written(times: Mapping[str, Samples]) -> str:
+    return min((n for n in times if n[:4] != "plan"), key=lambda n: times[n].median)
+
+
+def undecided(times: Mapping[str, Samples]) -> Collection[str]:
+    """Whose further rounds may change something: the model as written until it is far behind or ahead of the first
+    plan, and each other plan that may still turn out to be faster than that; none when the contest is over."""
+    first = times["plan 0"]
+    others = [n for n in times if n[:4] == "plan" and n != "plan 0" and not _placed(times[n], first)]
+    written = [] if _far(first, times[_best_written(times)]) else [n for n in times if n[:4] != "plan"]
+    return ["plan 0", *others, *written] if others or written else ()
+
+
+def _far(first: Samples, written: Samples) -> bool:
+    c, pairs = compare(first, written), min(len(first.seconds), len(written.seconds))
+    far = next((r for n, r in _FAR if pairs >= n), math.inf)
+    return told_apart(first, written) or c.low > far or c.high < 1 / far
+
+
+def _placed(other: Samples, first: Samples) -> bool:
+    """Whether it is known if another plan is faster than the first, or not worth finding out."""
+    c, pairs = compare(other, first), min(len(first.seconds), len(other.seconds))
+    return told_apart(other, first) or (pairs >= FEWEST and (c.verdict != "within noise" or c.high < _CLOSE))
+
+
+def fastest(times: Sequence[Samples]) -> int:
+    """The plan to keep, of those timed in the same rounds: the first, which is predicted to be the fastest, unless
+    another is faster beyond the noise; of several such, the one with the lowest median."""
+    surely = [i for i, t in enumerate(times) if i and compare(t, times[0]).verdict == "faster"]
+    return min(surely, key=lambda i: times[i].median, default=0)
