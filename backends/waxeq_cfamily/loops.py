@@ -18,7 +18,7 @@ from waxeq.ir.types import is_float
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.scalars import CTYPES, carried, expression, number, rounded, rounds, var, variable, widened
+from waxeq_cfamily.scalars import CTYPES, carried, expression, nth, number, rounded, rounds, var, variable, widened
 from waxeq_cfamily.signs import at_most_zero
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
@@ -34,8 +34,9 @@ class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
     operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
     functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
-    result is written past the cache. `hides`: constant bounds are variables. `ahead`: asks for what is read later.
-    `careful`: what is computed once for a whole row has fewer roundings than what is computed for each element."""
+    result is written past the cache. `others`: the arguments that other results of the values are written to. `hides`:
+    constant bounds are variables. `ahead`: asks for what is read later. `careful`: what is computed once for a whole row
+    has fewer roundings than what is computed for each element."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -45,6 +46,7 @@ class Emitter:
     aliased: frozenset[int] = frozenset()
     limits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     streams: bool = False
+    others: Sequence[str] = ()
     hides: ClassVar[bool] = True
     ahead: ClassVar[str | None] = "__builtin_prefetch"
     careful: ClassVar[bool] = True
@@ -114,8 +116,9 @@ class Emitter:
         for n, (text, dtype) in enumerate(zip(self.operands, self.dtypes, strict=True)):
             alone = "" if n in self.aliased else " restrict"
             yield f"  const {CTYPES[dtype]} *{alone} x{n} = (const {CTYPES[dtype]} *)({text});"
-        t = CTYPES[self.values.rows[self.values.root].dtype]
-        yield f"  {t} *{'' if self.aliased else ' restrict'} out = ({t} *)({self.result});"
+        for i, ((n, _), text) in enumerate(zip(self.values.results, (self.result, *self.others), strict=True)):
+            t = CTYPES[self.values.rows[n].dtype]
+            yield f"  {t} *{'' if self.aliased else ' restrict'} out{nth(i)} = ({t} *)({text});"
 
     def _hidden(self) -> Iterator[str]:
         """Constant bounds as variables: of a comparison with a constant gcc 12 makes no maximum."""
@@ -173,7 +176,7 @@ class Emitter:
         """Values without inner axes that a stage needs and that were not made before."""
         need: set[int] = set()
         stack = [*(chain(self.values, f)[1] for f in stage.folds), *stage.kept]
-        stack += [self.values.root] if stage.result else []
+        stack += [n for n, _ in self.values.results] if stage.result else []
         while stack:
             n = stack.pop()
             if n in need:
@@ -221,7 +224,11 @@ class Emitter:
         text = self._once(n) or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
-        return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n != self.values.root else text
+        return rounded(text, r.dtype) if rounds(r.name, r.dtype) and not self._only_written(n) else text
+
+    def _only_written(self, n: int) -> bool:
+        """Whether a row is a result that no other row reads: it is rounded where it is written."""
+        return n not in self.values.users and any(n == m for m, _ in self.values.results)
 
     def _once(self, n: int) -> str | None:
         """The text of what is computed once for a whole row, where there is one of fewer roundings than usual: all of

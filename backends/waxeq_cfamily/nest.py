@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from waxeq.ir.types import is_float
 from waxeq_cfamily.asked import next_piece, next_rows
 from waxeq_cfamily.lanes import LANES, Lanes
-from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, rounded, rounds, start, var, variable
+from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, nth, rounded, rounds, start, var, variable
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.turned import squares, turns
@@ -65,7 +65,7 @@ class Loop:
     def cone(self) -> list[int]:
         """Rows to compute in the loops, in order."""
         starts = [s for _, s in self.sources.values()] + list(self.stage.kept)
-        starts += [self.values.root] if self.stage.result else []
+        starts += [n for n, _ in self.values.results] if self.stage.result else []
         seen: set[int] = set()
         stack = starts
         while stack:
@@ -182,17 +182,20 @@ class Loop:
         )
 
     def _streamed(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
-        """Pieces of the result are made in cache and written past it."""
-        t = CTYPES[self.values.rows[self.values.root].dtype]
+        """Pieces of results are made in cache and written past it."""
+        made = [(nth(i), CTYPES[self.values.rows[n].dtype], at) for i, (n, at) in enumerate(self.values.results)]
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
         return [
             f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_PIECE}) {{",
             f"  const int64_t {v}_to = {v}_at + {_PIECE} < {high} ? {v}_at + {_PIECE} : {high};",
             *("  " + x for x in next_piece(self)),
-            f"  WX_ALIGNED {t} piece[{_PIECE}];",
+            *(f"  WX_ALIGNED {t} piece{i}[{_PIECE}];" for i, t, _ in made),
             *("  " + x for x in (self.pragma(), *loop)),
             f"  const int64_t {v} = {v}_at;",
-            f"  wx_stream(out + {self.e.index(self.values.out)}, piece, ({v}_to - {v}_at) * (int64_t)sizeof({t}));",
+            *(
+                f"  wx_stream(out{i} + {self.e.index(at)}, piece{i}, ({v}_to - {v}_at) * (int64_t)sizeof({t}));"
+                for i, t, at in made
+            ),
             "}",
         ]
 
@@ -319,9 +322,8 @@ class Loop:
         return [*lines, *self.written()]
 
     def written(self) -> Iterator[str]:
-        """An element of the result goes to its place."""
-        if self.stage.result:
-            root = self.values.root
-            result = narrowed(self.e.name(root), self.values.rows[root].dtype)
+        """An element of each result goes to its place."""
+        for i, (n, where) in enumerate(self.values.results if self.stage.result else ()):
+            result = narrowed(self.e.name(n), self.values.rows[n].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
-            yield f"piece[{at}] = {result};" if at else f"out[{self.e.index(self.values.out)}] = {result};"
+            yield f"piece{nth(i)}[{at}] = {result};" if at else f"out{nth(i)}[{self.e.index(where)}] = {result};"

@@ -91,6 +91,11 @@ def var(axis: str) -> str:
     return axis.replace("'", "_b").replace(":", "_")
 
 
+def nth(i: int) -> str:
+    """What the C names of the i-th result end in: nothing for the first, which most have alone."""
+    return str(i) if i else ""
+
+
 def carried(dtype: str) -> str:
     """The dtype of the C variables that hold a dtype's values."""
     return "float32" if dtype in NARROW else dtype

@@ -116,7 +116,7 @@ def collapsed(values: Values) -> Values:
 def _mergeable(values: Values) -> Iterator[tuple[str, str]]:
     order = sorted(_out_strides(values).items(), key=lambda row: -abs(row[1]))
     names = [k for k, _ in order if k not in values.folded]
-    every = [values.out, *(i for r in values.rows for i in indices(r))]
+    every = [*(i for _, i in values.results), *(i for r in values.rows for i in indices(r))]
     for a, b in pairwise(names):
         if all(_nested(i, a, b, values.sizes[b]) for i in every) and all(
             (a in r.axes) == (b in r.axes) for r in values.rows
@@ -144,7 +144,7 @@ def _merge(values: Values, a: str, b: str) -> Values:
 
     rows = tuple(replace(reindexed(r, index), axes=r.axes - {a}) for r in values.rows)
     sizes = {k: n * values.sizes[a] if k == b else n for k, n in values.sizes.items() if k != a}
-    return Values(rows, sizes, index(values.out))
+    return Values(rows, sizes, index(values.out), tuple((n, index(i)) for n, i in values.others))
 
 
 def joined(values: Values) -> Values:

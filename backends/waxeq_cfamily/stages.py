@@ -210,8 +210,8 @@ class _Scheduler:
             yield (self.fold_level(f), self.over(f)), source
         for n in self.kept:
             yield self._place(n), n
-        root, under = self.values.root, self.space.written
-        yield (self.level(root, under), under), root
+        for n, _ in self.values.results:
+            yield (self.level(n, self.space.written), self.space.written), n
 
     def _place(self, kept: int) -> tuple[int, frozenset[str]]:
         """The loop in which a kept row is made."""

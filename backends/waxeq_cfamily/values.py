@@ -83,15 +83,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Values:
-    """The rows of a meaning, operands before users; the last is the result. `sizes` has the loop axes."""
+    """The rows of a meaning, operands before users; the last is the result. `sizes` has the loop axes. `others`: rows
+    that are results as well, and where each is written."""
 
     rows: tuple[Row, ...]
     sizes: Mapping[str, int]
     out: Index
+    others: tuple[tuple[int, Index], ...] = ()
 
     @property
     def root(self) -> int:
         return len(self.rows) - 1
+
+    @property
+    def results(self) -> tuple[tuple[int, Index], ...]:
+        """Every result: its row, and where it is written."""
+        return (self.root, self.out), *self.others
 
     @cached_property
     def users(self) -> Mapping[int, tuple[int, ...]]:

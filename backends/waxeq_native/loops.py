@@ -19,6 +19,7 @@ from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
+from waxeq_native.joint import Walk
 from waxeq_native.work import OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
@@ -26,6 +27,8 @@ _SCRATCH = 1 << 18
 _STREAMED = 32 << 20
 """Bytes of a result from which writing past the cache is a choice. A smaller one may still lie in the last cache when
 it is read: alone such a kernel is the faster one, with what reads its result it took a half longer."""
+_JOINED = 1 << 16
+"""Bytes of a result from which it is worth a compilation to make it in one loop with others."""
 _GRAIN = 1 << 15
 """Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 _SHORT, _TAKES = 1 << 22, 2
@@ -74,12 +77,12 @@ class Loops(NativeKernel):
             for widths in (self.widths, *self.narrower):
                 walks = tuple(nests(values, widths, call.threads, len(call.operands)))
                 if all(w.space.scratch <= _SCRATCH for w in walks):
-                    return self._written(call, walks)
+                    return self._written(call, walks, widths)
             return None
         except Unsupported:
             return None
 
-    def _written(self, call: Call, walks: Sequence[Nest]) -> Work:
+    def _written(self, call: Call, walks: Sequence[Nest], widths: Widths) -> Work:
         """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
@@ -98,7 +101,10 @@ class Loops(NativeKernel):
         def write() -> tuple[Part, ...]:
             return tuple(Part(e.function(NAME), e.points, self.grain(e, call.threads)) for e in emitters)
 
-        return Work(write, at, any(w.space.values.positions for w in walks), walks=True)
+        looked_up, values = any(w.space.values.positions for w in walks), self.values(call)
+        alone = len(walks) > 1 or looked_up or values.folded or call.out.bytes < _JOINED
+        walk = None if alone else Walk(emitters[0], values, widths, self.grain)
+        return Work(write, at, looked_up, walks=True, walk=walk)
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip

@@ -36,7 +36,7 @@ class Sized(NativeKernel):
         try:
             require_elements(self.values(call))
             found = self.work(call)
-            return None if found is None else replace(found, write=lambda parts=found.parts: parts)
+            return None if found is None else replace(found, write=lambda parts=found.parts: parts, walk=None)
         except (Unsupported, Unknown):
             return None
 

@@ -1,9 +1,9 @@
-"""Calls bound to memory, and what runs them: one after another in one call of C, or side by side."""
+"""Calls bound to memory, and what runs them: one after another in one call of C, as one loop, or side by side."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,12 +13,14 @@ from numpy.lib.array_utils import byte_bounds
 from waxeq.backend.kernel import BESIDE
 from waxeq_cfamily.functions import source
 from waxeq_cfamily.loops import beginning
+from waxeq_cfamily.taken import Named
 from waxeq_native import library
 from waxeq_native.gemm import api, header
+from waxeq_native.joint import Joined, joined, numbered
 from waxeq_native.team import Phase, Phases, Team
 
 if TYPE_CHECKING:
-    from waxeq_native.work import Part, Work
+    from waxeq_native.work import Work
 
 OUT_PLACE, OPERANDS = 2, 3
 """Positions of the result and of the first operand among a kernel's arguments: before them are the context and the
@@ -45,15 +47,16 @@ def prelude() -> str:
     return "\n".join([source(), beginning(), header()])
 
 
-def compiled(parts: Iterable[Part], jobs: int = 1) -> dict[str, int]:
-    """Addresses of the functions of parts by name; what is not in the cache is compiled, all at once."""
+def compiled(parts: Iterable[Named], jobs: int = 1) -> dict[str, int]:
+    """Addresses of functions by name; what is not in the cache is compiled, all at once."""
     return dict(library.functions({p.name: p.source for p in parts}, prelude(), jobs=jobs))
 
 
 class Step:
-    """A call bound to memory: its arguments stay in place, so that they can be pointed elsewhere."""
+    """A call bound to memory: its arguments stay in place, so that they can be pointed elsewhere. `moved`: how often
+    one was."""
 
-    __slots__ = ("_held", "_spans", "args", "context", "phases", "run", "threads", "work")
+    __slots__ = ("_held", "_spans", "_walks", "args", "context", "moved", "phases", "run", "threads", "work")
 
     def __init__(
         self, work: Work, threads: int, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
@@ -71,13 +74,16 @@ class Step:
         self._held: list[np.ndarray | None] = [None, workspace, out, *operands, *panels]
         for i, a in enumerate((workspace, out, *operands, *panels), start=1):
             self.args[i] = a.ctypes.data
-        walks = work.walks and rows[0].tasks >= 2 * threads and any(a.nbytes >= BESIDE for a in operands)
-        self._spans = tuple(map(_span, (workspace, out, *operands))) if walks else ()
+        self._walks = work.walks and rows[0].tasks >= 2 * threads and any(a.nbytes >= BESIDE for a in operands)
+        known = self._walks or work.walk is not None
+        self._spans = tuple(map(_span, (workspace, out, *operands))) if known else ()
+        self.moved = 0
 
     def point(self, place: int, address: int) -> None:
         """Have an argument lie elsewhere from now on, in memory that the caller keeps alive."""
         self.args[place] = address
         self._held[place] = None
+        self.moved += 1
 
     def __call__(self) -> None:
         self.run()
@@ -91,9 +97,9 @@ class Step:
 
     def beside(self, other: Step) -> bool:
         """Whether both walk through something large that they read, and neither needs what the other writes."""
-        if not self._spans or not other._spans or self.threads != other.threads:
+        if not self._walks or not other._walks or self.threads != other.threads:
             return False
-        (*writes, a), (*others, b) = self._lies(), other._lies()
+        (*writes, a), (*others, b) = self.lies(), other.lies()
         together = {x for x in a if x[1] - x[0] >= BESIDE} & set(b)
         return bool(together) and not _meet(writes, [*others, *b]) and not _meet(others, a)
 
@@ -102,54 +108,160 @@ class Step:
         """Bytes of the largest operand."""
         return max((high - low for low, high in self._spans[2:]), default=0)
 
-    def _lies(self) -> list[Any]:
+    def lies(self) -> list[Any]:
         """Where its workspace lies, and its result; and, last, all of its operands."""
         rows = [(x + low, x + high) for x, (low, high) in zip(self._addresses(), self._spans, strict=True)]
         return [rows[0], rows[1], rows[2:]]
+
+    @property
+    def operands(self) -> list[int]:
+        """Where its operands lie."""
+        return self._addresses()[2:]
 
     def _addresses(self) -> list[int]:
         return [self.args[i] or 0 for i in range(1, 1 + len(self._spans))]
 
 
-class Run:
-    """Steps one after another, as one call; those that read the same large thing take turns over pieces of it."""
+class Unit:
+    """Steps that are one loop, or one step alone."""
 
-    __slots__ = ("_inner", "checked", "phases", "run", "steps")
+    __slots__ = ("_args", "_joined", "_numbers", "_seen", "phases", "steps")
+
+    def __init__(self, steps: Sequence[Step], one: Joined | None, numbers: Sequence[Sequence[int]]) -> None:
+        """`numbers`: by step, those of its operands among the operands of all."""
+        self.steps, self._joined, self._numbers = tuple(steps), one, numbers
+        self.phases: Sequence[Phase] = steps[0].phases
+        self._seen = self._moved()
+        if one is not None:
+            self._args = (ctypes.c_void_p * len(steps))(*(ctypes.addressof(s.args) for s in steps))
+            (body,) = compiled([one.text]).values()
+            self.phases = [Phase(body, ctypes.addressof(self._args), one.emitter.points, one.grain)]
+
+    @property
+    def joint(self) -> bool:
+        """Whether it is one loop for several steps."""
+        return self._joined is not None
+
+    @property
+    def source(self) -> str:
+        """The C of its loop; nothing for a step alone."""
+        return "" if self._joined is None else self._joined.text.source
+
+    def _moved(self) -> int:
+        return sum([s.moved for s in self.steps])
+
+    def stands(self) -> bool:
+        """Whether what was found when steps were made one loop is still so, wherever memory lies by now."""
+        if self._joined is None or self._seen == (moved := self._moved()):
+            return True
+        places: dict[int, int] = {}
+        for s, numbers in zip(self.steps, self._numbers, strict=True):
+            if any(places.setdefault(n, x) != x for n, x in zip(numbers, s.operands, strict=True)):
+                return False
+        if not _apart(self.steps, self._joined.replaces):
+            return False
+        self._seen = moved
+        return True
+
+    def beside(self, other: Unit) -> bool:
+        """Whether all of its steps run beside all of the other's."""
+        return all(a.beside(b) for a in self.steps for b in other.steps)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest operand."""
+        return max(s.largest for s in self.steps)
+
+
+class Run:
+    """Steps one after another, as one call; neighbours that compute the same things at the same points are one loop,
+    those that read the same large thing take turns over pieces of it."""
+
+    __slots__ = ("_held", "_labels", "_team", "checked", "loops", "phases", "run", "steps")
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
-        team = Team.of(max(s.threads for s in steps))
-        self._inner: list[Any] = []
-        rows = [p for group in _groups(steps) for p in self._phases(group, team)]
-        self.phases = (Phase * len(rows))(*rows)
-        self.run = team.prepared(ctypes.addressof(self.phases), len(rows))
+        self._team = Team.of(max(s.threads for s in steps))
         self.checked = tuple(s for s in steps if s.work.looked_up)
+        self._labels: list[list[Hashable]] = [
+            [] if s.work.walk is None else [*s.work.walk.emitter.dtypes] for s in steps
+        ]  # operands of one label are one operand of a loop
+        self._arrange()
 
-    def _phases(self, group: Sequence[Step], team: Team) -> list[Phase]:
-        """The phases of steps that run side by side: their first ones are one."""
+    def _arrange(self) -> None:
+        """Find what runs how, where memory lies now. What lay apart once is never again taken for the same."""
+        self._labels = [[*zip(row, s.operands, strict=False)] for row, s in zip(self._labels, self.steps, strict=True)]
+        found = list(_loops(self.steps, self._labels))
+        compiled([one.text for _, one, _ in found if one is not None], self._team.threads)
+        units = [Unit(*row) for row in found]
+        held: list[Any] = []
+        rows = [p for group in _groups(units) for p in self._phases(group, held)]
+        phases = (Phase * len(rows))(*rows)
+        run, loops = self._team.prepared(ctypes.addressof(phases), len(rows)), tuple(u for u in units if u.joint)
+        self.run, self.phases, self.loops, self._held = run, phases, loops, (units, held)  # an interruption keeps all
+
+    def _phases(self, group: Sequence[Unit], held: list[Any]) -> list[Phase]:
+        """The phases of what runs side by side: their first ones are one."""
         if len(group) == 1:
             return list(group[0].phases)
-        first = [s.phases[0] for s in group]
-        tasks = min(min(p.tasks for p in first), max(2 * group[0].threads, group[0].largest // _PIECE))
+        first = [u.phases[0] for u in group]
+        threads, largest = group[0].steps[0].threads, group[0].largest
+        tasks = min(min(p.tasks for p in first), max(2 * threads, largest // _PIECE))
         inner = (Phase * len(first))(*first)
         both = Phases(ctypes.addressof(inner), len(first), tasks)
-        self._inner += [inner, both]
-        return [Phase(team.together, ctypes.addressof(both), tasks, 1), *(p for s in group for p in s.phases[1:])]
+        held += [inner, both]
+        return [Phase(self._team.together, ctypes.addressof(both), tasks, 1), *(p for u in group for p in u.phases[1:])]
 
     def __call__(self) -> None:
+        for u in self.loops:
+            if not u.stands():
+                self._arrange()
+                break
         self.run()
         for s in self.checked:
             s.check()
 
 
-def _groups(steps: Iterable[Step]) -> Iterator[list[Step]]:
+def _loops(
+    steps: Sequence[Step], labels: Sequence[Sequence[Hashable]]
+) -> Iterator[tuple[Sequence[Step], Joined | None, tuple[tuple[int, ...], ...]]]:
+    """Steps in order, those that can be one loop together, with that loop and the numbers of its operands."""
+    first, found = 0, None
+    for end in range(1, len(steps) + 1):
+        longer = _loop(steps[first : end + 1], labels[first : end + 1]) if end < len(steps) else None
+        if longer is None:
+            yield steps[first:end], found, numbered(labels[first:end])
+            first = end
+        found = longer
+
+
+def _loop(steps: Sequence[Step], labels: Sequence[Sequence[Hashable]]) -> Joined | None:
+    """The one loop of some steps."""
+    walks = [s.work.walk for s in steps if s.work.walk is not None]
+    if len(walks) < len(steps) or len({s.threads for s in steps}) > 1:
+        return None
+    one = joined(tuple(walks), numbered(labels), OPERANDS)
+    return one if one is not None and _apart(steps, one.replaces) else None
+
+
+def _apart(steps: Sequence[Step], replaces: Collection[int]) -> bool:
+    """Whether no step writes what another one reads or writes, nor what it reads itself but for those that may."""
+    rows = [s.lies()[1:] for s in steps]
+    for i, (out, own) in enumerate(rows):
+        others = [x for j, (other, reads) in enumerate(rows) if j != i for x in (other, *reads)]
+        if _meet([out], others if i in replaces else [*others, *own]):
+            return False
+    return True
+
+
+def _groups(units: Iterable[Unit]) -> Iterator[list[Unit]]:
     """Neighbours that can run side by side."""
-    group: list[Step] = []
-    for s in steps:
-        if group and not all(g.beside(s) for g in group):
+    group: list[Unit] = []
+    for u in units:
+        if group and not all(g.beside(u) for g in group):
             yield group
             group = []
-        group.append(s)
+        group.append(u)
     yield group
 
 

@@ -25,6 +25,7 @@ from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 from waxeq_native import library
 from waxeq_native.gemm import FILES, api
+from waxeq_native.joint import Walk
 from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step, compiled, prelude
 
 HERE = Path(__file__).parent
@@ -131,7 +132,8 @@ class Work:
     search looks at are never run, and their text is never written. `packs`: operands that are packed when the call is
     bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
     one may lie outside its axis. `library`: address of what `wx_context` names so. `walks`: the first phase goes
-    through what it reads in the order of its tasks."""
+    through what it reads in the order of its tasks. `walk`: of work that may be written together with that of other
+    calls, what that takes."""
 
     write: Callable[[], tuple[Part, ...]]
     workspace: int = 0
@@ -139,6 +141,7 @@ class Work:
     packs: tuple[Pack, ...] = ()
     library: int | None = None
     walks: bool = False
+    walk: Walk | None = None
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

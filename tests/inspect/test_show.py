@@ -41,7 +41,7 @@ def test_steps_that_share_a_walk_are_named_once() -> None:
         {**kernel(i, i % 2, 1e-3), "walk": {"first": i - i % 2, "last": i - i % 2 + 1, "over": ["x"]}} for i in range(4)
     ]
     said = text(kernels_view([*rows, kernel(4, 4, 1e-3)]))
-    assert "steps 0 to 1 take turns over pieces of x, read once for all" in said and "steps 2 to 3" not in said
+    assert "steps 0 to 1 go through x together, read once for all" in said and "steps 2 to 3" not in said
 
 
 def test_a_long_plan_shows_the_costliest_and_says_what_it_leaves_out() -> None:

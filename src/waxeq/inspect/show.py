@@ -94,7 +94,7 @@ def _walks(rows: Sequence[Data]) -> list[str]:
 
 
 def _walk(w: Data) -> str:
-    return f"steps {w['first']} to {w['last']} take turns over pieces of {', '.join(w['over'])}, read once for all"
+    return f"steps {w['first']} to {w['last']} go through {', '.join(w['over'])} together, read once for all"
 
 
 def _repeats(rows: Sequence[Data]) -> list[list[Data]]:

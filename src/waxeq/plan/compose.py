@@ -146,8 +146,8 @@ def walks(plan: Plan) -> tuple[Walk, ...]:
 
 
 def shared_walks(plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Walk, ...]:
-    """Steps that take turns over pieces of what they read: neighbours that may, of kernels that are joined to one
-    instruction."""
+    """Steps that are one loop over what they read, or take turns over pieces of it: neighbours that may, of kernels
+    that are joined to one instruction."""
 
     def joined(w: Walk) -> bool:
         kinds = [kernels.get(plan.steps[i].call.kernel) for i in range(w.first, w.last + 1)]

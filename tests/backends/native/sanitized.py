@@ -7,10 +7,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
 from waxeq.testing.conformance import check_kernel
-from waxeq_native import library
+from waxeq_native import library, loops
 from waxeq_native.compiler import find
+from waxeq_native.steps import Run
+from waxeq_native.work import NativeKernel
 
 CHECKS = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O1"),
@@ -29,6 +36,27 @@ def main(folder: str, seed: int) -> None:
         found = check_kernel(name, k, calls=8, seed=seed)
         few = found.calls == 0  # a kernel that takes next to none of those that are drawn
         print((check_kernel(name, k, calls=120, seed=seed) if few else found).require())
+    print("Together:", _together())
+
+
+def _together() -> int:
+    """Runs calls that are one loop, on memory of just their size; how many were."""
+    setattr(loops, "_JOINED", 0)  # noqa: B010
+    (native,) = backends(["native"])
+    count = 0
+    for kernel in ("loops_fast", "loops_fast_stream"):
+        k = native.kernels[f"native.{kernel}"]
+        for dtype in ("float16", "float32", "float64"):
+            for n in (1, 513, 20_001):
+                view, x = View.dense("i", {"i": n}, dtype), operand(0, "i", dtype)
+                a, e = np.ones(n, numpy_dtype(dtype)), Term("Map", "sin", x)
+                meanings = Term("Map", "neg", e), Term("Mul", e, x), Term("Add", e, e)
+                calls = (Call(k.name, m, {"i": n}, (view,), view) for m in meanings)
+                run = NativeKernel.join([s for c in calls for s in k.bind(c, [a], np.empty_like(a), a[:0])])[0]
+                assert isinstance(run, Run)
+                run()
+                count += len(run.loops)
+    return count
 
 
 if __name__ == "__main__":

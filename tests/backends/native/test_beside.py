@@ -100,6 +100,6 @@ def test_plans_keep_apart_what_runs_side_by_side(tmp_path: Path) -> None:
     assert any(isinstance(f, Run) and _as_one(f) for f in runner._code or ())
     rows = kernels(result.plan, result.kernels)
     assert {n for r in rows if r["walk"] for n in r["walk"]["over"]} == {"x"}
-    assert "take turns over pieces of x, read once for all" in str(explain(result))
+    assert "go through x together, read once for all" in str(explain(result))
     others = dict.fromkeys(result.kernels, kernels_of(backends(["numpy"]))["numpy.gemm"])
     assert not any(r["walk"] for r in kernels(result.plan, others)), "kernels that are not joined walk alone"

@@ -35,6 +35,7 @@ def test_generated_kernels_pass_address_and_undefined_behaviour_sanitizers(tmp_p
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("Conformance(") == len(NATIVE)
+    assert "Together: 18" in done.stdout
 
 
 def test_the_sanitizers_would_notice(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Walks of several calls as one function of several results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from waxeq_cfamily.joint import joint
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.spaces import Widths, space
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.taken import NAME, Named
+from waxeq_cfamily.values import Values
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """The only walk of an element-wise call, so that it can be written together with others: what writes it alone, the
+    `values` with axes as they are before any are merged, the `widths` of its pieces, and how many points of what a
+    text goes through are worth a chunk."""
+
+    emitter: Emitter
+    values: Values
+    widths: Widths
+    grain: Callable[[Emitter], int]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One function for several walks. Its arguments are the addresses of theirs. `replaces`: the walks whose results
+    may lie where one of their operands does."""
+
+    emitter: Emitter
+    grain: int
+    replaces: frozenset[int]
+
+    @cached_property
+    def text(self) -> Named:
+        return Named(self.emitter.function(NAME))
+
+
+@lru_cache(maxsize=1 << 10)
+def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first: int) -> Joined | None:
+    """The function of some walks; `operands[i]` are the numbers of those of walk i among the operands of all, and
+    `first` is the place of a walk's first operand among its arguments. None where they are better written apart."""
+    alone = [w.emitter for w in walks]
+    functions = _agreed([(e, e.functions) for e in alone])
+    limits = _agreed([(e, e.limits) for e in alone])
+    one = joint([w.values for w in walks], operands)
+    if one is None or functions is None or limits is None:
+        return None
+    s = space(one.values, walks[0].widths)
+    if not _plain(s):
+        return None
+    places: dict[int, tuple[str, str]] = {}
+    for i, numbers in enumerate(operands):
+        for n, m in enumerate(numbers):
+            places.setdefault(m, (f"((char *const *)args[{i}])[{first + n}]", alone[i].dtypes[n]))
+    texts, dtypes = zip(*(places[m] for m in sorted(places)), strict=True)
+    results = [f"((char *const *)args[{i}])[{first - 1}]" for i in one.results]
+    e = Emitter(s, functions, texts, results[0], dtypes, limits=limits, streams=any(x.streams for x in alone),
+                others=results[1:])  # fmt: skip
+    if e.limited or e.streams:  # what is read may be read again after the result was written
+        return Joined(e, walks[0].grain(e), frozenset())
+    aliased = frozenset(numbers[n] for x, numbers in zip(alone, operands, strict=True) for n in x.aliased)
+    e = replace(e, aliased=aliased)
+    return Joined(e, walks[0].grain(e), frozenset(i for i, x in enumerate(alone) if x.aliased))
+
+
+def _agreed(rows: Sequence[tuple[Emitter, Mapping[tuple[str, str], Any]]]) -> dict[tuple[str, str], Any] | None:
+    """What walks have each for the functions they compute, together; None where two have another for one."""
+    found: dict[tuple[str, str], Any] = {}
+    for e, table in rows:
+        names = {r.name for r in e.values.rows if r.op == "apply"}
+        for pair, what in table.items():
+            if pair[0] in names and found.setdefault(pair, what) != what:
+                return None
+    return found
+
+
+def _plain(s: Space) -> bool:
+    """Whether a walk is one loop that keeps nothing in buffers."""
+    return len(s.stages) == 1 and not s.buffered and s.across is None
+
+
+def numbered(rows: Sequence[Sequence[Hashable]]) -> tuple[tuple[int, ...], ...]:
+    """Things by number, in the order in which they are met first."""
+    found: dict[Hashable, int] = {}
+    return tuple(tuple(found.setdefault(x, len(found)) for x in row) for row in rows)

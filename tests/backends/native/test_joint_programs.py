@@ -1,0 +1,50 @@
+"""Programs of several results that are computed together."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import erf
+
+import waxeq as wx
+from waxeq.runtime.bound import Bound
+from waxeq_native.steps import Run
+
+
+def _black_scholes(spot, strike, years, rate, volatility):
+    spread = volatility * np.sqrt(years)
+    d1 = (np.log(spot / strike) + (rate + 0.5 * volatility**2) * years) / spread
+    d2 = d1 - spread
+    discounted = strike * np.exp(-rate * years)
+    call = spot * (0.5 * (1 + erf(d1 / math.sqrt(2)))) - discounted * (0.5 * (1 + erf(d2 / math.sqrt(2))))
+    put = discounted * (0.5 * (1 + erf(-d2 / math.sqrt(2)))) - spot * (0.5 * (1 + erf(-d1 / math.sqrt(2))))
+    return call, put
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_black_scholes_is_one_loop(threads: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ranges = (50, 150), (50, 150), (0.1, 2), (0, 0.05), (0.1, 0.6)
+    args = [rng.uniform(low, high, 300_001).astype(np.float32) for low, high in ranges]
+    own = {"backends": ("native",), "trial": False, "measure": False, "threads": threads}
+    result = wx.optimize(_black_scholes, *args, options=wx.Options.of(table=tmp_path / "t.duckdb", **own))
+    wants = _black_scholes(*(a.astype(np.float64) for a in args))
+    held = []
+    for i in range(4):  # results that are held, and inputs that move
+        held.append(result.program(*([a.copy() for a in args] if i == 2 else args)))
+        for got, want in zip(held[-1], wants, strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-4)
+    for got, want in zip(held[0], wants, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-4)
+    runner = result.program._runner
+    assert isinstance(runner, Bound) and runner._code is not None
+    (run,) = runner._code
+    assert isinstance(run, Run) and len(result.plan.steps) == 2 and len(run.phases) == 1
+    same = result.program(args[0], args[0], *args[2:])
+    for got, want in zip(
+        same, _black_scholes(*(a.astype(np.float64) for a in (args[0], *args[:1], *args[2:]))), strict=True
+    ):
+        np.testing.assert_allclose(got, want, atol=1e-4)
