@@ -130,7 +130,7 @@ class Unit:
     def __init__(self, steps: Sequence[Step], one: Joined | None, numbers: Sequence[Sequence[int]]) -> None:
         """`numbers`: by step, those of its operands among the operands of all."""
         self.steps, self._joined, self._numbers = tuple(steps), one, numbers
-        self.phases: Sequence[Phase] = steps[0].phases
+        self.phases = list(steps[0].phases)
         self._seen = self._moved()
         if one is not None:
             self._args = (ctypes.c_void_p * len(steps))(*(ctypes.addressof(s.args) for s in steps))
