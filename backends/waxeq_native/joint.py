@@ -14,6 +14,10 @@ from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, Named
 from waxeq_cfamily.values import Values
 
+STREAMED = 32 << 20
+"""Bytes of a result from which writing past the cache is a choice. A smaller one may still lie in the last cache when
+it is read: alone such a kernel is the faster one, with what reads its result it took a half longer."""
+
 
 @dataclass(frozen=True, eq=False)
 class Walk:
@@ -42,9 +46,10 @@ class Joined:
 
 
 @lru_cache(maxsize=1 << 10)
-def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first: int) -> Joined | None:
+def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first: int, past: bool) -> Joined | None:
     """The function of some walks; `operands[i]` are the numbers of those of walk i among the operands of all, and
-    `first` is the place of a walk's first operand among its arguments. None where they are better written apart."""
+    `first` is the place of a walk's first operand among its arguments. `past`: results are written past the cache, as
+    they are where a walk does so alone. None where they are better written apart."""
     alone = [w.emitter for w in walks]
     functions = _agreed([(e, e.functions) for e in alone])
     limits = _agreed([(e, e.limits) for e in alone])
@@ -60,8 +65,8 @@ def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first
             places.setdefault(m, (f"((char *const *)args[{i}])[{first + n}]", alone[i].dtypes[n]))
     texts, dtypes = zip(*(places[m] for m in sorted(places)), strict=True)
     results = [f"((char *const *)args[{i}])[{first - 1}]" for i in one.results]
-    e = Emitter(s, functions, texts, results[0], dtypes, limits=limits, streams=any(x.streams for x in alone),
-                others=results[1:])  # fmt: skip
+    streams = past or any(x.streams for x in alone)
+    e = Emitter(s, functions, texts, results[0], dtypes, limits=limits, streams=streams, others=results[1:])
     if e.limited or e.streams:  # what is read may be read again after the result was written
         return Joined(e, walks[0].grain(e), frozenset())
     aliased = frozenset(numbers[n] for x, numbers in zip(alone, operands, strict=True) for n in x.aliased)

@@ -19,14 +19,11 @@ from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
-from waxeq_native.joint import Walk
+from waxeq_native.joint import STREAMED, Walk
 from waxeq_native.work import OPERANDS, NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
 """Bytes of buffers that a point may need: they lie on the stack."""
-_STREAMED = 32 << 20
-"""Bytes of a result from which writing past the cache is a choice. A smaller one may still lie in the last cache when
-it is read: alone such a kernel is the faster one, with what reads its result it took a half longer."""
 _JOINED = 1 << 16
 """Bytes of a result from which it is worth a compilation to make it in one loop with others."""
 _GRAIN = 1 << 15
@@ -180,7 +177,7 @@ class Streaming(Loops):
 
     name = "loops_stream"
     streams = True
-    smallest = _STREAMED
+    smallest = STREAMED
 
 
 class FastStreaming(FastLoops):
@@ -188,7 +185,7 @@ class FastStreaming(FastLoops):
 
     name = "loops_fast_stream"
     streams = True
-    smallest = _STREAMED
+    smallest = STREAMED
 
 
 @cache

@@ -16,7 +16,7 @@ from waxeq_cfamily.loops import beginning
 from waxeq_cfamily.taken import Named
 from waxeq_native import library
 from waxeq_native.gemm import api, header
-from waxeq_native.joint import Joined, joined, numbered
+from waxeq_native.joint import STREAMED, Joined, joined, numbered
 from waxeq_native.team import Phase, Phases, Team
 
 if TYPE_CHECKING:
@@ -112,6 +112,11 @@ class Step:
         """Where its workspace lies, and its result; and, last, all of its operands."""
         rows = [(x + low, x + high) for x, (low, high) in zip(self._addresses(), self._spans, strict=True)]
         return [rows[0], rows[1], rows[2:]]
+
+    @property
+    def reads(self) -> list[int]:
+        """Where everything lies that it reads, packed operands too."""
+        return [self.args[i] or 0 for i in range(OPERANDS, len(self._held))]
 
     @property
     def operands(self) -> list[int]:
@@ -228,20 +233,26 @@ def _loops(
     """Steps in order, those that can be one loop together, with that loop and the numbers of its operands."""
     first, found = 0, None
     for end in range(1, len(steps) + 1):
-        longer = _loop(steps[first : end + 1], labels[first : end + 1]) if end < len(steps) else None
+        longer = _loop(steps[first : end + 1], labels[first : end + 1], steps[end + 1 :]) if end < len(steps) else None
         if longer is None:
             yield steps[first:end], found, numbered(labels[first:end])
             first = end
         found = longer
 
 
-def _loop(steps: Sequence[Step], labels: Sequence[Sequence[Hashable]]) -> Joined | None:
-    """The one loop of some steps."""
+def _loop(steps: Sequence[Step], labels: Sequence[Sequence[Hashable]], later: Sequence[Step]) -> Joined | None:
+    """The one loop of some steps. It writes past the cache what is large, and not for `later` steps."""
     walks = [s.work.walk for s in steps if s.work.walk is not None]
     if len(walks) < len(steps) or len({s.threads for s in steps}) > 1:
         return None
-    one = joined(tuple(walks), numbered(labels), OPERANDS)
-    return one if one is not None and _apart(steps, one.replaces) else None
+    outs = [s.lies()[1] for s in steps]
+    large = all(high - low >= STREAMED for low, high in outs)
+    read = large and any(low <= x < high for s in later for x in s.reads for low, high in outs)
+    for past in (True, False) if large and not read else (False,):
+        one = joined(tuple(walks), numbered(labels), OPERANDS, past)
+        if one is not None and _apart(steps, one.replaces):
+            return one
+    return None
 
 
 def _apart(steps: Sequence[Step], replaces: Collection[int]) -> bool:

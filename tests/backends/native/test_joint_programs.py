@@ -10,8 +10,34 @@ import pytest
 from scipy.special import erf
 
 import waxeq as wx
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
 from waxeq.runtime.bound import Bound
+from waxeq_native.joint import STREAMED
 from waxeq_native.steps import Run
+from waxeq_native.work import NativeKernel
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_large_results_go_past_the_cache_unless_they_are_read(read: bool) -> None:
+    (backend,) = backends(["native"])
+    k, n = backend.kernels["native.loops"], (STREAMED >> 2) + 12_345
+    view, e = View.dense("i", {"i": n}, "float32"), Term("Map", "exp", operand(0, "i", "float32"))
+    x = np.linspace(-2, 2, n, dtype=np.float32)
+    y, z, last = (np.empty_like(x) for _ in range(3))
+    rows = [(Term("Map", "neg", e), x, y), (Term("Mul", e, e), x, z)]
+    rows += [(Term("Map", "neg", operand(0, "i", "float32")), z, last)] * read
+    steps = [s for m, a, out in rows for s in k.bind(Call(k.name, m, {"i": n}, (view,), view), [a], out, x[:0])]
+    (run,) = NativeKernel.join(steps)
+    assert isinstance(run, Run)
+    assert [("wx_stream(" in u.source) for u in run.loops] == [not read]
+    run()
+    e = np.exp(x)
+    np.testing.assert_allclose(y, -e, rtol=1e-6)
+    np.testing.assert_allclose(z, e * e, rtol=1e-6)
+    if read:
+        np.testing.assert_array_equal(last, -z)
 
 
 def _black_scholes(spot, strike, years, rate, volatility):
