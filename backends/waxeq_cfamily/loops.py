@@ -35,8 +35,8 @@ class Emitter:
     operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
     functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
     result is written past the cache. `others`: the arguments that other results of the values are written to. `hides`:
-    constant bounds are variables. `ahead`: asks for what is read later. `careful`: what is computed once for a whole row
-    has fewer roundings than what is computed for each element."""
+    constant bounds are variables. `ahead`: asks for what is read later. `careful`: what is computed once for a whole
+    row has fewer roundings than what is computed for each element."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import ClassVar
 
 from waxeq.backend.call import Call
@@ -100,7 +100,7 @@ class Loops(NativeKernel):
 
         looked_up, values = any(w.space.values.positions for w in walks), self.values(call)
         alone = len(walks) > 1 or looked_up or values.folded or call.out.bytes < _JOINED
-        walk = None if alone else Walk(emitters[0], values, widths, self.grain)
+        walk = None if alone else Walk(emitters[0], values, widths, partial(self.grain, threads=call.threads))
         return Work(write, at, looked_up, walks=True, walk=walk)
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
