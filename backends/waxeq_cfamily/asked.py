@@ -19,8 +19,9 @@ _CACHED = 12 << 20
 _NEAR = 1 << 13
 """Bytes of a row of the next point that is asked for while the one before is computed: both fit the first cache."""
 
-_AHEAD = 1024
-"""How many elements before they are read those of one long walk are asked for."""
+_AHEAD, _SEVERAL = 1024, 512
+"""How many elements before they are read those of one long walk are asked for; and where several results are made,
+which need more arrays: the first cache holds so many of each."""
 
 _LINE = 64
 """Bytes that memory gives at a time."""
@@ -60,10 +61,11 @@ def next_piece(loop: Loop) -> Iterator[str]:
     if loop.stage is not (later or loops[0]) or loop.e.ahead is None:
         return
     v, point = loop.order[-1], space.outer[-1] if space.outer else None
+    ahead = _SEVERAL if loop.values.others else _AHEAD
     for n, r in enumerate(loop.values.rows):
         if r.op != "load" or r.guards or _bytes_read(loop.values, r) <= _CACHED or r.name[1].stride(v) != 1:
             continue
-        step = _AHEAD if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
+        step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
         if step and space.width(v) >= _AHEAD // 2 and not loop.loaded(n):
             yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to")
 
