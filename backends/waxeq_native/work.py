@@ -30,6 +30,8 @@ from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step, compiled, prelude
 
 HERE = Path(__file__).parent
 Value = TypeVar("Value")
+_LINE = 64
+"""Bytes of a cache line, and of the widest vector."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ class Pack:
         return f"{text} * {self.each}"
 
     def made(self, operand: np.ndarray) -> np.ndarray:
-        """The panels of an operand."""
-        flat = np.empty(self.stacks * self.each, numpy_dtype(self.dtype))
+        """The panels of an operand; they begin with a cache line."""
+        flat = self._flat()
         pack = getattr(api(), f"pack_b_{DTYPES[self.dtype]}")
         item = flat.itemsize
         for i, place in enumerate(product(*(range(n) for _, n, _ in self.axes))):
@@ -97,6 +99,12 @@ class Pack:
             source, to = operand.ctypes.data + step * item, flat.ctypes.data + i * self.each * item
             pack(self.depth, self.columns, source, self.depth_step, self.column_step, to)
         return flat
+
+    def _flat(self) -> np.ndarray:
+        """Memory for the panels: a vector across two lines is read twice, and malloc keeps to 16 bytes only."""
+        raw = np.empty(self.bytes + _LINE, np.uint8)
+        begin = -raw.ctypes.data % _LINE
+        return raw[begin : begin + self.bytes].view(numpy_dtype(self.dtype))
 
     def part(self, at: int) -> Part:
         """The phase that packs into the workspace, from byte `at` on: a task for some columns of a stack."""

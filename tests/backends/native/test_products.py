@@ -36,6 +36,16 @@ def test_products_of_the_same_columns_share_tiles(rows: int, columns: int, threa
     assert check_call(KERNEL, c, np.random.default_rng(0)) is None
 
 
+def test_packed_weights_begin_with_a_cache_line() -> None:
+    """They lay at any 16 bytes, as malloc gives: where vectors crossed lines, convolutions took 4 % longer."""
+    work = KERNEL.of(_gated(128, 64, 64, 1))
+    assert work is not None and work.packs
+    weights = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    made = [p.made(weights) for p in work.packs for _ in range(8)]  # all kept: each lies elsewhere
+    assert {a.ctypes.data % 64 for a in made} == {0}
+    assert all(np.array_equal(np.sort(a), weights.ravel()) for a in made)
+
+
 def test_tiles_leave_a_share_to_every_thread() -> None:
     tasks = {n: KERNEL.of(_gated(128, 768, 64, n)).parts[-1].tasks for n in (1, 2, 4)}  # type: ignore[union-attr]
     assert tasks[1] == 2 and all(tasks[n] >= 2 * n for n in (2, 4))
