@@ -60,6 +60,29 @@ def test_a_timing_carries_errors_however_large_the_call(call: Call) -> None:
     assert sloppy.rms_relative_error == pytest.approx(1e-3, rel=0.2)
 
 
+@pytest.mark.parametrize(("takes", "runs"), [(1.1, 1), (0.05, 2), (0.03, 3), (0.01, 4), (0.003, 14)])
+def test_the_longer_a_call_the_fewer_runs(monkeypatch: pytest.MonkeyPatch, takes: float, runs: int) -> None:
+    """On a clock of its own: of a call of half the time meant for it the first run on each memory counts."""
+    now, ran = [0.0], list[int]()
+
+    class Slow(Sloppy):
+        def bind(self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray):
+            def step() -> None:
+                ran.append(id(out))
+                now[0] += takes
+
+            return (step,)
+
+    call = product(64, 64, 64)
+    monkeypatch.setattr("waxeq.runtime.timing.rest", lambda: None)
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    found = Bench(1 << 20).time(
+        Slow(FOUND["numpy.gemm"]), call, timing_key(call, FOUND[call.kernel], "d", 1), 0.02
+    )  # fmt: skip
+    assert found.seconds == pytest.approx(takes)
+    assert len(ran) == runs
+
+
 def test_what_cannot_be_checked_in_passing_is_not() -> None:
     assert math.isnan(timed(FOUND["numpy.gemm"], product(1, 1, 3_000_000)).rms_relative_error)
 

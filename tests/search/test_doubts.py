@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from waxeq.backend.call import Call
 from waxeq.cost.estimate import Estimate
+from waxeq.cost.key import Timing
 from waxeq.events import FOREVER, Events
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.greedy import greedy
@@ -16,6 +20,7 @@ from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.search import block as blocks_search
+from waxeq.search.block import _again
 from waxeq.search.doubts import decisive, doubted
 from waxeq.search.session import Session
 
@@ -81,3 +86,28 @@ def test_what_was_timed_once_and_decides_is_timed_again(tmp_path: Path) -> None:
         assert found & own and found - own, "of both, the chosen one may have been lucky"
         assert not decisive(close, choice, key, every & own, FOREVER), "others were timed well"
         assert not decisive(priced(problem, choice, 1.0, 1e3 * choice.cost), choice, key, every, FOREVER)
+
+
+def test_long_calls_that_decide_are_timed_once_more_and_short_ones_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Session.open(Options.of(table=tmp_path / "t.duckdb", threads=1, measure=False), Events()) as session:
+        rows, space, roots = searched(session)
+        problem = session.prices.problem(space, rows, roots, mood="expected")
+        choice, asked = greedy(problem), list[tuple[list[Call], int, bool]]()
+        assert choice is not None
+        short, long = (p.candidate.call for p in problem.candidates[:2])
+        for c, seconds in ((short, 1e-3), (long, 0.1)):
+            k = session.prices.key(c)
+            session.prices.learn({k: Timing(k, (seconds,), 0.0, 0.0, {}, 1.0)})
+            session.once.add(k)
+
+        def measure(calls: Sequence[Call], visits: int = 1, again: bool = False) -> int:
+            asked.append((list(calls), visits, again))
+            return len(calls)
+
+        monkeypatch.setattr("waxeq.search.block.decisive", lambda *_: [short, long])
+        monkeypatch.setattr(session, "measure", measure)
+        assert _again(session, problem, choice) == 2
+        assert asked == [([short], 2, False), ([long], 1, True)]
+        assert session.prices.key(long) not in session.once, "it is not timed a third time"

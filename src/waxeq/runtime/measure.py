@@ -78,16 +78,20 @@ def counted(taken: Sequence[tuple[float, bool]], fewest: int = 1) -> Samples:
     return Samples(calm if enough else tuple(seconds for seconds, _ in taken), not enough)
 
 
-def time_calls(fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1) -> Samples:
-    """Seconds per call of `fn`; calls shorter than 200 us are repeated within a sample. At least three samples.
+def time_calls(
+    fn: Callable[[], object], *, min_seconds: float, max_samples: int = 100, warmup: int = 1, once: float | None = None
+) -> Samples:
+    """Seconds per call of `fn`; calls shorter than 200 us are repeated within a sample. At least three samples. `once`:
+    about what a call takes, where that is known.
 
     Samples in which a thread waited for a core do not count while there are three others within four times as long.
     """
     for _ in range(warmup):
         fn()
-    start = time.perf_counter()
-    fn()
-    once = max(time.perf_counter() - start, 1e-9)
+    if once is None:
+        start = time.perf_counter()
+        fn()
+        once = max(time.perf_counter() - start, 1e-9)
     inner = max(1, round(_SAMPLE / once))
 
     def repeated() -> None:

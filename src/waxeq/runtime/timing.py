@@ -17,7 +17,7 @@ from waxeq.cost.key import TimingKey
 from waxeq.cost.table import Timing
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
-from waxeq.runtime.measure import counted, time_calls
+from waxeq.runtime.measure import Samples, counted, time_calls
 from waxeq.runtime.neighbours import sample
 from waxeq.runtime.rest import rest
 
@@ -54,16 +54,25 @@ class Bench:
             worst, rms = call_error(call, arrays, out)
             if once > _PATIENCE * seconds:
                 samples = counted([first])
+            elif once > _PAIR * seconds:
+                samples = counted([first, sample(lambda: _run(steps))])
             elif once > seconds:  # its operands leave the cache by themselves
                 samples = counted([sample(lambda: _run(steps)) for _ in range(2)])
             else:
-                turns = [steps, *self._elsewhere(kernel, call, scratch)]
-                for turn in turns:
-                    _run(turn)
-                runs = cycle(turns)
-                samples = time_calls(lambda: _run(next(runs)), min_seconds=seconds, max_samples=40, warmup=1)
+                samples = self._sampled([steps, *self._elsewhere(kernel, call, scratch)], once, seconds)
         features = dict(kernel.features(call))
         return Timing(key, samples.seconds, worst, rms, features, time.time(), samples.disturbed)
+
+    def _sampled(self, turns: list[tuple[Instruction, ...]], once: float, seconds: float) -> Samples:
+        """Runs by turns on each memory of a call that takes about `once`. Of a long one that has other memory the first
+        run on each counts: what a run finds ready there is little of it."""
+        new = len(turns) > 1 and once > seconds / _RUNS
+        runs = cycle([*turns[1:], turns[0]])
+        for _ in () if new else turns:
+            _run(next(runs))
+        return time_calls(
+            lambda: _run(next(runs)), min_seconds=seconds, max_samples=40, warmup=not new, once=once if new else None
+        )  # fmt: skip
 
     def _elsewhere(self, kernel: Kernel, call: Call, scratch: np.ndarray) -> list[tuple[Instruction, ...]]:
         """The call on other memory, to take turns with: between two runs of a kernel in a plan others use the cache,
@@ -120,6 +129,9 @@ known.
 _MOST = 64 << 20
 """Bytes of cache beyond which no other copies are needed: a call that moves as much puts its own operands out of the
 caches of a core, and making copies would take longer than timing it."""
+_PAIR, _RUNS = 2, 4
+"""A call that takes so many times the seconds meant for it is run twice in all, and the faster run counts; one that has
+room in them for fewer runs than that has none that does not count after its first."""
 _PATIENCE = 50
 """A call that takes this many times the seconds meant for it is run once: it is nobody's choice, and often minutes."""
 _BLOCK = 100_003

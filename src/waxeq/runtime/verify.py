@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,10 +38,16 @@ class Truth:
     written: Mapping[str, np.ndarray]
 
     @staticmethod
-    def of(graph: Graph, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> Truth:
-        """Run the model as written and in float64. States are as `tensors` has them."""
+    def of(
+        graph: Graph, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray], *, apart: bool = False
+    ) -> Truth:
+        """Run the model as written and in float64, both at the same time when `apart`. States are as `tensors` has
+        them."""
         given = {**graph.constants, **tensors, **inputs}
-        return Truth(graph, interpret(graph, given, oracle=True), interpret(graph, given))
+        with ThreadPoolExecutor(1) as other:
+            written = other.submit(interpret, graph, given) if apart else None
+            oracle = interpret(graph, given, oracle=True)
+            return Truth(graph, oracle, interpret(graph, given) if written is None else written.result())
 
     def accuracy(self, got: Mapping[str, np.ndarray]) -> tuple[Accuracy, ...]:
         """Errors of results, output by output."""

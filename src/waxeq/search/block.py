@@ -39,6 +39,8 @@ _GAIN = 0.98
 """Part of a choice's cost that another must not exceed to be worth measuring for."""
 _LOOKS = 2
 """Times that calls which decide are timed again at most."""
+_LONG = 0.02
+"""Seconds of a call from which on one more visit tells what two tell of a shorter one."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
 _UNTRIED = "not all rules were applied"
@@ -282,10 +284,16 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
 
 
 def _again(session: Session, problem: Problem, choice: Choice) -> int:
-    """Time anew what decides and was timed a single time; how many calls."""
+    """Time anew what decides and was timed a single time; how many calls. Long ones once more, and the faster time
+    counts: within one of them a machine has many moments."""
     if session.pressed or not session.once:
         return 0
-    return session.measure(decisive(problem, choice, session.prices.key, session.once, session.choosing()), visits=2)
+    key, known = session.prices.key, session.prices.model.measured
+    calls = decisive(problem, choice, key, session.once, session.choosing())
+    long = [c for c in calls if known[key(c)].seconds > _LONG]
+    timed = session.measure([c for c in calls if c not in long], visits=2) + session.measure(long, again=True)
+    session.once.difference_update(map(key, long))
+    return timed
 
 
 def _hopeful(

@@ -113,7 +113,7 @@ def truth_of(traced: Traced, threads: int | None = None) -> Truth:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(threads):
-        return Truth.of(traced.graph, traced.inputs, traced.tensors)
+        return Truth.of(traced.graph, traced.inputs, traced.tensors, apart=threads is not None)
 
 
 @dataclass(frozen=True)
