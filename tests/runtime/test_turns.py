@@ -40,6 +40,12 @@ def test_few_rounds_are_taken_even_without_time() -> None:
     assert {n: len(t.seconds) for n, t in times.items()} == {"a": 5, "b": 5}
 
 
+def test_who_ran_just_now_needs_no_first_call() -> None:
+    calls = list[str]()
+    take_turns({n: lambda n=n: calls.append(n) for n in "ab"}, budget=0.0, rounds=1, ran={"a": 1.0})
+    assert calls.count("a") == 1 and calls.count("b") > 2
+
+
 def test_what_a_rival_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         take_turns({"a": lambda: 1 // 0}, budget=0.0)

@@ -38,12 +38,15 @@ def take_turns(
     fewest: int = _FEWEST,
     seed: int = 0,
     unsettled: Callable[[Mapping[str, Samples]], Collection[str]] | None = None,
+    ran: Mapping[str, float] | None = None,
 ) -> dict[str, Samples]:
     """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
     `rounds`, after `budget` seconds but not before `fewest` rounds, or when of what was found nothing is `unsettled`:
-    it is asked after 2, 3, 6, 12 ... rounds who should go on."""
+    it is asked after 2, 3, 6, 12 ... rounds who should go on. `ran`: seconds of a call of those that made one just now,
+    which need no first one."""
     rng = random.Random(seed)
-    once = {n: _once(fn) for n, fn in rivals.items()}
+    known = ran or {}
+    once = {n: known[n] if n in known else _once(fn) for n, fn in rivals.items()}
     taken: dict[str, list[float]] = {n: [] for n in rivals}
     running = list(rivals)
     with uncollected():

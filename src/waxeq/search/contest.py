@@ -86,9 +86,10 @@ def hold(
     written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
     start = time.perf_counter()
     written()
-    once = sum(r.plan.predicted for r in results) + 2 * (time.perf_counter() - start)
+    took = max(time.perf_counter() - start, 1e-9)
+    once = sum(r.plan.predicted for r in results) + 2 * took
     if session.deadline.left < _PROCESS + _RUNS * once:
-        return 0, _brief(results[0], traced, written)
+        return 0, _brief(results[0], traced, written, took)
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, 0.4 * (session.deadline.left - _PROCESS))
         answer = held.process.call(
@@ -109,10 +110,10 @@ def _key(session: Session, texts: Sequence[str]) -> str:
     return hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
 
 
-def _brief(result: Result, traced: Traced, written: Callable[[], object]) -> Trial:
-    """One run of each, which has no interval."""
+def _brief(result: Result, traced: Traced, written: Callable[[], object], took: float) -> Trial:
+    """One run of each, which has no interval; `took`: seconds of a first one of the model."""
     rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
-    times = take_turns(rivals, rounds=1, budget=0.0)
+    times = take_turns(rivals, rounds=1, budget=0.0, ran={"written": took})
     plan, model = times["plan"].median, times["written"].median
     ratio = model / plan
     verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
