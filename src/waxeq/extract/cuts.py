@@ -20,9 +20,6 @@ _PASSES, _EARLY = 8, 4
 leaves, it is another form of the same thing, and some kernel may be made for the one or for the other."""
 _FAR = 16.0
 """A cut that is this many times as dear as the best is nobody's choice."""
-_NEAR = 1.5
-"""Of cuts with a fold the one with the most inside is kept where it is at most this many times as dear: rough prices
-do not know how much less a kernel of all takes than kernels of parts, each of which is cheap."""
 _HOT = 1 << 16
 """Elements that one row of a fused reduction may have: more would leave the cache between stages."""
 
@@ -121,10 +118,7 @@ class Cuts:
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
         other = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
         other += sorted(best, key=lambda c: (self._read(c), -len(c.inside), c.flow, c.leaves))[:1]
-        made = {id(c): c.work + self.rough.made(c.leaves) for c in best}
-        other += sorted(best, key=lambda c: (made[id(c)], len(c.inside), c.leaves))[:1]
-        near = [c for c in best if self._folded(c) and made[id(c)] <= _NEAR * min(made.values())]
-        other += sorted(near, key=lambda c: (-len(c.inside), c.flow, c.leaves))[:1]
+        other += sorted(best, key=lambda c: (c.work + self.rough.made(c.leaves), len(c.inside), c.leaves))[:1]
         return tuple(
             c for n, c in enumerate(best)
             # others may all need what is made from the maker
@@ -154,16 +148,12 @@ class Cuts:
     def _stays_hot(self, cut: Cut, parent: ENode) -> bool:
         """A reduction inside a larger nest keeps one row of its operand in cache: the row must be small. Products of
         matrices take their depth in blocks."""
-        folded = self._folded(cut)
-        return not folded or self.rough.elements(folded) <= _HOT
-
-    def _folded(self, cut: Cut) -> frozenset[str]:
-        """The axes of folds that are no products of matrices."""
-        return frozenset(
+        folded = {
             n.args[0 if n.head == "Sum" else 1]
             for i, n in cut.inside.items()
             if n.head in ("Sum", "Red") and self._product(i, n, cut.inside) is None
-        )
+        }
+        return not folded or self.rough.elements(frozenset(folded)) <= _HOT
 
     def _merge(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> Cut | None:
         cuts = [c for c in pick if c is not None]
