@@ -58,3 +58,11 @@ def test_what_follows_a_convolution_may_be_made_with_it(candidates: list[Candida
     """It has sums over three axes, each an e-class of its own: cuts did not grow past them."""
     whole = (c.call for c in candidates if len(c.call.operands) > 2 and c.call.out.shape == (OTHER, SIDE, SIDE))
     assert any(str(c.meaning).count("(Sum ") == 3 for c in whole)
+
+
+def test_a_norm_may_be_made_in_one(tmp_path: Path) -> None:
+    """Its sum is cheap by another kernel, which left only cuts that read the sum."""
+    rows = grown(lambda x, g: x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + 1e-5) * g, {}, tmp_path,
+                 x=(128, 768), g=(768,))  # fmt: skip
+    sums = [c.call for c in rows if c.call.out.shape == (128, 768) and str(c.call.meaning).count("(Sum ") == 1]
+    assert any(sorted(v.shape for v in call.operands) == [(128, 768), (768,)] for call in sums)

@@ -6,8 +6,8 @@ structural choices. A cut of an e-class is a set of e-nodes computed together an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 from waxeq.egraph.snapshot import ENode
@@ -20,6 +20,9 @@ _PASSES, _EARLY = 8, 4
 leaves, it is another form of the same thing, and some kernel may be made for the one or for the other."""
 _FAR = 16.0
 """A cut that is this many times as dear as the best is nobody's choice."""
+_NEAR = 1.5
+"""Of cuts with a fold the one with the most inside is kept where it is at most this many times as dear: rough prices
+do not know how much less a kernel of all takes than kernels of parts, each of which is cheap."""
 _HOT = 1 << 16
 """Elements that one row of a fused reduction may have: more would leave the cache between stages."""
 
@@ -27,13 +30,15 @@ _HOT = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Cut:
     """`inside` maps e-classes computed in the loops to their e-node; `leaves` are read. `work` is in rough units; it
-    only ranks cuts, the cost model prices the calls made from them."""
+    only ranks cuts, the cost model prices the calls made from them. `most`: it is there for having the most inside, or
+    is made from one that is; it takes no other's place."""
 
     root: int
     inside: Mapping[int, ENode]
     leaves: tuple[int, ...]
     work: float
     flow: float
+    most: bool = False
 
 
 class Cuts:
@@ -105,25 +110,39 @@ class Cuts:
         return [c.inside.keys() for c in before] != [c.inside.keys() for c in new]
 
     def _cuts_of(self, number: int) -> tuple[Cut, ...]:
-        found: dict[tuple[int, ...], Cut] = {}
+        found: dict[tuple[bool, tuple[int, ...]], Cut] = {}
         maker = self.rough.maker.get(number)
         ranked = sorted(self.rough.single[number], key=lambda n: (n != maker, self._promise(n)))[:_NODES]
         for n in ranked:
             options = [self._options(a, n) for a in n.tensors]
             for pick in product(*options):
                 cut = self._merge(number, n, pick)
-                if cut is not None and (cut.leaves not in found or cut.flow < found[cut.leaves].flow):
-                    found[cut.leaves] = cut
-        best = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
+                key = (cut.most, cut.leaves) if cut is not None else None
+                if cut is not None and key is not None and (key not in found or cut.flow < found[key].flow):
+                    found[key] = cut
+        ranking = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
+        best = [c for c in ranking if not c.most]
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
         other = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
         other += sorted(best, key=lambda c: (self._read(c), -len(c.inside), c.flow, c.leaves))[:1]
         other += sorted(best, key=lambda c: (c.work + self.rough.made(c.leaves), len(c.inside), c.leaves))[:1]
-        return tuple(
-            c for n, c in enumerate(best)
-            # others may all need what is made from the maker
-            if n < _KEEP or c in other or c.inside == {number: maker}
-        )  # fmt: skip
+        # others may all need what is made from the maker
+        usual = [c for n, c in enumerate(best) if n < _KEEP or c in other or c.inside == {number: maker}]
+        return (*usual, *self._most(ranking, usual))
+
+    def _most(self, ranking: Sequence[Cut], usual: Sequence[Cut]) -> Iterator[Cut]:
+        """The cut with the most inside, where it is near and has more folds than others. One with a product of matrices
+        has more inside and is slower: what is around a product is made again for each of its tiles."""
+        made = {id(c): c.work + self.rough.made(c.leaves) for c in ranking}
+        near = [c for c in ranking if made[id(c)] <= _NEAR * min(made.values())]
+        most = min(near, key=lambda c: (-self._folds(c), -len(c.inside), c.flow, c.leaves), default=None)
+        if most is not None and self._folds(most) > max(map(self._folds, usual), default=0):
+            yield replace(most, most=True)
+
+    def _folds(self, cut: Cut) -> int:
+        """How many folds a cut has; none where one is a product of matrices."""
+        folds = [(i, e) for i, e in cut.inside.items() if e.head in ("Sum", "Red")]
+        return 0 if any(self._product(i, e, cut.inside) is not None for i, e in folds) else len(folds)
 
     def _read(self, cut: Cut) -> int:
         """Elements that a cut reads: the one that reads least may be the one with the most inside."""
@@ -169,9 +188,12 @@ class Cuts:
         leaves = dict.fromkeys([a for e in inside.values() for a in self._read_by(e) if a not in inside])
         if any(a not in self.flow and not self.snapshot.classes[a].weights_only for a in leaves):
             return None
+        most = any(c.most for c in cuts)
+        if most and any(self._product(i, e, inside) is not None for i, e in inside.items() if e.head == "Sum"):
+            return None
         work = START + self._work(inside) + self.rough.traffic(number, leaves)
         flow = work + self.rough.flow_of(leaves)
-        return Cut(number, inside, tuple(sorted(leaves)), work, flow)
+        return Cut(number, inside, tuple(sorted(leaves)), work, flow, most)
 
     def _read_by(self, e: ENode) -> tuple[int, ...]:
         """The classes that an e-node reads and that are no constants."""
