@@ -12,6 +12,7 @@ from waxeq_cfamily.values import Index, Row, Values
 
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
+    from waxeq_cfamily.stages import Stage
 
 _CACHED = 12 << 20
 """Bytes up to which what is read may lie in a cache."""
@@ -56,18 +57,24 @@ def next_piece(loop: Loop) -> Iterator[str]:
     """What lies in memory: in the first stage that computes on what an earlier one brought into cache the same piece of
     the next point, in the only one a piece further on."""
     space = loop.space
-    loops = [s for s in space.stages if s.order]
+    loops = [s for s in space.stages if s.order and _reads(loop, s)]
     later = next((s for s in loops if s.level), None)
-    if loop.stage is not (later or loops[0]) or loop.e.ahead is None:
+    if not loops or loop.stage is not (later or loops[0]) or loop.e.ahead is None:
         return
     v, point = loop.order[-1], space.outer[-1] if space.outer else None
-    ahead = _SEVERAL if loop.values.others else _AHEAD
+    ahead = _SEVERAL if loop.values.others and not loop.values.folded else _AHEAD
     for n, r in enumerate(loop.values.rows):
         if r.op != "load" or r.guards or _bytes_read(loop.values, r) <= _CACHED or r.name[1].stride(v) != 1:
             continue
         step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
         if step and space.width(v) >= _AHEAD // 2 and not loop.loaded(n):
             yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to")
+
+
+def _reads(loop: Loop, stage: Stage) -> bool:
+    """Whether a stage reads an operand, and not only what earlier stages made."""
+    made = loop if stage is loop.stage else type(loop)(loop.e, stage)
+    return any(loop.values.rows[n].op == "load" and not made.loaded(n) for n in made.cone())
 
 
 def _asked(loop: Loop, load: Row, step: int, low: str, high: str) -> Iterator[str]:

@@ -176,7 +176,7 @@ class Emitter:
         """Values without inner axes that a stage needs and that were not made before."""
         need: set[int] = set()
         stack = [*(chain(self.values, f)[1] for f in stage.folds), *stage.kept]
-        stack += [n for n, _ in self.values.results] if stage.result else []
+        stack += [self.values.results[i][0] for i in stage.results]
         while stack:
             n = stack.pop()
             if n in need:

@@ -65,7 +65,7 @@ class Loop:
     def cone(self) -> list[int]:
         """Rows to compute in the loops, in order."""
         starts = [s for _, s in self.sources.values()] + list(self.stage.kept)
-        starts += [n for n, _ in self.values.results] if self.stage.result else []
+        starts += [self.values.results[i][0] for i in self.stage.results]
         seen: set[int] = set()
         stack = starts
         while stack:
@@ -323,7 +323,8 @@ class Loop:
 
     def written(self) -> Iterator[str]:
         """An element of each result goes to its place."""
-        for i, (n, where) in enumerate(self.values.results if self.stage.result else ()):
+        for i in self.stage.results:
+            n, where = self.values.results[i]
             result = narrowed(self.e.name(n), self.values.rows[n].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
             yield f"piece{nth(i)}[{at}] = {result};" if at else f"out{nth(i)}[{self.e.index(where)}] = {result};"

@@ -15,7 +15,7 @@ from functools import cached_property
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import carried
-from waxeq_cfamily.values import Values, chain, reach
+from waxeq_cfamily.values import Index, Values, chain, reach
 
 TURNED = 4
 """Bytes of the elements that `wx_turned` moves."""
@@ -25,16 +25,21 @@ _KEPT = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One loop nest: `order` of its axes, the folds it makes, the values it keeps; `result` when it writes the
-    result. Its last loop is made of vectors when `straight`. Or no loop but a `product` of matrices."""
+    """One loop nest: `order` of its axes, the folds it makes, the values it keeps, the numbers of the `results` that
+    it writes. Its last loop is made of vectors when `straight`. Or no loop but a `product` of matrices."""
 
     level: int
     order: tuple[str, ...]
     folds: tuple[int, ...] = ()
     kept: tuple[int, ...] = ()
-    result: bool = False
+    results: tuple[int, ...] = ()
     straight: bool = True
     product: Product | None = None
+
+    @property
+    def result(self) -> bool:
+        """Whether it writes a result."""
+        return bool(self.results)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,11 @@ class Space:
     @cached_property
     def written(self) -> frozenset[str]:
         """The inner axes that the result has; its value may be the same along some."""
-        return frozenset(a for a, _ in self.values.out.terms if isinstance(a, str)) & frozenset(self.inner)
+        return self.has(self.values.out)
+
+    def has(self, out: Index) -> frozenset[str]:
+        """The inner axes that a result at a place has."""
+        return frozenset(a for a, _ in out.terms if isinstance(a, str)) & frozenset(self.inner)
 
     @cached_property
     def _under(self) -> tuple[frozenset[str], ...]:
@@ -210,8 +219,9 @@ class _Scheduler:
             yield (self.fold_level(f), self.over(f)), source
         for n in self.kept:
             yield self._place(n), n
-        for n, _ in self.values.results:
-            yield (self.level(n, self.space.written), self.space.written), n
+        for n, out in self.values.results:
+            under = self.space.has(out)
+            yield (self.level(n, under), under), n
 
     def _place(self, kept: int) -> tuple[int, frozenset[str]]:
         """The loop in which a kept row is made."""
@@ -263,10 +273,18 @@ class _Scheduler:
         yield from self._in_turn(sorted(stages, key=lambda s: (s.level, len(s.order), s.order)))
         if self.values.root in self.products and self.space.direct(self.products[self.values.root]):
             return
-        under = self.space.written
-        order = tuple(k for k in self.space.inner if k in under)
-        straight = bool(order) and order[-1] in self.space.vectors
-        yield Stage(self.level(self.values.root, under), order, result=True, straight=straight)
+        yield from self._results()
+
+    def _results(self) -> Iterator[Stage]:
+        """Results over the same axes are written in one loop."""
+        found: dict[frozenset[str], list[int]] = {}
+        for i, (_, out) in enumerate(self.values.results):
+            found.setdefault(self.space.has(out), []).append(i)
+        for under, numbers in found.items():
+            order = tuple(k for k in self.space.inner if k in under)
+            straight = bool(order) and order[-1] in self.space.vectors
+            level = max(self.level(self.values.results[i][0], under) for i in numbers)
+            yield Stage(level, order, results=tuple(numbers), straight=straight)
 
     def _in_turn(self, stages: list[Stage]) -> Iterator[Stage]:
         """By level, and at one level what keeps a value before the loops of another order that read it."""

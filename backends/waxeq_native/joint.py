@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from waxeq_cfamily.joint import joint
+from waxeq_cfamily.joint import folded, joint
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.stages import Space
@@ -21,14 +21,22 @@ it is read: alone such a kernel is the faster one, with what reads its result it
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The only walk of an element-wise call, so that it can be written together with others: what writes it alone, the
-    `values` with axes as they are before any are merged, the `widths` of its pieces, and how many points of what a
-    text goes through are worth a chunk."""
+    """The first walk of a call, so that it can be written together with others: what writes it alone, its `values` with
+    axes as they are before any are merged, the `widths` of its pieces, how many points of what a text goes through are
+    worth a chunk, and the `slot` of its result among the arguments. An element-wise call has no other walk, one of
+    folds may have a second one that puts `pieces` together: how those are walked."""
 
     emitter: Emitter
     values: Values
     widths: Widths
     grain: Callable[[Emitter], int]
+    slot: int
+    pieces: Space | None = None
+
+    @cached_property
+    def space(self) -> Space:
+        """How it is walked alone, but for axes that are merged."""
+        return self.pieces or space(self.values, self.widths, merge=False)
 
 
 @dataclass(frozen=True)
@@ -53,21 +61,19 @@ def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first
     alone = [w.emitter for w in walks]
     functions = _agreed([(e, e.functions) for e in alone])
     limits = _agreed([(e, e.limits) for e in alone])
-    one = joint([w.values for w in walks], operands)
-    if one is None or functions is None or limits is None:
+    found = _space(walks, operands)
+    if found is None or functions is None or limits is None:
         return None
-    s = space(one.values, walks[0].widths)
-    if not _plain(s):
-        return None
+    s, order = found
     places: dict[int, tuple[str, str]] = {}
     for i, numbers in enumerate(operands):
         for n, m in enumerate(numbers):
             places.setdefault(m, (f"((char *const *)args[{i}])[{first + n}]", alone[i].dtypes[n]))
     texts, dtypes = zip(*(places[m] for m in sorted(places)), strict=True)
-    results = [f"((char *const *)args[{i}])[{first - 1}]" for i in one.results]
+    results = [f"((char *const *)args[{i}])[{walks[i].slot}]" for i in order]
     streams = past or any(x.streams for x in alone)
     e = Emitter(s, functions, texts, results[0], dtypes, limits=limits, streams=streams, others=results[1:])
-    if e.limited or e.streams:  # what is read may be read again after the result was written
+    if e.limited or e.streams or s.values.folded:  # what is read may be read again after the result was written
         return Joined(e, walks[0].grain(e), frozenset())
     aliased = frozenset(numbers[n] for x, numbers in zip(alone, operands, strict=True) for n in x.aliased)
     e = replace(e, aliased=aliased)
@@ -83,6 +89,16 @@ def _agreed(rows: Sequence[tuple[Emitter, Mapping[tuple[str, str], Any]]]) -> di
             if pair[0] in names and found.setdefault(pair, what) != what:
                 return None
     return found
+
+
+def _space(walks: Sequence[Walk], operands: Sequence[Sequence[int]]) -> tuple[Space, tuple[int, ...]] | None:
+    """How all are walked in one loop, and of which each result is."""
+    folds = [bool(w.values.folded) for w in walks]
+    if all(folds):
+        return folded([w.space for w in walks], operands)
+    one = None if any(folds) else joint([w.values for w in walks], operands)
+    s = None if one is None else space(one.values, walks[0].widths)
+    return None if one is None or s is None or not _plain(s) else (s, one.results)
 
 
 def _plain(s: Space) -> bool:

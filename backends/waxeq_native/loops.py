@@ -8,6 +8,7 @@ from functools import cache, lru_cache, partial
 from typing import ClassVar
 
 from waxeq.backend.call import Call
+from waxeq.backend.kernel import BESIDE
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
@@ -20,7 +21,8 @@ from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
 from waxeq_native.joint import STREAMED, Walk
-from waxeq_native.work import OPERANDS, NativeKernel, Part, Work
+from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
+from waxeq_native.work import NativeKernel, Part, Work
 
 _SCRATCH = 1 << 18
 """Bytes of buffers that a point may need: they lie on the stack."""
@@ -98,10 +100,23 @@ class Loops(NativeKernel):
         def write() -> tuple[Part, ...]:
             return tuple(Part(e.function(NAME), e.points, self.grain(e, call.threads)) for e in emitters)
 
-        looked_up, values = any(w.space.values.positions for w in walks), self.values(call)
-        alone = len(walks) > 1 or looked_up or values.folded or call.out.bytes < _JOINED
-        walk = None if alone else Walk(emitters[0], values, widths, partial(self.grain, threads=call.threads))
+        looked_up = any(w.space.values.positions for w in walks)
+        walk = None if looked_up else self._walk(call, walks, emitters[0], widths)
         return Work(write, at, looked_up, walks=True, walk=walk)
+
+    def _walk(self, call: Call, walks: Sequence[Nest], first: Emitter, widths: Widths) -> Walk | None:
+        """What it takes to write the first walk together with those of others, where that can be worth it."""
+        values, grain = self.values(call), partial(self.grain, threads=call.threads)
+        if not values.folded:
+            large = len(walks) == 1 and call.out.bytes >= _JOINED
+            return Walk(first, values, widths, grain, OUT_PLACE) if large else None
+        pieces = walks[0].space
+        if values.scans or len(walks) > 2 or all(v.bytes < BESIDE for v in call.operands):
+            return None
+        if len(walks) == 1:
+            return Walk(first, values, widths, grain, OUT_PLACE)
+        cut = pieces.outer[0] in pieces.values.folded  # another is a row on its own
+        return Walk(first, pieces.values, widths, grain, WORKSPACE, pieces) if cut else None
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip

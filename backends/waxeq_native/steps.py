@@ -22,9 +22,9 @@ from waxeq_native.team import Phase, Phases, Team
 if TYPE_CHECKING:
     from waxeq_native.work import Work
 
-OUT_PLACE, OPERANDS = 2, 3
-"""Positions of the result and of the first operand among a kernel's arguments: before them are the context and the
-workspace."""
+WORKSPACE, OUT_PLACE, OPERANDS = 1, 2, 3
+"""Positions of the workspace, of the result and of the first operand among a kernel's arguments; the first is the
+context."""
 
 _PIECE = 1 << 20
 """Bytes of what calls that run side by side read that one task of all takes at least."""
@@ -140,7 +140,8 @@ class Unit:
         if one is not None:
             self._args = (ctypes.c_void_p * len(steps))(*(ctypes.addressof(s.args) for s in steps))
             (body,) = compiled([one.text]).values()
-            self.phases = [Phase(body, ctypes.addressof(self._args), one.emitter.points, one.grain)]
+            both = Phase(body, ctypes.addressof(self._args), one.emitter.points, one.grain)
+            self.phases = [both, *(p for s in steps for p in s.phases[1:])]
 
     @property
     def joint(self) -> bool:
@@ -257,10 +258,10 @@ def _loop(steps: Sequence[Step], labels: Sequence[Sequence[Hashable]], later: Se
 
 def _apart(steps: Sequence[Step], replaces: Collection[int]) -> bool:
     """Whether no step writes what another one reads or writes, nor what it reads itself but for those that may."""
-    rows = [s.lies()[1:] for s in steps]
-    for i, (out, own) in enumerate(rows):
-        others = [x for j, (other, reads) in enumerate(rows) if j != i for x in (other, *reads)]
-        if _meet([out], others if i in replaces else [*others, *own]):
+    rows = [s.lies() for s in steps]
+    for i, (*writes, own) in enumerate(rows):
+        others = [x for j, (*theirs, reads) in enumerate(rows) if j != i for x in (*theirs, *reads)]
+        if _meet(writes, others if i in replaces else [*others, *own]):
             return False
     return True
 
@@ -283,4 +284,4 @@ def _span(a: np.ndarray) -> tuple[int, int]:
 
 
 def _meet(some: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:
-    return any(a < d and c < b for a, b in some for c, d in others)
+    return any(max(a, c) < min(b, d) for a, b in some for c, d in others)

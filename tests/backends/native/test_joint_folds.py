@@ -1,0 +1,221 @@
+"""Folds of one array over other axes are one loop: what is read once from memory is folded along all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily import joint, split
+from waxeq_native import joint as native_joint
+from waxeq_native import loops, work
+from waxeq_native.steps import OPERANDS, Run, Step
+
+(BACKEND,) = backends(["native"])
+ROWS, COLUMNS = 1500, 1501
+NUMPY = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
+TOLERANCE = {"float16": 2e-3, "float32": 2e-5, "float64": 1e-12}
+
+
+def fold(x: Term, kind: str, axes: str) -> Term:
+    for k in axes:
+        x = Term("Sum", k, x) if kind == "sum" else Term("Red", kind, k, x)
+    return x
+
+
+def step(
+    meaning: Term, axes: str, a: np.ndarray, out: np.ndarray, names: str = "ij", kernel: str = "loops", threads: int = 1
+) -> Step:
+    """A bound call that folds `axes` of one operand."""
+    k = BACKEND.kernels[f"native.{kernel}"]
+    sizes = dict(zip(names, a.shape, strict=True))
+    item = a.dtype.itemsize
+    view = View(tuple(names), a.shape, tuple(s // item for s in a.strides), a.dtype.name)
+    to = "".join(n for n in names if n not in axes)
+    call = Call(f"native.{kernel}", meaning, sizes, (view,), View.dense(to, sizes, out.dtype.name), threads=threads)
+    assert k.accepts(call)
+    (made,) = k.bind(call, [a], out, np.empty(k.workspace(call), np.uint8))
+    assert isinstance(made, Step)
+    return made
+
+
+def folds(
+    a: np.ndarray, rows: Sequence[tuple[str, str]], names: str = "ij", **of: object
+) -> tuple[list[Step], list[np.ndarray], list[np.ndarray]]:
+    """Steps for (kind, axes), what they write, and what that should be."""
+    x, wide = operand(0, names, a.dtype.name), a.astype(np.float64) if a.dtype.kind == "f" else a
+    steps, outs, wants = [], [], []
+    for kind, axes in rows:
+        left = tuple(n for n, k in zip(a.shape, names, strict=True) if k not in axes)
+        outs.append(np.full(left, 7, a.dtype))
+        steps.append(step(fold(x, kind, axes), axes, a, outs[-1], names, **of))  # type: ignore[arg-type]
+        wants.append(NUMPY[kind](wide, axis=tuple(names.index(k) for k in axes)).astype(a.dtype))
+    return steps, outs, wants
+
+
+def close(got: np.ndarray, want: np.ndarray, terms: int) -> None:
+    within = TOLERANCE.get(got.dtype.name, 0.0) * max(1.0, terms) ** 0.5
+    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=within, atol=within)
+
+
+def draw(dtype: str, *shape: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    if dtype.startswith("int"):
+        return rng.integers(-9, 9, shape).astype(dtype)
+    return rng.uniform(-1, 1, shape).astype(numpy_dtype(dtype))
+
+
+def as_one(run: Run) -> list[int]:
+    return [len(u.steps) for u in run.loops]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("kernel", ["loops", "loops_narrow"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_sums_over_each_axis(threads: int, kernel: str, first: int) -> None:
+    a = draw("float32", ROWS, COLUMNS)
+    rows = [("sum", "i"), ("sum", "j")]
+    steps, outs, wants = folds(a, [rows[first], rows[1 - first]], kernel=kernel, threads=threads)
+    run = Run(steps)
+    assert as_one(run) == [2]
+    for _ in range(2):  # what is kept of a run is not added to the next
+        run()
+        for got, want in zip(outs, wants, strict=True):
+            close(got, want, ROWS)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "int64"])
+def test_other_dtypes(dtype: str) -> None:
+    steps, outs, wants = folds(draw(dtype, 2100, 2201), [("sum", "j"), ("sum", "i"), ("max", "j")], threads=2)
+    run = Run(steps)
+    assert as_one(run) == [3]
+    run()
+    for got, want in zip(outs, wants, strict=True):
+        close(got, want, 2201)
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "sum"])
+def test_not_a_number_and_infinity(kind: str) -> None:
+    a = draw("float32", ROWS, COLUMNS)
+    a[3, 5], a[7, 1500], a[1499, 0] = np.nan, np.inf, -np.inf
+    steps, outs, wants = folds(a, [(kind, "j"), (kind, "i")], threads=2)
+    run = Run(steps)
+    assert as_one(run) == [2]
+    run()
+    for got, want in zip(outs, wants, strict=True):
+        close(got, want, ROWS)
+
+
+def test_a_matrix_that_lies_with_gaps() -> None:
+    whole = draw("float32", ROWS, COLUMNS + 30)
+    steps, outs, wants = folds(whole[:, 7 : 7 + COLUMNS], [("sum", "j"), ("sum", "i")], threads=2)
+    run = Run(steps)
+    assert as_one(run) == [2]
+    run()
+    for got, want in zip(outs, wants, strict=True):
+        close(got, want, ROWS)
+
+
+def test_functions_before_and_after_folds() -> None:
+    """What is folded is computed once for all, and what follows a fold is computed where that is whole."""
+    columns = 1504  # whole vectors: those that are left have a text of their own
+    a = draw("float32", ROWS, columns)
+    e = Term("Map", "exp", operand(0, "ij", "float32"))
+    mean = Term("Mul", fold(e, "sum", "j"), Term("Num", 1 / columns, "float32"))
+    root = Term("Map", "sqrt", fold(Term("Mul", e, e), "sum", "i"))
+    outs = np.empty(ROWS, np.float32), np.empty(columns, np.float32)
+    run = Run([
+        step(mean, "j", a, outs[0], kernel="loops_fast", threads=2),
+        step(root, "i", a, outs[1], kernel="loops_fast", threads=2),
+    ])  # fmt: skip
+    assert as_one(run) == [2] and run.loops[0].source.count("wx_exp") == 1
+    run()
+    wide = np.exp(a.astype(np.float64))
+    close(outs[0], wide.mean(1), ROWS)
+    close(outs[1], np.sqrt((wide * wide).sum(0)), ROWS)
+
+
+def test_more_axes() -> None:
+    a = draw("float32", 41, 300, 257)
+    steps, outs, wants = folds(a, [("sum", "k"), ("sum", "ij"), ("sum", "ik")], "ijk", threads=2)
+    run = Run(steps)
+    run()
+    for got, want in zip(outs, wants, strict=True):
+        close(got, want, a.size // 257)
+
+
+def test_what_no_first_cache_holds_is_apart() -> None:
+    steps, outs, wants = folds(draw("float32", 300, 20_001), [("sum", "j"), ("sum", "i")], threads=2)
+    run = Run(steps)
+    assert not run.loops
+    run()
+    for got, want in zip(outs, wants, strict=True):
+        close(got, want, 20_001)
+
+
+def test_folds_and_chains_are_apart() -> None:
+    a, y, z = draw("float32", ROWS, COLUMNS), np.empty(ROWS, np.float32), np.empty((ROWS, COLUMNS), np.float32)
+    x = operand(0, "ij", "float32")
+    run = Run([step(fold(x, "sum", "j"), "j", a, y), step(Term("Map", "square", x), "", a, z)])
+    assert not run.loops
+    run()
+    np.testing.assert_array_equal(z, a * a)
+
+
+def test_one_walk_ends_when_its_operands_part() -> None:
+    a, b = draw("float32", ROWS, COLUMNS), draw("float32", ROWS, COLUMNS)[::-1].copy()
+    steps, outs, _ = folds(a, [("sum", "j"), ("sum", "i")], threads=2)
+    run = Run(steps)
+    assert as_one(run) == [2]
+    run()
+    steps[0].point(OPERANDS, b.ctypes.data)
+    run()
+    assert not run.loops
+    close(outs[0], b.astype(np.float64).sum(1), ROWS)
+    close(outs[1], a.astype(np.float64).sum(0), ROWS)
+
+
+@pytest.fixture
+def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No array is too small to be gone through once."""
+    for module in (loops, joint, native_joint, split):
+        for name, low in (("BESIDE", 0), ("_NEAR", -1), ("_LONG", 8), ("_PIECE", 4), ("_MANY", 9), ("_FEW", 4)):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, low)
+    monkeypatch.setattr(work, "_known", {})
+
+
+SOME = [("sum", "".join(k)) for n in (1, 2, 3) for k in combinations("ijk", n)] + [("max", "k"), ("min", "i")]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_of_any_size")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_any_folds_of_small_arrays(threads: int) -> None:
+    met: list[int] = []
+
+    @settings(max_examples=25, deadline=None)
+    @given(
+        st.tuples(st.integers(1, 20), st.integers(1, 7), st.integers(1, 40)),
+        st.lists(st.sampled_from(SOME), min_size=2, max_size=3, unique=True),
+        st.sampled_from(["float32", "float64", "int32"]),
+    )
+    def check(shape: tuple[int, int, int], rows: list[tuple[str, str]], dtype: str) -> None:
+        shape = tuple(n + (n == 1) for n in shape)  # a dimension of size 1 has no axis
+        steps, outs, wants = folds(draw(dtype, *shape), rows, "ijk", threads=threads)
+        run = Run(steps)
+        met.extend(as_one(run))
+        run()
+        for got, want in zip(outs, wants, strict=True):
+            close(got, want, int(np.prod(shape)))
+
+    check()
+    assert met, "some are one loop"
