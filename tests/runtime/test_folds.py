@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import waxeq as wx
+from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.ir.term import Term
 from waxeq.plan.plan import Fold
 from waxeq.runtime import bound
@@ -39,6 +40,50 @@ def test_a_fold_of_what_lacks_its_first_axis_is_repeated() -> None:
     g = np.arange(300, dtype=np.float32)
     got = fold(Fold("f", _par("g", "i"), SIZES, ("j", "i"), "float32", {"g": ("i",)}), {"g": g})
     assert np.array_equal(got, np.tile(g, 900))
+
+
+def _sum(k: str, x: Term) -> Term:
+    return Term("Sum", k, x)
+
+
+def _mul(x: Term, y: Term) -> Term:
+    return Term("Mul", x, y)
+
+
+A, B, G = _par("a", "bik"), _par("b", "bkj"), _par("g", "i")
+PRODUCTS = {
+    "matrices": _sum("k", _mul(A, B)),
+    "what is summed stays": _mul(_sum("k", _mul(A, B)), _sum("k", _mul(A, B))),
+    "a product that is read twice": Term("Add", _sum("k", _mul(A, B)), _sum("i", _mul(A, B))),
+    "one side lacks the axis": _sum("k", _mul(A, G)),
+    "both sides lack it": _sum("k", _mul(G, G)),
+    "over a batch": _sum("b", _sum("k", _mul(A, B))),
+    "a function of a product": _sum("k", Term("Map", "exp", _mul(A, B))),
+    "whole numbers": _sum("i", _mul(Term("Iota", "i", "int64"), Term("Iota", "i", "int64"))),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_sums_of_products_are_made_without_the_products(name: str) -> None:
+    rng, term = np.random.default_rng(0), PRODUCTS[name]
+    sizes = {"b": 3, "i": 5, "k": 40, "j": 7}
+    drawn = {n: rng.standard_normal([sizes[k] for k in axes]) for n, axes in (("a", "bik"), ("b", "bkj"), ("g", "i"))}
+    drawn["a"][0, 0, :2], drawn["b"][0, 1, 0] = (np.inf, np.nan), 0.0
+    leaves = {n: NamedArray(axes, drawn[n]) for n, axes in (("a", tuple("bik")), ("b", tuple("bkj")), ("g", ("i",)))}
+    got, want = (Evaluator(sizes, Ideal(), contracts=c).term(term, leaves) for c in (True, False))
+    assert set(got.axes) == set(want.axes) and got.data.dtype == want.data.dtype
+    np.testing.assert_allclose(got.aligned(want.axes), want.data, rtol=1e-12)
+
+
+def test_no_product_is_kept_that_one_sum_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of weights of a few megabytes it would have gigabytes."""
+    asked = list[str]()
+    monkeypatch.setattr(Evaluator, "_mul", lambda *_: asked.append("product"))
+    a, b = np.ones((1000, 800), np.float32), np.ones((800, 900), np.float32)
+    term = _sum("k", _mul(_par("a", "ik"), _par("b", "kj")))
+    sizes = {"i": 1000, "k": 800, "j": 900}
+    got = fold(Fold("f", term, sizes, ("i", "j"), "float32", {"a": ("i", "k"), "b": ("k", "j")}), {"a": a, "b": b})
+    assert not asked and np.array_equal(got, np.full(900_000, 800, np.float32))
 
 
 def test_living_programs_share_what_they_fold(tmp_path: Path) -> None:

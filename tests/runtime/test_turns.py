@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -44,6 +45,20 @@ def test_who_ran_just_now_needs_no_first_call() -> None:
     calls = list[str]()
     take_turns({n: lambda n=n: calls.append(n) for n in "ab"}, budget=0.0, rounds=1, ran={"a": 1.0})
     assert calls.count("a") == 1 and calls.count("b") > 2
+
+
+def test_long_calls_are_timed_from_the_first_on() -> None:
+    calls = list[str]()
+
+    def slow() -> None:
+        calls.append("slow")
+        time.sleep(0.002)
+
+    take_turns({"slow": slow}, budget=0.0, rounds=2, fewest=2, long=0.001)
+    assert len(calls) <= 1 + 2 * 3, "a first one, and two that count, each at most three times"
+    calls.clear()
+    take_turns({"slow": slow}, budget=0.0, rounds=2, fewest=2)
+    assert len(calls) > 1 + 2 * 3
 
 
 def test_what_a_rival_raises_is_raised() -> None:

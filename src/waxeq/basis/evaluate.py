@@ -108,11 +108,13 @@ _Rule = Callable[..., NamedArray]
 
 
 class Evaluator:
-    """Evaluates heads one at a time, in a domain, with the sizes of axes."""
+    """Evaluates heads one at a time, in a domain, with the sizes of axes. `contracts`: sums over products of float64
+    are made without the products in memory, and add up in the order of BLAS."""
 
-    def __init__(self, sizes: Sizes, domain: Native | None = None) -> None:
+    def __init__(self, sizes: Sizes, domain: Native | None = None, *, contracts: bool = False) -> None:
         self.sizes = sizes
         self.domain = domain or Native()
+        self.contracts = contracts
 
     def apply(self, head: str, args: Sequence[Any], leaves: Mapping[str, NamedArray] | None = None) -> NamedArray:
         """The value of `head` on `args`, whose tensors are NamedArrays; leaves are looked up by name."""
@@ -125,9 +127,28 @@ class Evaluator:
     def term(self, root: Term, leaves: Mapping[str, NamedArray]) -> NamedArray:
         """The value of a term."""
         done: dict[Term, NamedArray] = {}
+        inside = _summed_alone(root) if self.contracts else frozenset[Term]()
         for t in postorder(root):
-            done[t] = self.apply(t.head, [done[a] if isinstance(a, Term) else a for a in t.args], leaves)
+            if t in inside:
+                continue
+            product = t.terms[0] if t.head == "Sum" else None
+            if product in inside:
+                done[t] = self._contracted(t.args[0], *(done[a] for a in product.terms))
+            else:
+                done[t] = self.apply(t.head, [done[a] if isinstance(a, Term) else a for a in t.args], leaves)
         return done[root]
+
+    def _contracted(self, k: str, x: NamedArray, y: NamedArray) -> NamedArray:
+        """The sum along an axis of a product."""
+        if {x.data.dtype, y.data.dtype} != {np.dtype(np.float64)} or k not in x.axes or k not in y.axes:
+            with np.errstate(all="ignore"):
+                return self._sum(k, self._mul(x, y))
+        number = {a: i for i, a in enumerate(dict.fromkeys((*x.axes, *y.axes)))}
+        rest = tuple(a for a in number if a != k)
+        rows = (number[a] for a in x.axes), (number[a] for a in y.axes), (number[a] for a in rest)
+        ours, theirs, out = map(list, rows)
+        with np.errstate(all="ignore"):
+            return NamedArray(rest, np.asarray(np.einsum(x.data, ours, y.data, theirs, out, optimize=True)))
 
     # -- helpers
 
@@ -256,3 +277,14 @@ class Evaluator:
     def _argsort(self, k: str, x: NamedArray) -> NamedArray:
         rest, a = self._last(x, k)
         return NamedArray((*rest, k), np.argsort(a, axis=-1, kind="stable"))
+
+
+def _summed_alone(root: Term) -> frozenset[Term]:
+    """The products that one sum needs, and nothing else."""
+    users: dict[Term, list[Term | None]] = {root: [None]}
+    for t in postorder(root):
+        for a in t.terms:
+            users.setdefault(a, []).append(t)
+    return frozenset(
+        t for t, by in users.items() if t.head == "Mul" and len(by) == 1 and by[0] is not None and by[0].head == "Sum"
+    )

@@ -213,9 +213,8 @@ class Near:
         while batch := list(islice(rows, _BATCH)):
             of = {kind: [r[1:] for r in batch if r[0] == kind] for kind in ("timing", "recent", "memo", "device")}
             self.put(of["timing"])
-            for family, *row in of["recent"]:
-                self._put_recent(family, *row)
-                families.add(family)
+            self._put_recent(of["recent"])
+            families |= {family for family, *_ in of["recent"]}
             self.put_memos(of["memo"])
             self.put_devices(of["device"])
         return families
@@ -225,13 +224,16 @@ class Near:
         sql = f"INSERT INTO timings (slot, written, packed) VALUES (?, ?, ?) ON CONFLICT (slot) {_NEWER}"
         self.db.executemany(sql, ((slot(d), when, packed) for d, when, packed in rows))
 
-    def _put_recent(self, family: Of, digest: str, when: float, key: str, packed: bytes) -> None:
-        self.db.execute(f"INSERT OR IGNORE INTO families ({', '.join(FAMILY)}) VALUES (?, ?, ?, ?, ?, ?)", family)
+    def _put_recent(self, rows: Sequence[tuple[Of, str, float, str, bytes]]) -> None:
+        new = f"INSERT OR IGNORE INTO families ({', '.join(FAMILY)}) VALUES (?, ?, ?, ?, ?, ?)"
+        of = dict.fromkeys(family for family, *_ in rows)
+        self.db.executemany(new, of)
+        number = {family: self.db.execute(_NUMBER, family).fetchone()[0] for family in of}
         sql = (
-            f"INSERT INTO recent (family, slot, written, key, packed) VALUES (({_NUMBER}), ?, ?, ?, ?) "
+            "INSERT INTO recent (family, slot, written, key, packed) VALUES (?, ?, ?, ?, ?) "
             f"ON CONFLICT (family, slot) {_NEWER}"
         )
-        self.db.execute(sql, (*family, slot(digest), when, key, packed))
+        self.db.executemany(sql, ((number[family], slot(digest), *rest) for family, digest, *rest in rows))
 
     def _trim(self, family: Of) -> None:
         """Of a family only the newest."""

@@ -216,7 +216,7 @@ def _folded(
         a = np.asarray(tensors[name]).reshape(tuple(f.sizes[k] for k in kept))
         a = a[tuple(parts.get(k, slice(None)) for k in kept)]
         leaves[name] = NamedArray(kept, a.astype(np.float64) if a.dtype.kind not in "biu" else a)
-    e = Evaluator(sizes, Ideal())
+    e = Evaluator(sizes, Ideal(), contracts=True)
     with np.errstate(all="ignore"):
         value = e.present(e.term(f.term, leaves), *f.order)
         return value.aligned(f.order).astype(numpy_dtype(f.dtype))

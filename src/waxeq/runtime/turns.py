@@ -39,14 +39,15 @@ def take_turns(
     seed: int = 0,
     unsettled: Callable[[Mapping[str, Samples]], Collection[str]] | None = None,
     ran: Mapping[str, float] | None = None,
+    long: float = _LONG,
 ) -> dict[str, Samples]:
     """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
     `rounds`, after `budget` seconds but not before `fewest` rounds, or when of what was found nothing is `unsettled`:
     it is asked after 2, 3, 6, 12 ... rounds who should go on. `ran`: seconds of a call of those that made one just now,
-    which need no first one."""
+    which need no first one. Calls of over `long` seconds are timed without an untimed one before."""
     rng = random.Random(seed)
     known = ran or {}
-    once = {n: known[n] if n in known else _once(fn) for n, fn in rivals.items()}
+    once = {n: known[n] if n in known else _once(fn, long) for n, fn in rivals.items()}
     taken: dict[str, list[float]] = {n: [] for n in rivals}
     running = list(rivals)
     with uncollected():
@@ -55,7 +56,7 @@ def take_turns(
             if (n >= fewest and time.perf_counter() > end) or (n >= _ALONE and len(running) == 1):
                 break
             for name in rng.sample(running, len(running)):
-                taken[name].append(_turn(rivals[name], taken[name][-1] if taken[name] else once[name]))
+                taken[name].append(_turn(rivals[name], taken[name][-1] if taken[name] else once[name], long))
             if n + 1 == _SIFTED:
                 best = min(statistics.median(taken[k]) for k in running)
                 running = [k for k in running if statistics.median(taken[k]) <= 3 * best]
@@ -67,11 +68,11 @@ def take_turns(
     return {n: Samples(tuple(t)) for n, t in taken.items()}
 
 
-def _turn(fn: Callable[[], object], last: float) -> float:
+def _turn(fn: Callable[[], object], last: float, long: float) -> float:
     """Seconds per call in one turn; `last`: what it took before."""
     rest()
     going = time.perf_counter() + _GOING
-    while last <= _LONG and time.perf_counter() < going:
+    while last <= long and time.perf_counter() < going:
         fn()
     repeats = max(1, round(_TURN / last))
 
@@ -85,12 +86,12 @@ def _turn(fn: Callable[[], object], last: float) -> float:
     return max(counted(taken).median / repeats, 1e-9)
 
 
-def _once(fn: Callable[[], object]) -> float:
+def _once(fn: Callable[[], object], long: float) -> float:
     """Seconds of a first call; of a second where that is short."""
     for _ in range(2):
         start = time.perf_counter()
         fn()
         took = time.perf_counter() - start
-        if took > _LONG:
+        if took > long:
             break
     return max(took, 1e-9)
