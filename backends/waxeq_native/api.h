@@ -8,9 +8,12 @@
 
 #define WX_API_VERSION 1
 
+enum { WX_ADD = 1, WX_OF_SEVERAL = 2 };
+
 /* The members for one element type; `S` is f32 or f64. For C[M x n], A[M x K], B[K x n]: element (i, k) of A lies at
  * A[i * ras + k * cas], (k, j) of B at B[k * rbs + j * cbs], (i, j) of C at C[i * ldc + j]; C overlaps nothing else.
- * With `accumulate` the product is added to C, without it C is written and never read.
+ * With `accumulate` the product is added to C, without it C is written and never read. For gemm it may be WX_ADD, and
+ * WX_OF_SEVERAL where C is the sum of several products: they are summed in shorter runs, as they end in a longer sum.
  *
  * mr, nr             the register tile: results whose tiles begin at multiples of mr rows and nr columns cost least
  * packed_size        elements that pack_b writes: n rounded up to nr, times K

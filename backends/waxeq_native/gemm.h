@@ -110,8 +110,10 @@ static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cb
   return cbs == 1 && (M <= few || (M <= 64 && K * n * size <= 2 * WX_PANEL_BYTES));
 }
 
-/* How deep the runs are that sums of `depth` products are made of: even, and whole steps of four. */
-static int64_t N(run)(int64_t depth) { return wx_parts(wx_parts(depth, wx_parts(depth, WX_RUN)), 4) * 4; }
+/* How deep the runs are that sums of `depth` products are made of, `most` at most: even, and whole steps of four. */
+static int64_t N(run)(int64_t depth, int64_t most) {
+  return wx_parts(wx_parts(depth, wx_parts(depth, most)), 4) * 4;
+}
 
 /* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. Each
  * tile is summed in runs, so that errors grow with the root of a run, not of the depth. */
@@ -119,7 +121,7 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
                      int accumulate) {
   const wx_tiling tiling = wx_tiling_of(rows);
   const int tall = !A.by_rows && B.row == N(columns) && tiling.tiles >= 3;
-  const int64_t run = depth ? N(run)(depth) : 1;
+  const int64_t run = depth ? N(run)(depth, accumulate & WX_OF_SEVERAL ? WX_SHORT_RUN : WX_RUN) : 1;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
     /* Each tile fetches its part of the next panel, bit by bit between its products. */
@@ -132,7 +134,7 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
       const int64_t sa = A.step ? A.step : height, next_k = A.by_rows ? 1 : sa;
       for (int64_t k = 0; k < depth; k += run)
         tile_of(wx_min(run, depth - k), A.at + i * A.row + k * next_k, sa, B.at + k * B.row, B.row, C + i * ldc + j, ldc,
-                valid, accumulate || k, ahead + k * pace, pace);
+                valid, (accumulate & WX_ADD) || k, ahead + k * pace, pace);
     }
   }
 }
@@ -150,10 +152,10 @@ static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
   T *const packed_a = (T *)wx_align(scratch), *const packed_b = packed_a + N(left_size)(M, K);
   const int direct = !packed && N(lies_well)(M, n, K, rbs, cbs);
   const int64_t layers = wx_parts(K, N(depth)), blocks = wx_parts(M, N(height));
-  if (K <= 0 && !accumulate)
+  if (K <= 0 && !(accumulate & WX_ADD))
     for (int64_t i = 0; i < M; i++)
       for (int64_t j = 0; j < n; j++) C[i * ldc + j] = 0;
-  for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++, accumulate = 1) {
+  for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++, accumulate |= WX_ADD) {
     depth = wx_parts(K - k, layers - layer); /* even parts of K and M: none is a sliver */
     N(left) left = {0};
     for (int64_t j = 0, here; j < n; j += here) {
@@ -185,7 +187,7 @@ static void N(few)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int
       const N(left) left = {A + k * cas, ras, cas == 1 ? ras : cas, cas == 1};
       const N(right) right = {packed + j * K + k * N(columns), 0, N(columns)};
       N(block)(M, wx_min(N(columns), n - j), depth, left, right, right.at + depth * N(columns), C + j, ldc,
-               accumulate || k);
+               k ? accumulate | WX_ADD : accumulate);
     }
 }
 

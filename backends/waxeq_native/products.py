@@ -38,6 +38,8 @@ _NARROW = 64
 """Columns of the narrowest tiles: a multiple of a panel's."""
 _SHARES = 3
 """Tiles for each thread: one that is held up leaves some to the others."""
+_SHALLOW = 128
+"""Depth from which a product gains nothing from more: its sums are made in runs of so many."""
 _BLOCK = 256
 """Of an axis that is taken in blocks: a tile's scores against so many keys stay in the second-level cache."""
 
@@ -120,12 +122,12 @@ class Products(NativeKernel):
 
     def written(self, call: Call, s: Space) -> Work | None:
         """The work of a call along a walk; None where it needs too much memory. Raises Unsupported."""
-        packs, parts, workspace, texts = self._packed(call, s)
+        packs, parts, workspace, texts, deeper = self._packed(call, s)
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         emitter = BlockEmitter if isinstance(s, Blocks) else ProductEmitter
-        e = emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts)
-        scratch = max(_scratch(s, p, p.fold in texts) for p in s.products)
+        e = emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts, deeper=deeper)
+        scratch = max(_scratch(s, p, p.fold in texts, deeper.get(p.fold)) for p in s.products)
         if s.scratch + scratch > FRAME:
             return None
         e.check()
@@ -140,11 +142,15 @@ class Products(NativeKernel):
 
         return Work(write, workspace, packs=packs)
 
-    def _packed(self, call: Call, s: Space) -> tuple[tuple[Pack, ...], tuple[Part, ...], int, dict[int, str]]:
-        """Right sides that are packed beforehand: weights when the call is bound, others in a phase of their own."""
+    def _packed(
+        self, call: Call, s: Space
+    ) -> tuple[tuple[Pack, ...], tuple[Part, ...], int, dict[int, str], dict[int, str]]:
+        """Right sides that are packed beforehand: weights when the call is bound, others in a phase of their own. Last
+        the axes that are taken with the depths of these."""
         packs: list[Pack] = []
         parts: list[Part] = []
         texts: dict[int, str] = {}
+        deeper: dict[int, str] = {}
         at = 0
         for p in s.products:
             r = s.values.rows[p.right]
@@ -153,6 +159,8 @@ class Products(NativeKernel):
             pack = _pack(s, p)
             if pack.repeats:
                 continue
+            if (axis := _deeper(s, p)) is not None:
+                pack, deeper[p.fold] = pack.deeper(axis), axis
             place = f"args[{OPERANDS + len(call.operands) + len(packs)}]"
             if r.name[0] in call.fixed:
                 packs.append(pack)
@@ -165,7 +173,7 @@ class Products(NativeKernel):
         if any(s.tiles.get(p.columns, 0) % _nr(s, p) and s.tiles[p.columns] != s.values.sizes[p.columns]
                for p in s.products if p.fold in texts):  # fmt: skip
             raise Unsupported("a tile of columns that cuts a panel")
-        return tuple(packs), tuple(parts), at, texts
+        return tuple(packs), tuple(parts), at, texts, deeper
 
     def features(self, call: Call) -> Mapping[str, float]:
         values, products = self._arranged(call)
@@ -220,10 +228,21 @@ def _pack(s: Space, p: Product) -> Pack:
     return replace(pack, axes=(*pack.axes, blocks), depth=width)
 
 
-def _scratch(s: Space, p: Product, packed: bool) -> int:
+def _deeper(s: Space, p: Product) -> str | None:
+    """The axis around a shallow product that lies around its depth on the left side too: taken as one they are added to
+    the tile less often."""
+    left, size = s.values.rows[p.left], s.values.sizes[p.depth]
+    if left.op != "load" or size >= _SHALLOW or s.width(p.depth) < size:
+        return None
+    step = (left.name[1].stride(p.depth) or 0) * size
+    return next((k for k in p.around if step and left.name[1].stride(k) == step and k not in s.tiles), None)
+
+
+def _scratch(s: Space, p: Product, packed: bool, deeper: str | None) -> int:
     short = DTYPES[s.values.rows[p.fold].dtype]
     need = getattr(api(), f"gemm_scratch_{short}" if packed else f"gemm_any_scratch_{short}")
-    return int(need(s.width(p.rows), s.width(p.columns), s.width(p.depth)))
+    depth = s.width(p.depth) * (1 if deeper is None else s.width(deeper))
+    return int(need(s.width(p.rows), s.width(p.columns), depth))
 
 
 class TallProducts(Products):

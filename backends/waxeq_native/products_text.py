@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import Loop
@@ -16,27 +17,49 @@ from waxeq_cfamily.scalars import CTYPES, combine, expression, start, var, varia
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.values import Index, Unsupported
 
+_LINE = 64
+"""Bytes that memory gives at a time."""
+_FETCHED = 1 << 16
+"""Bytes of a tile whose lines are fetched before it is made: they leave the second-level cache to what is read."""
+
 
 @dataclass(frozen=True)
 class ProductEmitter(Emitter):
-    """`packs`: for products whose right side is packed beforehand, the text of the pointer to its panels."""
+    """`packs`: for products whose right side is packed beforehand, the text of the pointer to its panels. `deeper`: of
+    these the axis around that is taken with the depth, as the panels have it."""
 
     packs: Mapping[int, str] = field(default_factory=dict)
+    deeper: Mapping[int, str] = field(default_factory=dict)
 
     def multiplied(self, p: Product) -> Iterator[str]:
-        m, n, k = (self._length(a) for a in (p.rows, p.columns, p.depth))
+        deeper = [self.deeper[p.fold]] if p.fold in self.deeper else []
+        m, n, *depth = (self._length(a) for a in (p.rows, p.columns, p.depth, *deeper))
         target, step = self._target(p)
         left, ras, cas = self.side(p.left, p.rows, p.depth)
-        for a in p.around:
+        yield from self._fetched(p)
+        for a in (a for a in p.around if a not in deeper):
             yield f"for (int64_t {var(a)} = 0; {var(a)} < {self.values.sizes[a]}; {var(a)}++)"
         yield "{"
-        for a in (p.rows, p.columns, p.depth):
+        for a in (p.rows, p.columns, p.depth, *deeper):
             low = f"{var(a)}_lo" if a in self.space.tiles else "0"
             yield f"  const int64_t {var(a)} = {low};"
-        yield from self.call(p, f"{m}, {n}, {k}, {left}, {ras}, {cas}", f"{target}, {step}, {self.adds(p)}")
+        adds = self.adds(p) + " | WX_OF_SEVERAL" * len(deeper)
+        yield from self.call(p, f"{m}, {n}, {' * '.join(depth)}, {left}, {ras}, {cas}", f"{target}, {step}, {adds}")
         yield "}"
         if p.fold in self.space.crossed:
             yield f"wx_turned({target}, {step}, {m}, {n}, b{p.fold}, {self._buffer_step(p.fold, p.columns)});"
+
+    def _fetched(self, p: Product) -> Iterator[str]:
+        """Has the lines come that a tile is written to once it is turned: short pieces far apart, which no machine
+        expects, and a core that writes to lines it waits for soon waits itself."""
+        out, size = self.values.out, numpy_dtype(self.values.rows[self.values.root].dtype).itemsize
+        known = self.space.written == {p.rows, p.columns} and out.stride(p.rows) == 1
+        if p.fold not in self.space.crossed or not known or self.space.bytes_of(p.fold) > _FETCHED:
+            return
+        for a, step in ((p.columns, 1), (p.rows, _LINE // size)):
+            low, high = (f"{var(a)}_lo", f"{var(a)}_hi") if a in self.space.tiles else ("0", self.values.sizes[a])
+            yield f"for (int64_t {var(a)} = {low}; {var(a)} < {high}; {var(a)} += {step})"
+        yield f"  {self.ahead}(out + {self.index(out)}, 0, 2);"
 
     def _buffers(self) -> Iterator[str]:
         yield from super()._buffers()
@@ -46,8 +69,8 @@ class ProductEmitter(Emitter):
 
     def adds(self, p: Product) -> str:
         """Whether the product is added to what is there."""
-        first = " | ".join(var(a) for a in p.around)
-        return f"({first}) != 0" if p.around else "0"
+        first = " | ".join(var(a) for a in p.around if a != self.deeper.get(p.fold))
+        return f"(({first}) != 0)" if first else "0"
 
     def call(self, p: Product, left: str, target: str) -> Iterator[str]:
         """The call of the product's function: `left` are sizes and the left side, `target` is where the result goes."""

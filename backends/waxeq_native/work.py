@@ -6,7 +6,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
@@ -44,7 +44,8 @@ class Part(Named):
 
 @dataclass(frozen=True)
 class Pack:
-    """The right side of a product as panels: one stack of them for each place along `axes` (name, size, step)."""
+    """The right side of a product as panels: one stack of them for each place along `axes` (name, size, step). Its
+    depth is that of `layers` layers, each `layer_step` elements after the last."""
 
     operand: int
     dtype: str
@@ -54,6 +55,8 @@ class Pack:
     depth_step: int
     column_step: int
     start: int
+    layers: int = 1
+    layer_step: int = 0
 
     @staticmethod
     def of(values: Values, p: Product, operand: int, where: Index) -> Pack:
@@ -82,6 +85,12 @@ class Pack:
         around = ((n, step) for _, n, step in self.axes)
         return overlaps((*around, (self.depth, self.depth_step), (self.columns, self.column_step)))
 
+    def deeper(self, axis: str) -> Pack:
+        """The same panels with the places along one of the axes on top of each other, one layer for each."""
+        n, step = next((n, step) for k, n, step in self.axes if k == axis)
+        axes = tuple(row for row in self.axes if row[0] != axis)
+        return replace(self, axes=axes, depth=n * self.depth, layers=n, layer_step=step)
+
     def offset(self) -> str:
         """Where the stack at the loops' places begins, in elements."""
         text = "0"
@@ -93,12 +102,20 @@ class Pack:
         """The panels of an operand; they begin with a cache line."""
         flat = self._flat()
         pack = getattr(api(), f"pack_b_{DTYPES[self.dtype]}")
-        item = flat.itemsize
+        item, layer = flat.itemsize, self.depth // self.layers
+        wide = self.columns if self.layers == 1 else self._nr
         for i, place in enumerate(product(*(range(n) for _, n, _ in self.axes))):
             step = self.start + sum(x * s for x, (_, _, s) in zip(place, self.axes, strict=True))
-            source, to = operand.ctypes.data + step * item, flat.ctypes.data + i * self.each * item
-            pack(self.depth, self.columns, source, self.depth_step, self.column_step, to)
+            for j, k in product(range(0, self.columns, wide), range(self.layers)):
+                source = operand.ctypes.data + (step + j * self.column_step + k * self.layer_step) * item
+                to = flat.ctypes.data + (i * self.each + j * self.depth + k * layer * wide) * item
+                pack(layer, min(wide, self.columns - j), source, self.depth_step, self.column_step, to)
         return flat
+
+    @property
+    def _nr(self) -> int:
+        """Columns of a panel."""
+        return int(getattr(api(), f"nr_{DTYPES[self.dtype]}"))
 
     def _flat(self) -> np.ndarray:
         """Memory for the panels: a vector across two lines is read twice, and malloc keeps to 16 bytes only."""
@@ -109,8 +126,8 @@ class Pack:
     def part(self, at: int) -> Part:
         """The phase that packs into the workspace, from byte `at` on: a task for some columns of a stack."""
         t, s = CTYPES[self.dtype], DTYPES[self.dtype]
-        wide = -(-128 // getattr(api(), f"nr_{s}")) * getattr(api(), f"nr_{s}")
-        pieces = -(-self.columns // wide)
+        wide = self._nr if self.layers > 1 else -(-128 // self._nr) * self._nr
+        pieces, layer = -(-self.columns // wide), self.depth // self.layers
         lines = [
             f"void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{",
             "  (void)thread;",
@@ -126,8 +143,10 @@ class Pack:
             rest, place = f"{rest} / {n}", f"{place} + {k} * {step}"
         lines += [
             f"    const int64_t many = {self.columns} - n < {wide} ? {self.columns} - n : {wide};",
-            f"    api->pack_b_{s}({self.depth}, many, x + {place} + n * {self.column_step}, {self.depth_step}, "
-            f"{self.column_step}, to + stack * {self.each} + n * {self.depth});",
+            f"    for (int64_t k = 0; k < {self.layers}; k++)",
+            f"      api->pack_b_{s}({layer}, many, x + {place} + n * {self.column_step} + k * {self.layer_step}, "
+            f"{self.depth_step}, {self.column_step}, "
+            f"to + stack * {self.each} + n * {self.depth} + k * {layer * wide});",
             "  }",
             "}",
         ]

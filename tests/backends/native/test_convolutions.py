@@ -28,6 +28,9 @@ class Convolution:
     stride: int = 1
     dilation: int = 1
     order: str = "nohw"
+    dtype: str = "float32"
+    lines: str = "nchw"
+    """How x lies in memory: in planes, or with its channels between its lines ("nhcw")."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -39,8 +42,17 @@ class Convolution:
     def view(self) -> View:
         """The windows of x, as a view."""
         s, row, plane = self.sizes, self.width, self.width * self.height
-        strides = (self.c * plane, plane, self.stride * row, self.stride, self.dilation * row, self.dilation)
-        return View(tuple("nchwij"), tuple(s[k] for k in "nchwij"), strides, "float32", 0)
+        row, plane = (self.c * row, row) if self.lines == "nhcw" else (row, plane)
+        whole = self.c * self.width * self.height
+        strides = (whole, plane, self.stride * row, self.stride, self.dilation * row, self.dilation)
+        return View(tuple("nchwij"), tuple(s[k] for k in "nchwij"), strides, self.dtype, 0)
+
+    def call(self, fixed: tuple[int, ...] = (1,)) -> Call:
+        """The convolution of the view with weights."""
+        meaning = _folded(operand(0, "nchwij", self.dtype), operand(1, "ocij", self.dtype), "cij")
+        views = (self.view, View.dense("ocij", self.sizes, self.dtype))
+        out = View.dense(self.order, self.sizes, self.dtype)
+        return Call("native.products", meaning, self.sizes, views, out, fixed=fixed, threads=2)
 
     @property
     def windows(self) -> Term:
@@ -117,3 +129,46 @@ def test_windows_are_read_on_the_left_and_weights_lie_in_panels() -> None:
         out = View.dense("nohw", c.sizes, "float32")
         call = Call("p", meaning, c.sizes, (c.view, View.dense("ocij", c.sizes, "float32")), out, fixed=(1,))
         assert NATIVE["native.products"].retained(call) >= 4 * c.o * c.c * c.side**2
+
+
+BETWEEN = (
+    (3, Convolution(1, 64, 64, 14, 30, 3, lines="nhcw")),
+    (3, Convolution(1, 64, 48, 9, 11, 3, order="nhwo", lines="nhcw")),
+    (3, Convolution(2, 37, 41, 13, 31, 3, stride=2, lines="nhcw")),
+    (5, Convolution(1, 33, 100, 12, 23, 5, lines="nhcw")),
+    (3, Convolution(1, 45, 70, 11, 19, 3, dtype="float64", lines="nhcw")),
+    (1, Convolution(1, 40, 64, 12, 24, 3, dilation=2, lines="nhcw")),
+    (1, Convolution(1, 40, 64, 12, 24, 3)),
+    (1, Convolution(1, 128, 64, 8, 24, 3, lines="nhcw")),
+)
+"""Convolutions, and how many layers deep the panels of their weights are."""
+
+
+@pytest.mark.parametrize("fixed", [(1,), ()])
+@pytest.mark.parametrize(("layers", "c"), BETWEEN)
+def test_lines_that_lie_around_the_channels_make_a_product_deeper(
+    layers: int, c: Convolution, fixed: tuple[int, ...]
+) -> None:
+    """A tile to which three shallow products are added takes longer than one of a deeper one. Lines that lie further
+    apart than all channels, and channels enough for a product of their own, stay what they are."""
+    kernel, call = NATIVE["native.products"], c.call(fixed)
+    assert check_call(kernel, call, np.random.default_rng(0)) is None
+    work = kernel.of(call)
+    if fixed:
+        (pack,) = work.packs
+        assert pack.layers == layers
+        assert pack.depth == layers * c.c
+    text = "\n".join(p.source for p in work.parts)
+    assert ("WX_OF_SEVERAL" in text) == (layers > 1)
+    assert (f"{c.c} * {c.side}" in text) == (layers > 1)
+
+
+@pytest.mark.parametrize("order", ["nohw", "nhwo"])
+@pytest.mark.parametrize("columns", [64, 1024])
+def test_lines_are_fetched_before_a_turned_tile_is_written(order: str, columns: int) -> None:
+    """Short pieces of many planes, none of which a machine expects; not where a tile fills the cache by itself."""
+    c = Convolution(1, 16, columns, 34, 34, 3, order=order)
+    text = "\n".join(p.source for p in NATIVE["native.products"].of(c.call()).parts)
+    turned = "wx_turned(" in text
+    assert turned == (order == "nohw")
+    assert ("__builtin_prefetch(out" in text) == (turned and columns == 64)
