@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from waxeq.ir.types import is_float
 from waxeq_cfamily.scalars import var, variable
 
 if TYPE_CHECKING:
@@ -35,15 +36,25 @@ class Several:
         return beside and all(loop.order[-2] in loop.sources[f][0] for f in s.folds)
 
     def together(self, low: str, high: str) -> list[str]:
-        """The loop before the innermost: its rows are added to one row."""
+        """The loop before the innermost: its rows are added to one row. So many of them are added in pairs first, which
+        takes as many additions and rounds each element less often."""
         loop, depth = self.loop, len(self.loop.order) - 2
         k = var(loop.order[depth])
         along = frozenset(n for n in loop.cone() if loop.depth(n) == depth + 1)
         before = [_of_row(x, k, i, along) for i in range(_TOGETHER) for x in loop.at.get(depth + 1, ())]
         body = [f"{variable(loop.values.rows[f].dtype)} a{f} = {loop.e.buffer(f)};" for f in loop.stage.folds]
+        paired = [f for f in loop.sources if loop.values.rows[f].name == "sum" and is_float(loop.values.rows[f].dtype)]
+        for f in paired:
+            names = (f"a{f}_{i}" for i in range(_TOGETHER))
+            body.append(f"{variable(loop.values.rows[f].dtype)} {', '.join(names)};")
         for i in range(_TOGETHER):
-            lines = (*loop.at.get(depth + 2, ()), *loop.sums("a"))
+            taken = (
+                f"a{f}_{i} = {loop.e.name(loop.sources[f][1])};" if f in paired else x
+                for f, x in zip(loop.sources, loop.sums("a"), strict=True)
+            )
+            lines = (*loop.at.get(depth + 2, ()), *taken)
             body += ["{", *("  " + _of_row(x, k, i, along) for x in lines), "}"]
+        body += [x for f in paired for x in _in_pairs(f"a{f}")]
         body += [f"{loop.e.buffer(f)} = a{f};" for f in loop.stage.folds]
         return self._over(depth, _TOGETHER, low, high, before, body)
 
@@ -106,6 +117,15 @@ class Several:
             "}",
         ]
         return ["{", *("  " + x for x in lines), "}"]
+
+
+def _in_pairs(x: str) -> Iterator[str]:
+    """An accumulator takes in several numbers, which are called after it."""
+    half = _TOGETHER // 2
+    while half:
+        yield from (f"{x}_{i} = {x}_{i} + {x}_{i + half};" for i in range(half))
+        half //= 2
+    yield f"{x} = {x} + {x}_0;"
 
 
 def done(axis: str) -> str:

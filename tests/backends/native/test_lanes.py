@@ -103,3 +103,26 @@ def test_other_factors_of_rows_stay_factors(factor: float) -> None:
     call = Call("native.loops", meaning, sizes, (whole,), rows)
     assert " / (" not in _text(call).split("const double r1")[-1]
     assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 64, 67])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "bool"])
+def test_rows_are_added_in_pairs(dtype: str, rows: int) -> None:
+    sizes = {"m": rows, "n": 300}
+    squares = Term("Mul", operand(0, "mn", dtype), operand(0, "mn", dtype))
+    x = operand(0, "mn", dtype) if dtype == "bool" else squares
+    meaning = Term("Sum", "m", x)
+    out = View.dense("n", sizes, types(meaning)[meaning].dtype)
+    call = Call("native.loops", meaning, sizes, (View.dense("mn", sizes, dtype),), out)
+    assert check_call(LOOPS, call, np.random.default_rng(rows)) is None
+
+
+def test_the_error_of_a_sum_of_rows_is_that_of_pairs() -> None:
+    """One after another 64 rows had an error of 1.2e-7."""
+    sizes = {"m": 64, "n": 4096}
+    x = np.random.default_rng(0).standard_normal((64, 4096)).astype(np.float32)
+    square = Term("Mul", operand(0, "mn", "float32"), operand(0, "mn", "float32"))
+    out = View.dense("n", sizes, "float32")
+    call = Call("native.loops", Term("Sum", "m", square), sizes, (View.dense("mn", sizes, "float32"),), out)
+    got, want = _run(call, x), (x.astype(np.float64) ** 2).sum(0)
+    assert np.sqrt(np.mean((got / want - 1) ** 2)) < 6e-8
