@@ -22,6 +22,7 @@ from waxeq.plan.schedule import BlockPlan
 from waxeq.search import block as blocks_search
 from waxeq.search import blocks
 from waxeq.search.block import Optimized
+from waxeq.search.contest import lasts
 from waxeq.search.session import Session
 
 
@@ -155,6 +156,17 @@ def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch:
         blocks.searched(session, [light, heavy])
     assert came == [heavy.key, light.key]
     assert 0.5 < parts[0] < 1 and parts[1:] == [1.0, 1.0], "the last one has what is left"
+
+
+def test_a_quick_model_leaves_more_of_the_budget_for_searching(tmp_path: Path) -> None:
+    with opened(tmp_path, budget=100.0) as session:
+        usual = session.kept
+        session.leave(lasts(10.0, begun=True))
+        assert session.kept == usual, "a slow one has no less"
+        session.leave(lasts(0.01, begun=True))
+        assert session.kept < 0.03
+        session.leave(lasts(0.01, begun=False))
+        assert session.kept < 0.03
 
 
 def test_kernels_that_turn_out_not_to_run_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

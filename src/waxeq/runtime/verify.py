@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,11 +32,12 @@ class Accuracy:
 @dataclass(frozen=True)
 class Truth:
     """What a model should compute on given inputs and weights (the reference in float64), and what it computes as
-    written."""
+    written, in so many `seconds`."""
 
     graph: Graph
     oracle: Mapping[str, np.ndarray]
     written: Mapping[str, np.ndarray]
+    seconds: float
 
     @staticmethod
     def of(
@@ -45,9 +47,10 @@ class Truth:
         them."""
         given = {**graph.constants, **tensors, **inputs}
         with ThreadPoolExecutor(1) as other:
-            written = other.submit(interpret, graph, given) if apart else None
+            found = other.submit(_timed, graph, given) if apart else None
             oracle = interpret(graph, given, oracle=True)
-            return Truth(graph, oracle, interpret(graph, given) if written is None else written.result())
+            written, took = _timed(graph, given) if found is None else found.result()
+            return Truth(graph, oracle, written, took)
 
     def accuracy(self, got: Mapping[str, np.ndarray]) -> tuple[Accuracy, ...]:
         """Errors of results, output by output."""
@@ -68,6 +71,11 @@ class Truth:
         """Errors of the model as written, of outputs that are floats."""
         names = [n for n, v in self.graph.outputs if is_float(self.graph.type(v).dtype)]
         return {n: relative_error(self.written[n], self.oracle[n]) for n in names}
+
+
+def _timed(graph: Graph, given: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], float]:
+    begun = time.perf_counter()
+    return interpret(graph, given), time.perf_counter() - begun
 
 
 def require(rows: tuple[Accuracy, ...], tolerance: float) -> None:

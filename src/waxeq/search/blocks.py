@@ -17,6 +17,8 @@ from waxeq.search.session import Session
 
 _WHOLE, _CUT = "block", "cut block"
 """Memos of plans whose search came to its end, and of those that time ran out for."""
+_EVEN = 0.2
+"""Part of the time that blocks share evenly: those with little to compute come last, and leave most of it."""
 _SLACK = 1.1
 """What counts as no more time for a search that begins after another, a moment earlier or later each time."""
 
@@ -71,8 +73,10 @@ def _endless(seconds: float | None) -> float:
 
 
 def _share(own: float, left: Sequence[float]) -> float:
-    """A block's part of the time for those that are left, itself included: half of it is shared out evenly."""
-    return 0.5 / len(left) + 0.5 * own / math.fsum(left)
+    """A block's part of the time for those that are left, itself included: some of it is shared out evenly, the rest by
+    what they have to compute."""
+    part = own / math.fsum(left)
+    return part + _EVEN * (1.0 / len(left) - part)
 
 
 def _works(blocks: Iterable[Block]) -> dict[str, float]:

@@ -28,8 +28,13 @@ _SETTLED = 1.5
 """An interval that is wider than this factor, and not as far from 1, is not remembered: the next time is another
 chance."""
 _LONGEST = 3.0
-_PROCESS, _RUNS = 2.0, FEWEST + 2
-"""Seconds that a process takes to start, import and load; and how often each contestant runs at least."""
+_PROCESS, _READY, _RUNS = 2.0, 0.3, FEWEST + 2
+"""Seconds that a process takes to start, import and load, and one that waits for plans; and how often each contestant
+runs at least."""
+_PLANS = 1.0
+"""What the plans of most contests take together, as a multiple of the model's time."""
+_ENDS = 1.0
+"""Seconds that proofs, notes and the search's last step take as well."""
 _LARGE = 256 << 20
 """Bytes of arrays that are not copied for a contest before it is known that there will be one."""
 _CLEAR = 1.2
@@ -68,6 +73,11 @@ def ahead(session: Session, traced: Traced) -> Future[Ground] | None:
     return session.beside(partial(Ground.made, traced, session.options.threads))
 
 
+def lasts(took: float, *, begun: bool) -> float:
+    """Seconds that are enough for a contest, of a model that takes so long as written. `begun`: its process is."""
+    return _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
+
+
 def hold(
     session: Session, traced: Traced, results: Sequence[Result], ground: Future[Ground] | None = None
 ) -> tuple[int, Trial | None]:
@@ -88,10 +98,11 @@ def hold(
     written()
     took = max(time.perf_counter() - start, 1e-9)
     once = sum(r.plan.predicted for r in results) + 2 * took
-    if session.deadline.left < _PROCESS + _RUNS * once:
+    opens = _READY if ground is not None and ground.done() else _PROCESS
+    if session.deadline.left < opens + _RUNS * once:
         return 0, _brief(results[0], traced, written, took)
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
-        budget = min(_LONGEST, 0.4 * (session.deadline.left - _PROCESS))
+        budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens)))
         answer = held.process.call(
             contest, (texts, traced.origin, budget), stopped=lambda: session.events.stop_requested
         )  # fmt: skip

@@ -38,17 +38,10 @@ from waxeq.runtime.device_timing import timed
 from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
+from waxeq.search.pace import KEPT, Pace
 from waxeq.search.tables import Opened, open_table
 
 Value = TypeVar("Value")
-_KEPT = 0.4
-"""Part of the budget that measuring kernels leaves for choosing among them and for timing whole plans."""
-_GROWN = 0.5
-"""Part of the time for a block in which its candidates are grown."""
-_LEAST = 0.25
-"""Seconds for a step of the search that a plan cannot be had without."""
-_MOMENT = 1e-3
-"""Seconds that a search has which begins when the budget is spent."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
 _UNHURRIED = 64
@@ -102,7 +95,7 @@ def _rules(options: Options, kernels: Mapping[str, Kernel], own: tuple[RuleFile,
 
 
 @dataclass
-class Session:
+class Session(Pace):
     """Opened with `Session.open(options, events)`, used as a context manager."""
 
     options: Options
@@ -122,7 +115,7 @@ class Session:
     closed: bool = False
     until: float = math.inf
     """Seconds into the budget at which the block that is searched has had its share of measuring."""
-    kept: float = _KEPT
+    kept: float = KEPT
     """Part of the budget that is not for measuring: nothing, where no plan is chosen."""
     watch: Watch = field(default_factory=Watch)
     """What other processes took of the machine while kernels were timed."""
@@ -249,44 +242,6 @@ class Session:
     def _decisive(self) -> tuple[str, ...]:
         """What decides the plan of any block; worked out once, as a model may have many."""
         return (self.options.fingerprint(), self.rules.hash, self.kernels_hash, self.device.id)
-
-    @property
-    def hurried(self) -> bool:
-        """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
-        return self.events.stop_requested or self.deadline.left <= self.kept * (self.deadline.seconds or 0.0)
-
-    @property
-    def pressed(self) -> bool:
-        """Whether what is left is for other blocks, or nothing is."""
-        return self.hurried or self.deadline.elapsed > self.until
-
-    @property
-    def given(self) -> float | None:
-        """Seconds of the budget that this search may take: all of it, or what was left when it began, which is never
-        the nothing that asks for no search at all; None without a budget."""
-        whole = self.deadline.seconds
-        return max(_MOMENT, whole - self.begun) if whole else whole
-
-    def share(self, part: float) -> None:
-        """From now on measure for this part of what is left for measuring at most."""
-        left = self.deadline.left - self.kept * (self.deadline.seconds or 0.0)
-        self.until = self.deadline.elapsed + part * max(0.0, left)
-
-    def growing(self) -> Deadline:
-        """The time for growing candidates of the block that is searched: half of its share of what is left for
-        searching, and never nothing, for there must be a plan."""
-        return self.deadline.within(max(_LEAST, _GROWN * self._searching))
-
-    def choosing(self) -> Deadline:
-        """The time for one choice among the candidates of the block that is searched: what is left of its share, and
-        never nothing."""
-        return self.deadline.within(max(_LEAST, self._searching))
-
-    @property
-    def _searching(self) -> float:
-        """Seconds left for searching the block that is searched."""
-        ends = (1.0 - self.kept) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
-        return min(self.until, ends) - self.deadline.elapsed
 
     @property
     def stopped(self) -> bool:

@@ -18,7 +18,7 @@ from waxeq.frontend.trace import Traced
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
-from waxeq.search.contest import BRIEF, Ground, ahead, hold
+from waxeq.search.contest import BRIEF, Ground, ahead, hold, lasts
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -126,8 +126,16 @@ class Begun:
 
     @staticmethod
     def beside(session: Session, traced: Traced) -> Begun:
-        """Both on their way."""
-        return Begun(session.beside(partial(truth_of, traced, 1)), ahead(session, traced))
+        """Both on their way. As soon as it is known how long the model takes, so is what the search may have."""
+        ground = ahead(session, traced)
+        truth = session.beside(partial(truth_of, traced, 1))
+
+        def known(found: Future[Truth]) -> None:
+            if found.exception() is None:
+                session.leave(lasts(found.result().seconds, begun=ground is not None))
+
+        truth.add_done_callback(known)
+        return Begun(truth, ground)
 
     def close(self) -> None:
         """No contest will be held any more: the ground is given up as soon as it is there."""

@@ -1,0 +1,69 @@
+"""How a search keeps to its budget: what is for searching, what for the trial, and what each block may have."""
+
+from __future__ import annotations
+
+from waxeq.events import Deadline, Events
+
+KEPT = 0.4
+"""Part of the budget that measuring kernels leaves for choosing among them and for timing whole plans."""
+_GROWN = 0.5
+"""Part of the time for a block in which its candidates are grown."""
+_LEAST = 0.25
+"""Seconds for a step of the search that a plan cannot be had without."""
+_MOMENT = 1e-3
+"""Seconds that a search has which begins when the budget is spent."""
+
+
+class Pace:
+    """Of a session. `deadline`: the budget; `begun`: seconds into it at which this search began; `until`: those at
+    which the block that is searched has had its share of measuring; `kept`: the part of the budget that is not for
+    measuring."""
+
+    events: Events
+    deadline: Deadline
+    begun: float
+    until: float
+    kept: float
+
+    @property
+    def hurried(self) -> bool:
+        """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
+        return self.events.stop_requested or self.deadline.left <= self.kept * (self.deadline.seconds or 0.0)
+
+    @property
+    def pressed(self) -> bool:
+        """Whether what is left is for other blocks, or nothing is."""
+        return self.hurried or self.deadline.elapsed > self.until
+
+    @property
+    def given(self) -> float | None:
+        """Seconds of the budget that this search may take: all of it, or what was left when it began, which is never
+        the nothing that asks for no search at all; None without a budget."""
+        whole = self.deadline.seconds
+        return max(_MOMENT, whole - self.begun) if whole else whole
+
+    def share(self, part: float) -> None:
+        """From now on measure for this part of what is left for measuring at most."""
+        left = self.deadline.left - self.kept * (self.deadline.seconds or 0.0)
+        self.until = self.deadline.elapsed + part * max(0.0, left)
+
+    def leave(self, seconds: float) -> None:
+        """So much of the budget is enough for timing whole plans, where that is less than is kept for it."""
+        if self.deadline.seconds:
+            self.kept = min(self.kept, seconds / self.deadline.seconds)
+
+    def growing(self) -> Deadline:
+        """The time for growing candidates of the block that is searched: half of its share of what is left for
+        searching, and never nothing, for there must be a plan."""
+        return self.deadline.within(max(_LEAST, _GROWN * self._searching))
+
+    def choosing(self) -> Deadline:
+        """The time for one choice among the candidates of the block that is searched: what is left of its share, and
+        never nothing."""
+        return self.deadline.within(max(_LEAST, self._searching))
+
+    @property
+    def _searching(self) -> float:
+        """Seconds left for searching the block that is searched."""
+        ends = (1.0 - self.kept) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
+        return min(self.until, ends) - self.deadline.elapsed
