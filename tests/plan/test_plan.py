@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from waxeq.backend.kernel import BESIDE
 from waxeq.compile import optimize
 from waxeq.cost.estimate import SOURCES
 from waxeq.errors import PlanError
 from waxeq.inspect.report import kernels
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
+from waxeq.plan.compose import side_by_side
 from waxeq.plan.encode import decode, decode_rules, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.program import Program
@@ -107,3 +111,21 @@ def test_every_step_says_where_it_comes_from(result: Result) -> None:
     here = Path(__file__).name
     assert all(s.predicted > 0 and s.basis in ("measured", "fitted", "roofline") for s in result.plan.steps if s.basis)
     assert any(place.startswith(here) for s in result.plan.steps for place in s.sources)
+
+
+def test_readers_of_a_large_buffer_follow_each_other() -> None:
+    """Only neighbours are one loop: what reads a result of the first would stand between them."""
+
+    def step(writes: str, *reads: str) -> Any:
+        return SimpleNamespace(writes=writes, reads=reads)
+
+    def order(*steps: Any) -> list[str]:
+        return [s.writes for s in side_by_side(steps, buffers)]
+
+    sizes = {"x": BESIDE, "w": BESIDE, "s": 8, "a": 8, "b": 8, "c": 8, "d": 8}
+    buffers: Any = {n: SimpleNamespace(bytes=size) for n, size in sizes.items()}
+    a, b, c = step("a", "x", "s"), step("b", "a"), step("c", "x", "s")
+    assert order(a, b, c) == ["a", "c", "b"]
+    assert order(a, b, step("c", "b", "x")) == ["a", "b", "c"], "it needs what stands between"
+    assert order(a, b, step("c", "w"), step("d", "x")) == ["a", "d", "b", "c"]
+    assert order(step("a", "s"), step("b", "a"), step("c", "s")) == ["a", "b", "c"], "small ones stay as they are"

@@ -161,11 +161,16 @@ def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch:
 def test_a_quick_model_leaves_more_of_the_budget_for_searching(tmp_path: Path) -> None:
     with opened(tmp_path, budget=100.0) as session:
         usual = session.kept
-        session.leave(lasts(10.0, begun=True))
+        session.share(0.5)
+        was = session.until
+        session.leave(lasts(3.0, most := 100 * usual, begun=True))
         assert session.kept == usual, "a slow one has no less"
-        session.leave(lasts(0.01, begun=True))
+        session.leave(lasts(10.0, most, begun=True))
+        assert 0.2 < session.kept < usual, "one that is too slow for a contest has what single runs take"
+        session.leave(lasts(0.01, most, begun=True))
         assert session.kept < 0.03
-        session.leave(lasts(0.01, begun=False))
+        assert session.until == pytest.approx(was + 0.5 * 100 * (usual - session.kept)), "and the block its part of it"
+        session.leave(lasts(0.01, most, begun=False))
         assert session.kept < 0.03
 
 

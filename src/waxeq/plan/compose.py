@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,8 +49,31 @@ def compose(
         where |= {v: names[plan.outputs[o]] for o, v in block.outputs.items()}
     outputs = tuple(Output(o, graph.type(v), where[v]) for o, v in graph.outputs)
     states = tuple((s, where[v]) for s, v in graph.states)
-    ordered = grouped(steps, buffers)
+    ordered = grouped(side_by_side(steps, buffers), buffers)
     return Plan(name, graph, buffers, tuple(folds), ordered, outputs, states, structure=structure, about=about)
+
+
+def side_by_side(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[Step, ...]:
+    """Steps in an order in which those that read one large buffer follow each other where they can: such neighbours
+    may be one loop. All others stay as they are."""
+    readers = Counter(n for s in steps for n in _large(s, buffers))
+    if all(n < 2 for n in readers.values()):
+        return tuple(steps)
+    made, left, rows = {s.writes for s in steps}, list(steps), list[Step]()
+    over = frozenset[str]()
+    while left:
+        ready = [s for s in left if made.isdisjoint(s.reads)]
+        s = next((s for s in ready if over & _large(s, buffers)), ready[0])
+        over = over & _large(s, buffers) or _large(s, buffers)
+        made.discard(s.writes)
+        left.remove(s)
+        rows.append(s)
+    return tuple(rows)
+
+
+def _large(s: Step, buffers: Mapping[str, Buffer]) -> frozenset[str]:
+    """The large buffers that a step reads; none of sizes that are not known yet."""
+    return frozenset(n for n in s.reads if isinstance(size := buffers[n].bytes, int) and size >= BESIDE)
 
 
 def grouped(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[Step, ...]:
@@ -134,7 +158,7 @@ def walks(plan: Plan) -> tuple[Walk, ...]:
     rows: list[Walk] = []
     written = set[str]()
     for i, s in enumerate(plan.steps):
-        large = frozenset(n for n in s.reads if plan.buffers[n].bytes >= BESIDE)
+        large = _large(s, plan.buffers)
         together = rows[-1].over & large if rows else frozenset[str]()
         if together and not written & {*s.reads, s.writes}:
             rows[-1] = Walk(rows[-1].first, i, together)

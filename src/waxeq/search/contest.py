@@ -33,8 +33,10 @@ _PROCESS, _READY, _RUNS = 2.0, 0.3, FEWEST + 2
 runs at least."""
 _PLANS = 1.0
 """What the plans of most contests take together, as a multiple of the model's time."""
-_ENDS = 1.0
+_ENDS = 1.5
 """Seconds that proofs, notes and the search's last step take as well."""
+_HOPELESS = 1.5
+"""A contest that would take so many times what is kept for it is not waited for: one run of each must do."""
 _LARGE = 256 << 20
 """Bytes of arrays that are not copied for a contest before it is known that there will be one."""
 _CLEAR = 1.2
@@ -73,16 +75,23 @@ def ahead(session: Session, traced: Traced) -> Future[Ground] | None:
     return session.beside(partial(Ground.made, traced, session.options.threads))
 
 
-def lasts(took: float, *, begun: bool) -> float:
-    """Seconds that are enough for a contest, of a model that takes so long as written. `begun`: its process is."""
-    return _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
+def lasts(took: float, most: float, *, begun: bool) -> float:
+    """Seconds that are enough for a contest, of a model that takes so long as written, where `most` may be kept for it.
+    `begun`: its process is."""
+    whole = _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
+    return whole if whole < _HOPELESS * most else _ENDS + 2 * took  # the proof, and one run of each
 
 
 def hold(
-    session: Session, traced: Traced, results: Sequence[Result], ground: Future[Ground] | None = None
+    session: Session,
+    traced: Traced,
+    results: Sequence[Result],
+    ground: Future[Ground] | None = None,
+    took: float | None = None,
 ) -> tuple[int, Trial | None]:
     """Which result is the fastest in a contest of whole plans, and how it does against the model as written; the first
-    and None when the user does not wait for the outcome. `ground`: where, if that was thought of `ahead`.
+    and None when the user does not wait for the outcome. `ground`: where, if that was thought of `ahead`; `took`:
+    seconds of a run of the model that was made before.
 
     It takes what is left of the budget, at most three seconds or twice that; never less than one timed run, after a
     first, of the first result and of the model.
@@ -94,9 +103,11 @@ def hold(
         winner, trial = json.loads(known)
         return winner, replace(Trial(**trial), remembered=True)
     written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
-    start = time.perf_counter()
-    written()
-    took = max(time.perf_counter() - start, 1e-9)
+    if took is None:
+        start = time.perf_counter()
+        written()
+        took = time.perf_counter() - start
+    took = max(took, 1e-9)
     once = sum(r.plan.predicted for r in results) + 2 * took
     opens = _READY if ground is not None and ground.done() else _PROCESS
     if session.deadline.left < opens + _RUNS * once:

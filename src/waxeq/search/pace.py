@@ -16,13 +16,14 @@ _MOMENT = 1e-3
 
 class Pace:
     """Of a session. `deadline`: the budget; `begun`: seconds into it at which this search began; `until`: those at
-    which the block that is searched has had its share of measuring; `kept`: the part of the budget that is not for
-    measuring."""
+    which the block that is searched has had its share of measuring, which is the `part` of what was left; `kept`: the
+    part of the budget that is not for measuring."""
 
     events: Events
     deadline: Deadline
     begun: float
     until: float
+    part: float
     kept: float
 
     @property
@@ -45,12 +46,14 @@ class Pace:
     def share(self, part: float) -> None:
         """From now on measure for this part of what is left for measuring at most."""
         left = self.deadline.left - self.kept * (self.deadline.seconds or 0.0)
-        self.until = self.deadline.elapsed + part * max(0.0, left)
+        self.part, self.until = part, self.deadline.elapsed + part * max(0.0, left)
 
     def leave(self, seconds: float) -> None:
-        """So much of the budget is enough for timing whole plans, where that is less than is kept for it."""
+        """So much of the budget is enough for timing whole plans, where that is less than is kept for it: the block
+        that is searched has its part of the rest."""
         if self.deadline.seconds:
-            self.kept = min(self.kept, seconds / self.deadline.seconds)
+            less = max(0.0, self.kept - seconds / self.deadline.seconds)
+            self.kept, self.until = self.kept - less, self.until + self.part * less * self.deadline.seconds
 
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for

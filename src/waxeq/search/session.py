@@ -115,6 +115,8 @@ class Session(Pace):
     closed: bool = False
     until: float = math.inf
     """Seconds into the budget at which the block that is searched has had its share of measuring."""
+    part: float = 1.0
+    """The block's share, as a part of what was left when its search began."""
     kept: float = KEPT
     """Part of the budget that is not for measuring: nothing, where no plan is chosen."""
     watch: Watch = field(default_factory=Watch)

@@ -81,8 +81,10 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
         first = found.results[0]
         return _reported(session, replace(first, plan=as_written(first.plan)), notes, rows, None)
     contest = session.options.trial and not session.events.stop_requested
-    ground = begun and begun.ground
-    winner, trial = hold(session, traced, [r for r, _ in right], ground) if contest else (0, None)
+    winner, trial = 0, None
+    if contest:
+        took = begun.truth.result().seconds if begun else None
+        winner, trial = hold(session, traced, [r for r, _ in right], begun and begun.ground, took)
     if trial is not None and trial.brief:
         notes.append(BRIEF)
     if trial is None and session.events.stop_requested:
@@ -132,7 +134,8 @@ class Begun:
 
         def known(found: Future[Truth]) -> None:
             if found.exception() is None:
-                session.leave(lasts(found.result().seconds, begun=ground is not None))
+                most = session.kept * (session.deadline.seconds or 0.0)
+                session.leave(lasts(found.result().seconds, most, begun=ground is not None))
 
         truth.add_done_callback(known)
         return Begun(truth, ground)
