@@ -120,7 +120,8 @@ class FloatHalves(NativeKernel):
         depth, columns = c.sizes[r.depth], c.sizes[r.column]
         transposed = int(c.operands[r.weights].axes[0] == r.column)
         wide = 32 if len(r.rows) <= 2 else 16
-        pack = Halves(r.weights, "float32", (), depth, columns, 0, 0, transposed, wide, self.brain)
+        shape = {"depth": depth, "columns": columns, "depth_step": 0, "column_step": 0, "start": transposed}
+        pack = Halves(r.weights, "float32", (), **shape, wide=wide, brain=self.brain)
         left = c.operands[r.left]
         return Work(lambda: (_part(r, pack, left, c.out, self.brain),), packs=(pack,))
 

@@ -115,7 +115,7 @@ class Loops(NativeKernel):
             return None
         if len(walks) == 1:
             return Walk(first, values, widths, grain, OUT_PLACE)
-        cut = pieces.outer[0] in pieces.values.folded  # another is a row on its own
+        cut = not pieces.values.folded.isdisjoint(pieces.outer[:1])  # another is a row on its own
         return Walk(first, pieces.values, widths, grain, WORKSPACE, pieces) if cut else None
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
