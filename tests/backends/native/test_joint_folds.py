@@ -219,3 +219,18 @@ def test_any_folds_of_small_arrays(threads: int) -> None:
 
     check()
     assert met, "some are one loop"
+
+
+def test_a_first_walk_of_one_number_is_no_piece() -> None:
+    """What all of a fold waits for is made first, as one number: that walk has no outer axes."""
+    a, b = draw("float32", 30, 100, 1000), draw("float32", 30, 100)
+    mean = Term("Mul", fold(operand(1, "ij", "float32"), "sum", "ij"), Term("Num", 1 / 3000, "float32"))
+    meaning = fold(Term("Map", "square", Term("Zip", "sub", operand(0, "ijk", "float32"), mean)), "sum", "j")
+    sizes = dict(zip("ijk", a.shape, strict=True))
+    views = View.dense("ijk", sizes, "float32"), View.dense("ij", sizes, "float32")
+    call = Call("native.loops", meaning, sizes, views, View.dense("ik", sizes, "float32"), threads=2)
+    k, out = BACKEND.kernels["native.loops"], np.empty((30, 1000), np.float32)
+    assert k.accepts(call)
+    for step in k.bind(call, [a, b], out, np.empty(k.workspace(call), np.uint8)):
+        step()
+    close(out, ((a.astype(np.float64) - b.astype(np.float64).mean()) ** 2).sum(1), 100)
