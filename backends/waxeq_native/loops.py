@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import ClassVar
 
 from waxeq.backend.call import Call
-from waxeq.backend.kernel import BESIDE
+from waxeq.backend.kernel import BESIDE, Features, Kernel
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
@@ -20,7 +20,7 @@ from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
-from waxeq_native.joint import STREAMED, Walk
+from waxeq_native.joint import STREAMED, Walk, joined, numbered
 from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
 from waxeq_native.work import NativeKernel, Part, Work
 
@@ -142,15 +142,24 @@ class Loops(NativeKernel):
             return ()
         return replaceable(values, call.canonical)
 
-    def features(self, call: Call) -> Mapping[str, float]:
+    def features(self, call: Call) -> Features:
         values = self.values(call)
-        rows = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes), **operations(values)}
-        s = space(values, self.widths)
-        if s.vector is None or any(
-            r.op == "load" and r.name[1].stride(v) not in (-1, 0, 1) for r in values.rows for v in (s.vector,)
-        ):
-            rows["strided_bytes"] = rows.pop("bytes")
-        return rows
+        return _features(values, space(values, self.widths), call.bytes_read + call.out.bytes)
+
+    @staticmethod
+    def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:
+        works = [k.of(c) for k, c in rows if isinstance(k, NativeKernel)]
+        walks = [w.walk for w in works if w is not None and w.walk is not None]
+        if len(walks) < len(rows) or len({c.threads for _, c in rows}) > 1:
+            return None
+        labels = [[*zip(w.emitter.dtypes, row, strict=False)] for w, row in zip(walks, reads, strict=True)]
+        past = all(c.out.bytes >= STREAMED for _, c in rows)
+        one = joined(tuple(walks), numbered(labels), OPERANDS, past)
+        if one is None:
+            return None
+        pairs = [p for (_, c), row in zip(rows, reads, strict=True) for p in zip(row, c.operands, strict=True)]
+        moved = sum({x: v.bytes for x, v in pairs}.values()) + sum(c.out.bytes for _, c in rows)
+        return _features(one.emitter.values, one.emitter.space, moved)
 
 
 class FastLoops(Loops):
@@ -214,6 +223,16 @@ def _called(kind: type[Loops]) -> frozenset[tuple[str, str]]:
 def _apart() -> frozenset[tuple[str, str]]:
     """Functions of our own, but for the machine's division and square root, which all loops have."""
     return frozenset(p for p, row in functions().items() if p in own() and (row.kind != "exact" or p in libm()))
+
+
+def _features(values: Values, s: Space, moved: int) -> Features:
+    """The features of a loop that moves so many bytes."""
+    rows = {"launches": 1.0, "bytes": float(moved), **operations(values)}
+    if s.vector is None or any(
+        r.op == "load" and r.name[1].stride(v) not in (-1, 0, 1) for r in values.rows for v in (s.vector,)
+    ):
+        rows["strided_bytes"] = rows.pop("bytes")
+    return rows
 
 
 @lru_cache(maxsize=1 << 13)

@@ -142,7 +142,7 @@ def test_what_polishing_started_from_goes_to_the_trial(tmp_path: Path) -> None:
         assert found.problem is not None and found.choice is not None
         *_, other = (c for c, _ in zip(paths(found.problem, found.choice), range(4), strict=False))
         other = replace(other, cost=found.choice.cost)
-        rows = rivals(session, blocks, {blocks[0].key: replace(found, unpolished=other)})
+        rows = rivals(session, blocks, {blocks[0].key: replace(found, beaten=(other,))})
     (rival,) = [r[blocks[0].key].choice for r in rows[1:]]
     assert rival is not None and [*map(id, rival.in_order())] == [*map(id, other.in_order())]
 

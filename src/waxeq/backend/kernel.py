@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +15,8 @@ from waxeq.backend.storage import CPU, Storage
 from waxeq.errors import PlanError
 from waxeq.ir.term import Term
 
+Features = Mapping[str, float]
+"""What the cost model may know of a call, by name (`waxeq.cost.features`)."""
 Instruction = Callable[[], object]
 """One bound step: no arguments, no allocation, no look-up."""
 
@@ -117,6 +119,13 @@ class Kernel(ABC):
         are given the instructions of consecutive calls together."""
         return steps
 
+    @staticmethod
+    def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:
+        """The features of these calls as the one instruction that `join` makes of them; None where it makes more.
+        `reads`: what is the same for operands that lie in the same place, by call. Kernels that have this method in
+        common are asked together."""
+        return None
+
     def repoint(self, steps: Sequence[Instruction], places: Mapping[int, int]) -> bool:
         """Point instructions that `bind` made at other memory, in place (whether joined or not); False where that
         cannot be done and they must be bound anew. `places`: addresses of the first elements of operands that have
@@ -136,7 +145,7 @@ class Kernel(ABC):
         return ()
 
     @abstractmethod
-    def features(self, call: Call) -> Mapping[str, float]:
+    def features(self, call: Call) -> Features:
         """What the cost model may know: flops, bytes, elements by function, launches. Finite, non-negative."""
 
     @abstractmethod

@@ -58,6 +58,12 @@ class Problem:
         spare = {s: tuple(p for p in rows if all(p is not q for q in makers[s])) for s, rows in self.spare.items()}
         return replace(self, makers=makers, spare=spare)
 
+    def alone(self, choice: Choice) -> Choice:
+        """The same calls, those that were priced as parts of one loop each on its own."""
+        own = {id(p.candidate): p for rows in (self.spare, self.makers) for ps in rows.values() for p in ps}
+        made = {s: own[id(p.candidate)] for s, p in choice.made.items()}
+        return replace(choice, made=made, cost=sum(p.cost for p in made.values()))
+
 
 @dataclass(frozen=True)
 class Choice:

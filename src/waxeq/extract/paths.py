@@ -20,11 +20,12 @@ def paths(
     Ends when no other choice exists, or when HiGHS finds none with `work` (or in `seconds`). A choice is the set of
     calls it needs.
     """
+    current: Choice | None = problem.alone(first)
+    problem = problem.having(current)
     place = {id(p): i for i, p in enumerate(problem.candidates)}
     seen: list[frozenset[int]] = []
-    current: Choice | None = first
     while current is not None:
-        yield current
+        yield current if seen else first
         seen.append(frozenset(place[id(p)] for p in current.in_order()))
         found = polish(problem, current, seconds, forbid=seen, seed=seed, work=work)
         fresh = frozenset(place[id(p)] for p in found.in_order())

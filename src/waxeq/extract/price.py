@@ -5,8 +5,8 @@ not.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
@@ -58,6 +58,28 @@ class Prices:
     def of(self, calls: Sequence[Call]) -> list[Estimate]:
         """An Estimate for each call."""
         return self._estimates(calls, self._numbers(calls))
+
+    def together(self, calls: Sequence[Call], reads: Sequence[Sequence[Hashable]]) -> Estimate | None:
+        """What calls take as the one loop that their kernels make of them; `reads`: what is the same for operands that
+        lie in the same place, by call. None where they are not one.
+
+        No such loop was timed. What the fit says of it against what it says of each call scales what is known of the
+        calls; a loop takes no less than the longest of them.
+        """
+        kernels = [self.kernels[c.kernel] for c in calls]
+        ways = {k.together for k in kernels}
+        features = ways.pop()(list(zip(kernels, calls, strict=True)), reads) if len(ways) == 1 else None
+        if features is None:
+            return None
+        alone = self.of(calls)
+        longest = max(range(len(calls)), key=lambda i: alone[i].seconds)
+        keys = [replace(self.key(c), text=f"{c.text} beside others") for c in calls]
+        apart = self.model.estimates(keys, [k.features(c) for k, c in zip(kernels, calls, strict=True)])
+        whole = self.model.estimate(keys[longest], features)
+        seconds = whole.seconds / sum(e.seconds for e in apart) * sum(e.seconds for e in alone)
+        seconds = max(seconds, alone[longest].seconds)
+        scale = seconds / whole.seconds
+        return Estimate(seconds, scale * whole.low, scale * whole.high, whole.source)
 
     def _numbers(self, calls: Sequence[Call]) -> list[int]:
         """A number for each distinct key; the table is asked for those that are new."""

@@ -58,7 +58,8 @@ def _second(
     basis: dict[State, str] = {}
     heap: list[tuple[float, int, Priced]] = []
     order = itertools.count()
-    direct = [p.cost for p in makers.get(s, ()) if p is not chosen and have >= set(p.candidate.inputs)]
+    others = {id(p): p for p in makers.get(s, ()) if p.candidate is not chosen.candidate}
+    direct = (p.cost for p in others.values() if have >= set(p.candidate.inputs))
     readers, missing = _leading_to(s, have, makers, min(direct, default=float("inf")))
 
     def rests_on(p: Priced) -> str:
@@ -69,12 +70,11 @@ def _second(
         total = p.cost + sum(cost.get(i, 0.0) for i in p.candidate.inputs)
         if p.candidate.out != s:
             heapq.heappush(heap, (total, next(order), p))
-        elif p is not chosen and (best is None or total < best[0]):
+        elif id(p) in others and (best is None or total < best[0]):
             best = (total, p)
 
-    for p, count in missing.values():
-        if count == 0:
-            offer(p)
+    for p in (p for p, count in missing.values() if count == 0):
+        offer(p)
     while heap and (best is None or heap[0][0] < best[0]):
         total, _, p = heapq.heappop(heap)
         made = p.candidate.out

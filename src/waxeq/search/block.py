@@ -22,6 +22,7 @@ from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.cuts import Cuts
 from waxeq.extract.exact import polish
 from waxeq.extract.greedy import greedy
+from waxeq.extract.joint import joined
 from waxeq.extract.orders import Orders, dense_order
 from waxeq.extract.price import other_means
 from waxeq.extract.rough import Rough
@@ -54,9 +55,10 @@ _UNPOLISHED = "what was chosen was not polished and tuned"
 class Optimized:
     """The plan of a block and how it was found. A remembered block has no saturation, problem or choice.
 
-    `unpolished`: the greedy choice, where polishing found another. `note`: a sentence on what it fell back on: it is
-    not remembered then. `left`: what its search did not come to, as time ran out; it had been given so many `seconds`
-    (None: there was no budget). `of`: the model that a remembered block was searched for.
+    `beaten`: choices that the best one took the place of: the greedy one, where polishing found another, and the best
+    of calls that run one by one, or as one loop, where the other is cheaper. `note`: a sentence on what it fell back
+    on: it is not remembered then. `left`: what its search did not come to, as time ran out; it had been given so many
+    `seconds` (None: there was no budget). `of`: the model that a remembered block was searched for.
     """
 
     block: Block
@@ -67,7 +69,7 @@ class Optimized:
     problem: Problem | None = None
     choice: Choice | None = None
     lowered: Lowered | None = None
-    unpolished: Choice | None = None
+    beaten: tuple[Choice, ...] = ()
     note: str = ""
     left: tuple[str, ...] = ()
     seconds: float | None = None
@@ -141,12 +143,12 @@ def _found(
         return _found(session, block, at, grown)
     if chosen is None:
         return None
-    chosen = stage(session, "tune", partial(_improved, session, space, rows, roots, chosen))
+    chosen = _joined(session, stage(session, "tune", partial(_improved, session, space, rows, roots, chosen)))
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
     left += [_UNCHOSEN] if choice.timed_out else []
     found = Optimized(
-        block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.unpolished,
+        block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.beaten,
         left=tuple(left),
     )  # fmt: skip
     return replace(found, plan=planned(found, choice))
@@ -158,6 +160,15 @@ def _improved(
     """A choice with its calls tuned."""
     better = tuned(session, space, rows, roots, chosen.choice)
     return chosen if better is None else replace(chosen, problem=better[0], choice=better[1])
+
+
+def _joined(session: Session, chosen: Chosen) -> Chosen:
+    """A choice with its results made side by side, where that is cheaper."""
+    other = joined(chosen.problem, chosen.choice, session.prices.together)
+    if other is None:
+        return chosen
+    best, worse = sorted((chosen.choice, other), key=lambda c: c.cost)
+    return replace(chosen, choice=best, beaten=(worse, *chosen.beaten))
 
 
 def place(block: Block) -> str:
@@ -231,12 +242,12 @@ def _rough(space: Space, *, fused: bool = False) -> Rough:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A choice with the problem it solves, at the prices known when it was made; `unpolished` is the greedy choice,
-    where polishing found another. `measured` counts the timings taken on the way."""
+    """A choice with the problem it solves, at the prices known when it was made; `beaten` are those that it is better
+    than, the next best first. `measured` counts the timings taken on the way."""
 
     problem: Problem
     choice: Choice
-    unpolished: Choice | None
+    beaten: tuple[Choice, ...]
     measured: int
 
 
@@ -280,7 +291,7 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
         measured += new
         if new == 0 or len(session.prices.excluded) > unusable:
             break
-    return Chosen(problem, choice, start if choice.method == "polished" else None, measured)
+    return Chosen(problem, choice, (start,) if choice.method == "polished" else (), measured)
 
 
 def _again(session: Session, problem: Problem, choice: Choice) -> int:

@@ -35,7 +35,7 @@ def rivals(session: Session, blocks: Sequence[Block], best: Mapping[str, Optimiz
 
 
 def _others(session: Session, found: Optimized) -> Iterator[Choice]:
-    """Choices that differ from the best: the one that polishing started from; the best for whom kernels take as long as
+    """Choices that differ from the best: those it took the place of; the best for whom kernels take as long as
     they ever took, or as little; then the next in predicted cost."""
     problem, first = found.problem, found.choice
     assert problem is not None and first is not None
@@ -43,7 +43,7 @@ def _others(session: Session, found: Optimized) -> Iterator[Choice]:
     slow, fast = (_reconsidered(problem, price) for price in (lambda p: p.estimate.high, lambda p: p.estimate.low))
     o = session.options
     following = islice(paths(problem, first, seconds=o.polish_seconds, seed=o.seed, work=WORK), 1, 3)
-    for choices in ((found.unpolished, slow, fast), following):
+    for choices in ((*found.beaten, slow, fast), following):
         for c in choices:
             if session.hurried:
                 return
