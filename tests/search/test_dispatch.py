@@ -15,8 +15,8 @@ from waxeq.options import Options
 from waxeq.search import dispatch as dispatching
 from waxeq.search.dispatch import TRIES, Dispatch, Job
 from waxeq.search.fleet import Fleet
-from waxeq.search.profile import Spread
 from waxeq.search.session import Session
+from waxeq.search.spread import Spread
 from waxeq.search.worker import decode_calls, encode_calls, greet, time_calls
 
 

@@ -203,7 +203,7 @@ def session_for(options: Options, events: Events, opened: Opened) -> Iterator[Se
 
 def _menu(target: str, search: Search, events: Events) -> Menu:
     from waxeq.inspect.report import path_call
-    from waxeq.search.profile import Spread
+    from waxeq.search.spread import Spread
     from waxeq.search.tables import table_to_look_with
 
     options = search.options(trial=False, fresh=True)

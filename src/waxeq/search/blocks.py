@@ -24,20 +24,20 @@ _SLACK = 1.1
 """What counts as no more time for a search that begins after another, a moment earlier or later each time."""
 
 
-def recalled(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
+def recalled(session: Session, blocks: Sequence[Block], *, cut: bool = False) -> dict[str, Optimized]:
     """Blocks of a model whose plan the table remembers, by key, and whose kernels were not given up since. One that
-    time ran out for counts where it would be given no more time than it had been."""
+    time ran out for counts where it would be given no more time than it had been, and with `cut` in any case."""
     if session.options.fresh or not any(map(session.table.remembers, (_WHOLE, _CUT))):
         return {}  # under what they would be remembered takes reading the text of all kernels
     distinct = {session.memo_key(b.key): b for b in blocks}
     rows = {distinct[k].key: _read(distinct[k], text) for k, text in session.table.memos(_WHOLE, distinct).items()}
     left = [k for k, b in distinct.items() if b.key not in rows]
-    cut = {k: _read(distinct[k], text) for k, text in session.table.memos(_CUT, left).items()}
-    if cut:
+    short = {k: _read(distinct[k], text) for k, text in session.table.memos(_CUT, left).items()}
+    if short:
         given = _given(session, distinct.values())
         slack = _SLACK if session.begun else 1.0
-        enough = {o.block.key: slack * _endless(o.seconds) for o in cut.values()}
-        rows |= {k: o for o in cut.values() if _endless(given[k := o.block.key]) <= enough[k]}
+        enough = {o.block.key: slack * _endless(o.seconds) for o in short.values()}
+        rows |= {k: o for o in short.values() if _endless(given[k := o.block.key]) <= enough[k] or cut}
     unusable = session.prices.excluded
     return {k: o for k, o in rows.items() if unusable.isdisjoint(s.call.kernel for s in o.plan.steps)}
 

@@ -28,8 +28,9 @@ from waxeq.frontend.trace import Traced
 from waxeq.search.cluster import Cluster
 from waxeq.search.dispatch import HELLO, PATIENCE, Dispatch, Job
 from waxeq.search.paths import Menu
-from waxeq.search.profile import BATCH, EACH, Spread
+from waxeq.search.profile import BATCH, EACH
 from waxeq.search.session import Session
+from waxeq.search.spread import Spread
 from waxeq.search.worker import ceilings, encode_calls, greet, machine, time_calls
 
 _STEP = 0.05

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from waxeq.amounts import number_of
 from waxeq.backend.discover import backends, kernels
-from waxeq.errors import AccuracyError, BudgetError
+from waxeq.errors import AccuracyError
 from waxeq.events import Deadline, Events, Note, Progress, StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.memory.estimate import plan_estimate
 from waxeq.options import Options
 from waxeq.runtime.verify import Accuracy, require
-from waxeq.search.profile import Assemble, Spread
 from waxeq.search.result import Result
 from waxeq.search.session import Session, levels
+from waxeq.search.spread import Assemble, Spread
 from waxeq.search.tables import Opened
 from waxeq.search.trial import Proofs, as_written
 from waxeq.search.trials import Ran, plan_key, run_plans
@@ -117,15 +116,11 @@ def _ran(session: Session, traced: Traced, results: Sequence[Result], clock: Dea
 def _cheapest(session: Session, traced: Traced, assemble: Assemble, plans: int) -> Iterator[Result]:
     """The plans predicted to be the fastest, then those of some more that need least memory, while less than these."""
     spread = Spread(session, traced)
-    listings = spread.listings()
     rows: list[Result] = []
-    for path in islice(spread.menu(listings).cheapest(), max(plans, _LOOKED)):
-        if (session.stopped or session.hurried) and len(rows) >= (1 if session.stopped else plans):
+    for _, result in spread.plans(assemble, spread.listings(), max(plans, _LOOKED)):
+        rows.append(result)
+        if session.stopped or (session.hurried and len(rows) >= plans):
             break
-        try:
-            rows.append(assemble(session, traced, spread.graph, spread.blocks, spread.optimized(listings, path)))
-        except BudgetError:  # it needs more memory than is allowed
-            continue
     yield from rows[:plans]
     least = min((plan_estimate(r.plan).peak_bytes for r in rows[:plans]), default=0)
     lean = sorted(rows[plans:], key=lambda r: plan_estimate(r.plan).peak_bytes)

@@ -6,34 +6,22 @@ with the machine, goes on where it was: what the table knows is not timed again.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from waxeq.amounts import number_of
 from waxeq.backend.call import Call
 from waxeq.cost.key import TimingKey
 from waxeq.events import Deadline, Note, Progress, StageFinished, StageStarted
-from waxeq.extract.candidates import Candidate
-from waxeq.extract.choice import Priced, Problem
-from waxeq.extract.detour import Worth, detours, worth
-from waxeq.extract.greedy import greedy
-from waxeq.extract.paths import Listing
-from waxeq.extract.ways import UNIT
 from waxeq.frontend.trace import Traced
-from waxeq.ir.blocks import Block, cut
-from waxeq.ir.graph import Graph, expand
 from waxeq.runtime.alone import WAITING, alone
 from waxeq.runtime.measure import compare
-from waxeq.search.block import Optimized, planned, with_runners_up
-from waxeq.search.blocks import remember, searched
-from waxeq.search.paths import Menu, Part, Path
-from waxeq.search.placing import on_cpu
+from waxeq.search.blocks import remember
+from waxeq.search.paths import Menu
 from waxeq.search.result import Result
 from waxeq.search.session import Session
+from waxeq.search.spread import Assemble, Spread, Way
 from waxeq.search.trials import TOGETHER, Ran, run_plans
 
 BATCH = 12
@@ -49,9 +37,6 @@ too (measured: 0.6e-9 to 1e-8)."""
 _CLEARLY = 0.98
 """Part of the time of the plan that was predicted best that another must not exceed to take its place."""
 
-Assemble = Callable[[Session, Traced, Graph, Sequence[Block], Mapping[str, Optimized]], Result]
-"""How plans of blocks, by key, become one plan: `waxeq.compile.assemble`."""
-
 
 @dataclass(frozen=True)
 class Profiled:
@@ -63,7 +48,7 @@ class Profiled:
     decisive: int
     unmeasured: int
     undecided: int
-    plans: tuple[tuple[Path, Ran], ...]
+    plans: tuple[tuple[Way, Ran], ...]
     menu: Menu
     finished: bool
     interrupted: bool
@@ -87,99 +72,6 @@ class Profiled:
         )
 
 
-class Spread:
-    """A model laid out: its blocks, all candidates of each distinct one, and what is known of their calls."""
-
-    def __init__(self, session: Session, traced: Traced) -> None:
-        self.session, self.traced = session, traced
-        session.model = traced.name
-        self.graph = expand(traced.graph)
-        self.blocks = on_cpu(session, cut(self.graph))
-        self.repeats = Counter(b.key for b in self.blocks)
-        self.found = searched(session, list({b.key: b for b in self.blocks}.values()))
-        self.candidates = {k: _candidates(o.problem) for k, o in self.found.items() if o.problem is not None}
-
-    def on(self, session: Session) -> Spread:
-        """The same, at the prices of another session."""
-        other = copy(self)
-        other.session = session
-        return other
-
-    def problem(self, key: str) -> Problem:
-        """The problem of a block at the prices known by now."""
-        found = self.found[key]
-        assert found.space is not None and found.problem is not None
-        return self.session.prices.problem(found.space, self.candidates[key], found.problem.roots)
-
-    def ranked(self) -> list[tuple[Worth, Call]]:
-        """Calls that were not measured, by what they may change: those the best choice rests on, those that could
-        become part of a better one, the rest; of each kind the most promising first. None that takes more memory than
-        plans may: they are in no plan, and may not fit into this machine."""
-        best: dict[TimingKey, tuple[tuple[float, ...], Worth, Call]] = {}
-        for key in self.candidates:
-            for rank, w, call in self._ranked(key):
-                k = self.session.prices.key(call)
-                if k not in best or rank < best[k][0]:
-                    best[k] = (rank, w, call)
-        return [(w, call) for _, w, call in sorted(best.values(), key=lambda row: row[0])]
-
-    def _ranked(self, key: str) -> Iterator[tuple[tuple[float, ...], Worth, Call]]:
-        problem = self.problem(key)
-        chosen = greedy(problem)
-        listing = None if chosen is None else Listing.unseen(problem)
-        if chosen is None or listing is None:
-            return
-        rows = listing.positions(chosen)
-        through = detours(listing.ways, rows)
-        cost, inside = sum(listing.ways.rows[i].cost for i in rows), set(rows)
-        for i, p in enumerate(listing.calls):
-            call = p.candidate.call
-            large = call.out.bytes + call.bytes_read > self.session.options.max_memory
-            if large or p.estimate.source == "measured" or call.kernel in self.session.prices.excluded:
-                continue
-            if i in inside:
-                yield (0.0, -p.cost * self.repeats[key]), Worth(p.estimate.high - p.cost, 1.0, True), call
-                continue
-            w = worth(p.estimate, (cost - through[i]) * UNIT + p.cost)
-            yield (1.0 if w.possible else 2.0, -w.gain * self.repeats[key], p.cost), w, call
-
-    def listings(self) -> dict[str, Listing]:
-        """Every choice of each distinct block, at the prices known by now."""
-        rows = {}
-        for key in self.candidates:
-            problem = self.problem(key)
-            chosen = greedy(problem)
-            assert chosen is not None, "a block that was planned has a choice"
-            rows[key] = Listing.of(problem, chosen)
-        return rows
-
-    def menu(
-        self, listings: Mapping[str, Listing], about: Callable[[Priced], Mapping[str, Any]] = lambda p: {}
-    ) -> Menu:
-        """All plans of the model; `about` is what to say of a call."""
-        parts = (
-            Part(
-                self.repeats[k], found.ways, found.count, found.listed,
-                tuple(map(about, found.calls))
-            )
-            for k, found in listings.items()
-        )  # fmt: skip
-        return Menu(self.traced.name, tuple(parts))
-
-    def optimized(self, listings: Mapping[str, Listing], path: Path) -> dict[str, Optimized]:
-        """The plans of the distinct blocks on a path."""
-        rows = dict(self.found)
-        for (key, listing), chosen in zip(listings.items(), path.rows, strict=True):
-            choice = with_runners_up(self.problem(key), listing.choice(chosen))
-            rows[key] = replace(self.found[key], choice=choice, plan=planned(self.found[key], choice))
-        return rows
-
-
-def _candidates(problem: Problem) -> list[Candidate]:
-    rows = (p for group in (problem.makers, problem.spare) for ps in group.values() for p in ps)
-    return [p.candidate for p in rows]
-
-
 def profile(
     session: Session,
     traced: Traced,
@@ -200,29 +92,37 @@ def profile(
     session.deadline = Deadline(None)
     left = spread.ranked()
     listings = spread.listings()
-    menu = spread.menu(listings)
-    ran: list[tuple[Path, Ran]] = []
-    ways: list[dict[str, Optimized]] = []
-    wanted = islice(menu.cheapest(), plans)
-    while not session.stopped and not clock.expired and (group := list(islice(wanted, together))):
-        session.events.emit(Progress("plans", len(ran), plans, f"predicted {group[0].seconds * 1e3:.3g} ms"))
-        options = [spread.optimized(listings, p) for p in group]
-        results = [assemble(session, traced, spread.graph, spread.blocks, o) for o in options]
-        seconds = min(5.0 * together / TOGETHER, max(0.5, clock.left))
-        found = run_plans(session, traced, results, seconds, together, clock, fewest=0)
-        ran += zip(group, found, strict=False)
-        ways += options[: len(found)]
-    finished = not (left or session.stopped or (clock.expired and len(ran) < min(plans, menu.listed.number)))
+    ran, whole = _plans(spread, islice(spread.plans(assemble, listings), plans), plans, clock, together)
     undecided = sum(w.possible for w, _ in left)
     session.events.emit(
         StageFinished("profile", clock.elapsed, f"{number_of(timings, 'timing')}, {number_of(len(ran), 'plan')}")
     )
-    done = Profiled(timings, decisive, len(left), undecided, tuple(ran), menu, finished, session.stopped, clock.elapsed)
+    finished = not left and whole and not session.stopped
+    done = Profiled(
+        timings, decisive, len(left), undecided, tuple(ran), spread.menu(listings), finished, session.stopped,
+        clock.elapsed,
+    )  # fmt: skip
     if done.winner is not None:
-        for o in ways[done.winner].values():
-            if o.choice is not None:
-                remember(session, o.looked_through(timed=undecided == 0))
+        for o in ran[done.winner][0].blocks.values():
+            remember(session, o.looked_through(timed=undecided == 0))
     return done
+
+
+def _plans(
+    spread: Spread, wanted: Iterator[tuple[Way, Result]], most: int, clock: Deadline, together: int
+) -> tuple[list[tuple[Way, Ran]], bool]:
+    """Plans run whole, and whether all that were wanted, `most` of them, were."""
+    session, ran, whole = spread.session, list[tuple[Way, Ran]](), False
+    while not (whole or session.stopped or clock.expired):
+        group = list(islice(wanted, together))
+        if group:
+            predicted = f"predicted {group[0][0].seconds * 1e3:.3g} ms"
+            session.events.emit(Progress("plans", len(ran), most, predicted))
+        seconds = min(5.0 * together / TOGETHER, max(0.5, clock.left))
+        found = run_plans(session, spread.traced, [r for _, r in group], seconds, together, clock, fewest=0)
+        ran += zip((w for w, _ in group), found, strict=False)
+        whole = len(group) < together and len(found) == len(group)
+    return ran, whole
 
 
 def _side_by_side(spread: Spread, plans: int, clock: Deadline) -> int:
