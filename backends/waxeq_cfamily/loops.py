@@ -169,6 +169,8 @@ class Emitter:
 
     def _buffers(self) -> Iterator[str]:
         for n, axes in self.space.buffered.items():
+            if n == self.space.rewritten:
+                continue
             size = math.prod(self.space.width(k) for k in axes)
             yield f"WX_ALIGNED {variable(self.values.rows[n].dtype)} b{n}[{max(1, size)}];"
 
@@ -277,6 +279,8 @@ class Emitter:
 
     def buffer(self, n: int, before: str = "") -> str:
         """The element of a buffer at the loops' places, or the one before along an axis."""
+        if n == self.space.rewritten:
+            return f"out[{self.index(self.values.out)}]"
         parts, step = [], 1
         for k in reversed(self.space.buffered[n]):
             place = f"({var(k)} - {var(k)}_lo)" if k in self.space.tiles else var(k)

@@ -22,13 +22,15 @@ _FAR = 6.0
 class Widths:
     """How many elements of the vector axis one point takes: `flat` where nothing is folded, `columns` where rows are
     added to rows, `square` of both axes where one is read across; `pairs`: whether folds over pairs have tiles of
-    their own, in which those of `held` rows stay in registers."""
+    their own, in which those of `held` rows stay in registers; `rewrites`: whether a value that is needed again may lie
+    where the result will be."""
 
     flat: int = 8192
     columns: int = 512
     square: int = 32
     pairs: bool = False
     held: int = 0
+    rewrites: bool = False
 
 
 def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
@@ -52,7 +54,7 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
             tiles = {k: _piece(values.sizes[k], widths.square) for k in (across, v)}
         else:
             tiles = {v: _piece(values.sizes[v], width)}
-    return Space(values, tuple(outer), tiles, () if v is None else (v,), across)
+    return Space(values, tuple(outer), tiles, () if v is None else (v,), across, rewrites=widths.rewrites)
 
 
 def _out_strides(values: Values) -> dict[str, int]:

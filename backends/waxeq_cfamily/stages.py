@@ -21,6 +21,11 @@ TURNED = 4
 """Bytes of the elements that `wx_turned` moves."""
 _KEPT = 1 << 17
 """Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""
+_NEAR = 1 << 15
+"""Bytes of a row of the result that is still in the first cache when it is read again."""
+_MANY = 2
+"""Operands of which a value is made that is read again where the result will be: reading them all anew takes longer.
+NumPy's arrays begin anywhere in a line of the cache, results with one: of what is read there, half is as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,8 @@ class Space:
     """How a nest is walked: `outer` axes in order, the slowest first, one point of them at a time; `tiles` cut an axis
     in pieces of a width, of which one is inner at a time; the first of `vectors` that a loop nest has is its innermost
     loop. What lies side by side along `across` and not along the vector is read into a buffer first. `products` are
-    made as a whole. Of so many rows as are `held`, folds over pairs stay in registers."""
+    made as a whole. Of so many rows as are `held`, folds over pairs stay in registers. With `rewrites`, a value may lie
+    where the result will be."""
 
     values: Values
     outer: tuple[str, ...]
@@ -56,6 +62,7 @@ class Space:
     across: str | None = None
     products: tuple[Product, ...] = ()
     held: int = 0
+    rewrites: bool = False
 
     @property
     def vector(self) -> str | None:
@@ -101,10 +108,20 @@ class Space:
         inner = frozenset(self.inner)
         return tuple(r.axes & inner for r in self.values.rows)
 
-    @cached_property
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """In the order in which they run."""
-        return _Scheduler(self).stages()
+        return self._scheduled[0]
+
+    @property
+    def rewritten(self) -> int | None:
+        """The kept row that lies where the result will, until the last stage."""
+        return self._scheduled[1]
+
+    @cached_property
+    def _scheduled(self) -> tuple[tuple[Stage, ...], int | None]:
+        scheduler = _Scheduler(self)
+        return scheduler.stages(), scheduler.rewritten
 
     @cached_property
     def buffered(self) -> Mapping[int, tuple[str, ...]]:
@@ -136,7 +153,8 @@ class Space:
     @property
     def scratch(self) -> int:
         """Bytes of all buffers; of what is turned there are two."""
-        return sum(-(-self.bytes_of(n) // 64) * 64 for n in (*self.buffered, *self.crossed))
+        own = (n for n in (*self.buffered, *self.crossed) if n != self.rewritten)
+        return sum(-(-self.bytes_of(n) // 64) * 64 for n in own)
 
 
 class _Scheduler:
@@ -147,6 +165,7 @@ class _Scheduler:
         self.products = {p.fold: p for p in space.products}
         sides = (n for p in space.products for n in (p.left, p.right) if self.rows[n].op != "load")
         self.kept: set[int] = {*space.turned, *self.values.scans, *(n for n in sides if n not in self.folds)}
+        self.rewritten: int | None = None
         self._known: dict[tuple[int, frozenset[str]], int] = {}
 
     def _heads(self) -> dict[int, tuple[tuple[str, ...], int]]:
@@ -161,12 +180,14 @@ class _Scheduler:
         return {n: c for n, c in chains.items() if n not in inside}
 
     def stages(self) -> tuple[Stage, ...]:
-        while True:
-            self._known.clear()
-            twice = self._computed_twice()
-            if not twice:
-                return tuple(self._grouped())
+        while twice := self._computed_twice():
             self.kept.add(max(twice))
+            self._known.clear()
+        self.rewritten = self._read_again()
+        if self.rewritten is not None:
+            self.kept.add(self.rewritten)
+            self._known.clear()
+        return tuple(self._grouped())
 
     # -- levels
 
@@ -239,6 +260,44 @@ class _Scheduler:
                     places.setdefault(n, set()).add(place)
         again = {n for n, p in places.items() if len(p) > 1 or any(over > self.space.under(n) for _, over in p)}
         return [n for n in again if self.space.bytes_of(n) <= _KEPT]
+
+    def _read_again(self) -> int | None:
+        """The row made of most operands that an earlier loop has and the last one would make anew, where it may lie in
+        the place of the result: where no loop reads later what the result may replace."""
+        space, values, root = self.space, self.values, self.values.root
+        v, dtype = space.vector, self.rows[root].dtype
+        if not space.rewrites or v is None or space.inner != (v,) or space.tiles or self.kept or values.others:
+            return None
+        if values.out.stride(v) != 1 or carried(dtype) != dtype or space.bytes_of(root) > _NEAR:
+            return None
+        elements = self._elements(root)
+        loops = {f: source for f, (_, source) in self.folds.items() if self.over(f) == {v}}
+        cones = ((self.fold_level(f), n) for f, source in loops.items() for n in self._cone(source))
+        made = {n: level for level, n in cones if self.level(n, frozenset((v,))) == level}
+        found: dict[int, int] = {}
+        for n in made.keys() & {*self._cone(root)}:
+            r = self.rows[n]
+            later = [root, *(source for f, source in loops.items() if self.fold_level(f) > made[n])]
+            read = {m for start in later for m in self._loads(start, without=n)}
+            alike = r.op == "apply" and r.dtype == dtype and self._elements(n) == elements
+            if alike and all(self._elements(m) < elements for m in read):
+                found[n] = len(self._loads(n))
+        best = max(found, key=lambda n: (found[n], n), default=None)
+        return None if best is None or found[best] < _MANY else best
+
+    def _elements(self, row: int) -> int:
+        return math.prod(self.values.sizes[k] for k in self.rows[row].axes)
+
+    def _loads(self, start: int, without: int | None = None) -> set[int]:
+        """What is read where a row is computed, another one being there."""
+        seen: set[int] = set()
+        stack = [start]
+        while stack:
+            n = stack.pop()
+            if n not in seen and n != without and (n == start or n not in self.folds):
+                seen.add(n)
+                stack += self.values.reads(self.rows[n])
+        return {n for n in seen if self.rows[n].op == "load"}
 
     # -- loops
 

@@ -44,7 +44,7 @@ class Loops(NativeKernel):
     form = "loops"
     heads = INDEX_MAPS | RUNNING
     streams: ClassVar[bool] = False
-    widths = Widths(columns=4096, pairs=True, held=8)
+    widths = Widths(columns=4096, pairs=True, held=8, rewrites=True)
     narrower = (Widths(), Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""
 

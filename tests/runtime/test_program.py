@@ -18,6 +18,7 @@ from waxeq.ir.term import Term
 from waxeq.plan.plan import Plan
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.program import Program
+from waxeq.runtime.results import Results
 from waxeq.runtime.written import Written
 
 pytestmark = pytest.mark.quick
@@ -84,6 +85,11 @@ def test_memory_of_a_result_that_nobody_holds_is_used_again(affine: Affine, kern
     x = filled(*LARGE)
     places = {program(x)[0].ctypes.data for _ in range(5)}
     assert len(places) == 1
+    held = [program(x)[0] for _ in range(3)]
+    assert len({y.ctypes.data for y in held}) == 3
+    again = {y.ctypes.data for y in held}
+    del held
+    assert {program(x)[0].ctypes.data for _ in range(5)} <= again
 
 
 @both
@@ -242,6 +248,26 @@ def test_an_interruption_while_memory_moves_leaves_nothing_stale(
         patch.setattr(type(kernels["test.anything"]), "bind", interrupted)
         program(x)
     check(program(x), x, w)
+
+
+def test_an_interruption_while_results_move_leaves_nothing_stale(
+    affine: Affine, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w, xs = filled(LARGE[1]), [filled(*LARGE, start=float(n)) for n in range(4)]
+    program = Program(affine(*LARGE), kernels, {"w": w})
+    fresh = Results.fresh
+
+    def interrupted(results: Results) -> Any:
+        fresh(results)
+        raise KeyboardInterrupt
+
+    first, second = program(xs[0]), program(xs[1])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Results, "fresh", interrupted)
+        program(xs[2])
+    third = program(xs[3])
+    for got, x in zip((first, second, third), (xs[0], xs[1], xs[3]), strict=True):
+        check(got, x, w)
 
 
 def test_an_input_whose_layout_changes_in_place(affine: Affine, kernels: Kernels) -> None:

@@ -15,7 +15,7 @@ from waxeq.ir.term import Term, rebuild
 from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
 from waxeq.plan.schedule import BlockPlan
 
-DIRECT = 1 << 18
+DIRECT = 1 << 16
 """Bytes from which a result is written straight into the array the caller gets; a smaller one is copied out of the
 arena.
 """

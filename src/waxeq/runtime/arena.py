@@ -10,6 +10,7 @@ import mmap
 import numpy as np
 
 from waxeq.errors import BudgetError
+from waxeq.memory.liveness import ALIGN
 from waxeq.runtime.room import available
 
 
@@ -37,3 +38,11 @@ class Arena:
         if count == 0:
             return np.empty(shape, dtype)
         return self._flat[offset : offset + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def aligned(elements: int, dtype: np.dtype) -> np.ndarray:
+    """A flat array that begins with a cache line, as temporaries do: a vector written across two lines costs twice."""
+    size = elements * dtype.itemsize
+    raw = np.empty(size + ALIGN, np.uint8)
+    begin = -raw.ctypes.data % ALIGN
+    return raw[begin : begin + size].view(dtype)

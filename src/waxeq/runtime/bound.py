@@ -94,17 +94,18 @@ class Bound:
 
     def _repointed(self, moved: Iterable[str], code: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
         """The instructions when these buffers have moved: `code`, the last ones, where all can be pointed elsewhere."""
-        places: dict[int, dict[int, int]] = {}
+        anew = set[int]()
         for name in moved:
-            for step, position, offset in self._places[name]:
-                places.setdefault(step, {})[position] = self._address[name] + offset
-        anew = False
-        for i, where in places.items():
+            address = self._address[name]
+            for i, position, offset in self._places[name]:
+                if not self._steps[i][0].repoint(self._instructions[i], {position: address + offset}):
+                    anew.add(i)
+        if not anew:
+            return code
+        for i in anew:
             kernel, s = self._steps[i]
-            if not kernel.repoint(self._instructions[i], where):
-                self._instructions[i] = tuple(kernel.bind(s.call, *self._memory(kernel, s)))
-                anew = True
-        return self._joined() if anew else code
+            self._instructions[i] = tuple(kernel.bind(s.call, *self._memory(kernel, s)))
+        return self._joined()
 
     # -- running
 
@@ -130,24 +131,29 @@ class Bound:
 
     def _move(self, args: Sequence[np.ndarray]) -> None:
         """Bind anew what reads an input, or writes a result, that lies elsewhere than in the last call."""
+        code, self._code = self._code, None  # an interruption here leaves nothing that is bound to other memory
+        if code is None:
+            self._results.forget()
         moved = []
         for i, name in self._lent:
             a = args[i]
             dense = a.flags.c_contiguous
             if dense and self._seen[name] is a:
                 continue
-            self._seen[name] = a if dense else None  # a copy is made anew each time
             flat = np.ascontiguousarray(a).reshape(-1)
             address = flat.__array_interface__["data"][0]
             if self._address.get(name) != address:
                 self._address[name], self._flat[name] = address, flat
                 moved.append(name)
+            self._seen[name] = a if dense else None  # a copy is made anew each time
         for name, flat, address in self._results.fresh():
             self._address[name], self._flat[name] = address, flat
             moved.append(name)
-        if moved or self._code is None:
-            last, self._code = self._code, None  # an interruption here leaves nothing that is bound to other memory
-            self._code = self._bound() if last is None else self._repointed(moved, last)
+        if code is None:
+            code = self._bound()
+        elif moved:
+            code = self._repointed(moved, code)
+        self._code = code
 
     def _replace_states(self) -> None:
         # a state that takes the place of another one is read before either is written

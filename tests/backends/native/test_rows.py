@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from waxeq.backend.call import Call, View, operand
+from waxeq.backend.call import Call, View, operand, operand_index
 from waxeq.basis.typing import types
-from waxeq.ir.term import Term
+from waxeq.ir.term import Term, postorder
 from waxeq.testing.conformance import check_call
-from waxeq_native.loops import FastLoops
+from waxeq_native.loops import FastLoops, Loops
 
 LOOPS = FastLoops()
 X = operand(0, "mn", "float32")
@@ -25,9 +25,11 @@ def _softmax(below: Term) -> Term:
     return Term("Zip", "div", e, Term("Sum", "n", e))
 
 
-def _call(meaning: Term, sizes: Mapping[str, int] = SIZES, axes: str = "mn") -> Call:
+def _call(meaning: Term, sizes: Mapping[str, int] = SIZES, axes: str = "mn", kernel: str = "loops_fast") -> Call:
     out = View.dense(axes, sizes, types(meaning)[meaning].dtype)
-    return Call("native.loops_fast", meaning, sizes, (View.dense(axes, sizes, "float32"),), out)
+    leaves = sorted((t for t in postorder(meaning) if t.head == "In"), key=operand_index)
+    operands = {operand_index(t): View.dense(t.args[1], sizes, t.args[2]) for t in leaves}
+    return Call(f"native.{kernel}", meaning, sizes, tuple(operands.values()), out)
 
 
 def _text(call: Call) -> str:
@@ -80,3 +82,85 @@ def test_infinite_rows_are_as_numpy_has_them() -> None:
     with np.errstate(all="ignore"):
         e = np.exp(x - x.max(1, keepdims=True))
         assert np.allclose(out, e / e.sum(1, keepdims=True), equal_nan=True, atol=1e-7)
+
+
+# -- a value that is needed again lies where the result will be
+
+PLAIN = Loops()
+
+
+def _leaf(n: int, axes: str = "mn", dtype: str = "float32") -> Term:
+    return operand(n, axes, dtype)
+
+
+def _unit(below: Term) -> Term:
+    """Of length one along the last axis."""
+    return Term("Mul", below, Term("Map", "rsqrt", Term("Sum", "n", Term("Map", "square", below))))
+
+
+def _centred(below: Term) -> Term:
+    part = Term("Num", 1 / SIZES["n"], "float32")
+    return Term("Zip", "sub", below, Term("Mul", part, Term("Sum", "n", below)))
+
+
+BOTH = Term("Add", _leaf(0), _leaf(1))
+AGAIN = {
+    "unit": _unit(BOTH),
+    "of many": Term("Mul", _unit(Term("Mul", BOTH, _leaf(2))), _leaf(3, "n")),
+    "twice": _unit(_centred(BOTH)),
+    "of a unit": _unit(Term("Add", _leaf(0), Term("Mul", _leaf(1), _unit(_leaf(2))))),
+    "in double": _unit(Term("Add", _leaf(0, dtype="float64"), _leaf(1, dtype="float64"))),
+}
+ANEW = {
+    "of one operand": _unit(Term("Map", "square", _leaf(0))),
+    "what is read later": Term("Add", _unit(BOTH), _leaf(0)),
+    "what is read later, elsewhere": Term("Add", _unit(BOTH), _leaf(2)),
+    "of another dtype": Term("Cast", "float64", _unit(BOTH)),
+    "of sixteen bits": _unit(Term("Add", _leaf(0, dtype="float16"), _leaf(1, dtype="float16"))),
+}
+
+
+def _read_back(call: Call) -> bool:
+    work = PLAIN.of(call)
+    assert work is not None
+    return re.search(r"= out\[", work.parts[-1].text) is not None
+
+
+@pytest.mark.parametrize("sizes", [SIZES, {"m": 1, "n": 301}, {"m": 5, "n": 1}, {"m": 3, "n": 2100}, {"m": 0, "n": 8}])
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_value_waits_where_the_result_will_be(name: str, sizes: Mapping[str, int]) -> None:
+    call = _call(AGAIN[name], sizes, kernel="loops")
+    assert sizes != SIZES or _read_back(call)
+    for seed in range(4):
+        assert check_call(PLAIN, call, np.random.default_rng(seed)) is None
+
+
+@pytest.mark.parametrize("name", ANEW)
+def test_a_value_is_made_anew_where_the_result_may_not_be_written(name: str) -> None:
+    call = _call(ANEW[name], kernel="loops")
+    assert not _read_back(call)
+    assert check_call(PLAIN, call, np.random.default_rng(0)) is None
+
+
+def test_long_rows_leave_the_cache_before_they_are_read_again() -> None:
+    assert _read_back(_call(AGAIN["unit"], {"m": 3, "n": 8192}, kernel="loops"))
+    assert not _read_back(_call(AGAIN["unit"], {"m": 3, "n": 8193}, kernel="loops"))
+
+
+@pytest.mark.parametrize("name", ["unit", "twice", "of a unit"])
+def test_every_operand_that_may_be_replaced_can_be(name: str) -> None:
+    call = _call(AGAIN[name], kernel="loops")
+    rng = np.random.default_rng(1)
+    shape = (SIZES["m"], SIZES["n"])
+    arrays = [rng.standard_normal(shape, dtype=np.float32) for _ in call.operands]
+    want = np.empty(shape, np.float32)
+    scratch = np.empty(PLAIN.workspace(call), np.uint8)
+    for step in PLAIN.bind(call, arrays, want, scratch):
+        step()
+    replaced = PLAIN.in_place(call)
+    assert len(replaced) == len(arrays)
+    for n in replaced:
+        given = [a.copy() for a in arrays]
+        for step in PLAIN.bind(call, given, given[n], scratch):
+            step()
+        np.testing.assert_array_equal(given[n], want)
