@@ -28,7 +28,7 @@ def _softmax(below: Term) -> Term:
 def _call(meaning: Term, sizes: Mapping[str, int] = SIZES, axes: str = "mn", kernel: str = "loops_fast") -> Call:
     out = View.dense(axes, sizes, types(meaning)[meaning].dtype)
     leaves = sorted((t for t in postorder(meaning) if t.head == "In"), key=operand_index)
-    operands = {operand_index(t): View.dense(t.args[1], sizes, t.args[2]) for t in leaves}
+    operands = {operand_index(t): View.dense([k for k in axes if k in t.args[1]], sizes, t.args[2]) for t in leaves}
     return Call(f"native.{kernel}", meaning, sizes, tuple(operands.values()), out)
 
 
