@@ -18,8 +18,8 @@ pytestmark = pytest.mark.quick
 class Call:
     """A call that moves `size` bytes, with all that Prices asks of one."""
 
-    def __init__(self, size: int) -> None:
-        self.key = TimingKey("numpy", "numpy.f", "c0de", "(Map f)", f"i0={size}", "", "float32", "here", 1, METHOD)
+    def __init__(self, size: int, text: str = "(Map f)", layout: str = "") -> None:
+        self.key = TimingKey("numpy", "numpy.f", "c0de", text, f"i0={size}", layout, "float32", "here", 1, METHOD)
         self.features = {"launches": 1.0, "bytes": float(size)}
 
     def remember(self, name: str, make: Callable[[], object]) -> Any:
@@ -52,11 +52,39 @@ def test_what_is_fitted_waits_for_a_tenth_of_new_timings() -> None:
     last = cast(Any, [calls[-1]])
     (before,) = prices.of(last)
     for c in calls[100:110]:
-        prices.learn(c.timed(1.0))
+        prices.learn(c.timed(1.2e-9 * c.features["bytes"]))
         assert prices.of(last)[0] is before
-    prices.learn(calls[110].timed(1.0))
+    prices.learn(calls[110].timed(1.2e-9 * calls[110].features["bytes"]))
     (after,) = prices.of(last)
     assert after is not before and after.seconds != before.seconds
+
+
+def test_a_surprise_is_heard_at_once() -> None:
+    """A loop over the windows of an image was thought to take a millisecond and took seventy; five more like it were
+    timed in the hope of a millisecond."""
+    prices, calls = prices_of_many(100)
+    call, last = cast(Any, [calls[100]]), cast(Any, [calls[-1]])
+    (thought,), (before,) = prices.of(call), prices.of(last)
+    prices.learn(calls[100].timed(70 * thought.seconds))
+    (after,) = prices.of(last)
+    assert after is not before and after.seconds > before.seconds
+
+
+def test_calls_that_lie_as_one_that_was_timed_hear_of_it_at_once() -> None:
+    """The second convolution of a residual block was timed in an order twice as fast as was thought; the first, whose
+    images lie the same way, was never tried in it."""
+    prices, _ = prices_of_many(100)
+    dense, few, across = "float32:i0*1", "float32:", "float32:i0*500"
+
+    def of(text: str, *views: str) -> Call:
+        return Call(4_000_000, text, ";".join(views))
+
+    along, turned = (of("(Map f $1) (Mul $0 $2)", dense, few, of_image) for of_image in (dense, across))
+    told = [prices.of(cast(Any, [c]))[0] for c in (along, turned)]
+    prices.learn(of("(Map f $0)", dense, dense).timed(2e-3))
+    heard, other = prices.of(cast(Any, [along, turned]))
+    assert other is told[1]
+    assert heard.seconds == pytest.approx(2e-3, rel=0.1) and heard.high < told[0].seconds
 
 
 def test_the_first_timings_of_a_family_are_heard_at_once() -> None:

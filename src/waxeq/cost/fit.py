@@ -2,8 +2,8 @@
 
 Two parts. A law (`cost.law`), and what the law gets wrong nearby: its residuals are a Gaussian process over sizes, the
 way operands lie, and what the time goes into. A call takes after those that are near and spend their time on the same
-things, those of the same meaning before others; timings that are off from what all others say count less; and the
-interval widens with the distance to what was timed.
+things, those of the same meaning, or whose operands lie the same way, before others; timings that are off from what all
+others say count less; and the interval widens with the distance to what was timed.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapters 2, 4 (Matern covariances, sums
 and products of them) and 5 (predicting a part from the others).
@@ -31,9 +31,9 @@ FOLDS = 5
 """Parts that timings are cut into; how sure a fit is, it learns from predicting each from the others."""
 NEIGHBOURS = 384
 """Timings whose residuals are looked at, the newest: more of them change little, and inverting takes their cube."""
-_NEAR, _MEANING, _PRICE = 1.0, 0.03, 0.125
-"""Variance of residuals that calls have in common that lie near each other; of those of one meaning; and of the price
-of a feature."""
+_NEAR, _MEANING, _LIE, _PRICE = 1.0, 0.03, 0.03, 0.125
+"""Variance of residuals that calls have in common that lie near each other; of those of one meaning; of those whose
+largest parts lie the same way; and of the price of a feature."""
 _NOISE = 0.015
 """Variance of the logarithm of a timing: two of one call on a shared machine."""
 _SPENT = 1.5
@@ -80,11 +80,12 @@ class Points:
         squares = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)[None, :] - 2 * (a @ b.T)
         far = np.sqrt(np.maximum(squares, 0.0))
         near = (1.0 + far) * np.exp(-far)
-        return near * (_NEAR + _MEANING * self.calls.same(others.calls)) + _PRICE * (self.spent @ others.spent.T)
+        alike = _NEAR + _MEANING * self.calls.same(others.calls) + _LIE * self.calls.lie_alike(others.calls)
+        return near * alike + _PRICE * (self.spent @ others.spent.T)
 
     def own(self) -> Array:
         """The same of each with itself."""
-        return _NEAR + _MEANING + _PRICE * (self.spent * self.spent).sum(axis=1)
+        return _NEAR + _MEANING + _LIE + _PRICE * (self.spent * self.spent).sum(axis=1)
 
 
 def _kinds(names: Sequence[str]) -> Array:

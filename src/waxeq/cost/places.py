@@ -24,12 +24,14 @@ _FEW_BYTES = 64
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls as arrays, one row each: features in the order of `names`, places, and numbers of their meanings."""
+    """Calls as arrays, one row each: features in the order of `names`, places, and numbers of their meanings and of how
+    what is large in them lies."""
 
     names: tuple[str, ...]
     features: Array
     places: Array
     texts: Array
+    lies: Array
 
     @staticmethod
     def of(
@@ -41,18 +43,25 @@ class Calls:
         names = tuple(sorted({n for w in works for n in w})) if names is None else tuple(names)
         a = np.array([[w.get(n, 0.0) for n in names] for w in works]).reshape(len(keys), len(names))
         places = np.array([_place(k.dims, k.layout) for k in keys]).reshape(len(keys), -1)
-        return Calls(names, a, places, np.array([hash_of(k.text) for k in keys], np.int64))
+        texts, lies = [hash_of(k.text) for k in keys], [lie_of(k.dims, k.layout) for k in keys]
+        return Calls(names, a, places, np.array(texts, np.int64), np.array(lies, np.int64))
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def only(self, rows: Array) -> Calls:
         """Some of them."""
-        return Calls(self.names, self.features[rows], self.places[rows], self.texts[rows])
+        return Calls(self.names, self.features[rows], self.places[rows], self.texts[rows], self.lies[rows])
 
     def same(self, others: Calls) -> Array:
         """Whether each of these has the meaning of each of the others."""
         return self.texts[:, None] == others.texts[None, :]
+
+    def lie_alike(self, others: Calls) -> Array:
+        """Whether each of these has the sizes of each of the others, and its result and largest operand lie as there:
+        a product goes through a window of an image in one way at so many times the speed of another, whatever is done
+        with its sums."""
+        return self.lies[:, None] == others.lies[None, :]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -71,6 +80,15 @@ def _place(dims: str, layout: str) -> tuple[float, ...]:
         *(_AMOUNT * math.log(n + 1) for n in lengths),
         *(_TURNED * t for t in turns),
     )
+
+
+@lru_cache(maxsize=1 << 16)
+def lie_of(dims: str, layout: str) -> int:
+    """A number for sizes, and for how the result and the operand of most elements lie; the same in every process."""
+    views = [v for v in layout.split(";") if ":" in v]
+    sides = geometry(dims, layout).operands
+    largest = max(range(len(sides)), key=lambda i: sides[i].elements, default=len(views))
+    return hash_of("|".join((dims, *views[:1], *views[largest + 1 : largest + 2])))
 
 
 @lru_cache(maxsize=1 << 16)

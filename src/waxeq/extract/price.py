@@ -12,6 +12,7 @@ from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.cost.estimate import CostModel, Estimate
 from waxeq.cost.key import METHOD, Family, Timing, TimingKey
+from waxeq.cost.places import lie_of
 from waxeq.cost.table import TimingTable
 from waxeq.extract.candidates import Candidate, Space, State, by_pattern
 from waxeq.extract.choice import Mood, Priced, Problem
@@ -20,6 +21,8 @@ from waxeq.extract.views import seen
 
 _HEARD = 0.1
 """Part of a family's timings that must be new before the prices of what was not measured are worked out again."""
+_SURPRISE = 1.5
+"""How many times beyond its interval a timing is a surprise: one such tells more than a tenth of all others."""
 
 
 def timing_key(call: Call, kernel: Kernel, device: str, threads: int) -> TimingKey:
@@ -47,6 +50,7 @@ class Prices:
         self._number: dict[TimingKey, int] = {}
         self._known: list[Estimate | None] = []
         self._families: dict[Family, list[int]] = {}
+        self._lies: dict[tuple[Family, int], list[int]] = {}
         self._timings: dict[Family, int] = {}
         self._unheard: dict[Family, int] = {}
         self._grouped: tuple[Sequence[Candidate], list[_Makers]] = ((), [])
@@ -88,6 +92,7 @@ class Prices:
         for k in new:
             self._number[k] = len(self._known)
             self._families.setdefault(k.family, []).append(len(self._known))
+            self._lies.setdefault((k.family, lie_of(k.dims, k.layout)), []).append(len(self._known))
             self._known.append(None)
         if self.table is not None and new:
             self.learn(self.table.lookup(new))
@@ -103,19 +108,27 @@ class Prices:
         return [e for n in numbers if (e := self._known[n]) is not None]
 
     def learn(self, rows: Mapping[TimingKey, Timing]) -> None:
-        """Take in timings that were measured or found. What they say of other calls of their family is heard when they
-        are a tenth of its timings."""
+        """Take in timings that were measured or found. What they say of calls of their family that lie as they do is
+        heard at once; what they say of others when one is a surprise, or when they are a tenth of its timings."""
+        surprising = {k.family for k, t in rows.items() if self._surprises(t)}
         for family in self.model.learn(rows.values()):
             new = [k for k in rows if k.family == family]
             if family not in self._timings:
                 self._timings[family] = sum(k.family == family for k in self.model.measured) - len(new)
             self._unheard[family] = self._unheard.get(family, 0) + len(new)
-            numbers: Iterable[int] = (self._number[k] for k in new if k in self._number)
-            if self._unheard[family] > _HEARD * self._timings[family]:
+            lies = {lie_of(k.dims, k.layout) for k in new}
+            numbers: Iterable[int] = (n for lie in lies for n in self._lies.get((family, lie), ()))
+            if family in surprising or self._unheard[family] > _HEARD * self._timings[family]:
                 self._timings[family] += self._unheard.pop(family)
                 numbers = self._families.get(family, ())
             for n in numbers:
                 self._known[n] = None
+
+    def _surprises(self, t: Timing) -> bool:
+        """Whether a timing lies far beyond what was thought of its call."""
+        n = self._number.get(t.key)
+        thought = None if n is None else self._known[n]
+        return thought is not None and not thought.low / _SURPRISE <= t.seconds <= thought.high * _SURPRISE
 
     def exclude(self, kernels: Collection[str]) -> None:
         """Note that these kernels turned out not to run here."""

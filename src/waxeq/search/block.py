@@ -280,9 +280,9 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
             return None
         trying = looking and not session.hurried
         new = timed(start, *(_hopeful(session, space, rows, roots, start) if trying else ()))
-        if new == 0 and looking and not doubts:
+        if new == 0 and measuring and not polished and not doubts:
             doubts, new = 1, session.measure(doubted(problem, start))
-        if new == 0 and looking and looks < _LOOKS:
+        if new == 0 and measuring and not polished and looks < _LOOKS:
             looks, new = looks + 1, _again(session, problem, start)
         if new == 0 and session.options.polish and not session.hurried:
             polished += 1

@@ -24,24 +24,48 @@ to be its rival, and below which a call does not decide."""
 
 def doubted(problem: Problem, choice: Choice) -> list[Call]:
     """Calls that were not measured, each of which would do the work of a heavy part of a choice from values that the
-    choice has anyway, unless they are predicted to take far longer: the few best for each part.
+    choice has anyway, unless they are predicted to take far longer: the few best for each part, and the few best that
+    read some of those values in another order, with what brings them into it.
 
     A family of timings may be off by more than its intervals say where calls were unlike those it was made of, or the
     machine was busier then; the calls that decide are worth the time to find out.
     """
-    given, calls = set(choice.made) | problem.given, list[Call]()
+    given = set(choice.made) | problem.given
+    turned = _turned(problem, given)
+    calls: dict[int, Call] = {}
     for p in choice.in_order():
-        state, other = p.candidate.out, dict[str, tuple[float, Priced]]()
+        state, best = p.candidate.out, dict[tuple[str, frozenset[State]], tuple[float, list[Priced]]]()
         for q in (*problem.makers[state], *problem.spare.get(state, ())):
-            name, reads = q.candidate.call.kernel, set(q.candidate.inputs)
-            if q.estimate.source == "measured" or state in reads or not reads <= given:
+            others = frozenset(q.candidate.inputs) - given
+            if q.estimate.source == "measured" or not others <= turned.keys():
+                continue
+            new = [q, *(turned[s] for s in others)]
+            reads = {s for n in new for s in n.candidate.inputs} - others
+            if state in reads:
                 continue
             replaced = _cost_between(choice, state, reads)
-            part = q.estimate.seconds / replaced if replaced else math.inf
-            if replaced > _HEAVY * choice.cost and part < min(_OFF, other.get(name, (math.inf,))[0]):
-                other[name] = part, q
-        calls += [q.candidate.call for _, q in sorted(other.values(), key=lambda row: row[0])[:_OTHERS]]
-    return calls
+            part = sum(n.estimate.seconds for n in new) / replaced if replaced else math.inf
+            way = q.candidate.call.kernel, others
+            if replaced > _HEAVY * choice.cost and part < min(_OFF, best.get(way, (math.inf,))[0]):
+                best[way] = part, new
+        for orders in (False, True):
+            rows = sorted((row for (_, others), row in best.items() if bool(others) is orders), key=lambda row: row[0])
+            new = (q.candidate.call for _, qs in rows[:_OTHERS] for q in qs if q.estimate.source != "measured")
+            calls |= {id(c): c for c in new}
+    return list(calls.values())
+
+
+def _turned(problem: Problem, given: Set[State]) -> dict[State, Priced]:
+    """What brings values that are given into another order, for each of these the cheapest call."""
+    there, found = {s.number for s in given}, dict[State, Priced]()
+    for state in problem.makers.keys() | problem.spare.keys():
+        if state.number in there and state not in given:
+            rows = (*problem.makers.get(state, ()), *problem.spare.get(state, ()))
+            able = (q for q in rows if set(q.candidate.inputs) <= given)
+            best = min(able, key=lambda q: q.estimate.seconds, default=None)
+            if best is not None:
+                found[state] = best
+    return found
 
 
 def _cost_between(choice: Choice, state: State, reads: Set[State]) -> float:
