@@ -34,13 +34,13 @@ def doubted(problem: Problem, choice: Choice) -> list[Call]:
     turned = _turned(problem, given)
     calls: dict[int, Call] = {}
     for p in choice.in_order():
-        state, best = p.candidate.out, dict[tuple[str, frozenset[State]], tuple[float, list[Priced]]]()
+        state, best = p.candidate.out, dict[tuple[str, tuple[State, ...]], tuple[float, list[Priced]]]()
         for q in (*problem.makers[state], *problem.spare.get(state, ())):
-            others = frozenset(q.candidate.inputs) - given
-            if q.estimate.source == "measured" or not others <= turned.keys():
+            others = tuple(dict.fromkeys(s for s in q.candidate.inputs if s not in given))
+            if q.estimate.source == "measured" or not turned.keys() >= set(others):
                 continue
             new = [q, *(turned[s] for s in others)]
-            reads = {s for n in new for s in n.candidate.inputs} - others
+            reads = {s for n in new for s in n.candidate.inputs}.difference(others)
             if state in reads:
                 continue
             replaced = _cost_between(choice, state, reads)
