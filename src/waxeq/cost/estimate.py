@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from waxeq.cost.device import Peaks
 from waxeq.cost.elements import Elements, alone, elements, unseen
@@ -29,6 +30,8 @@ class Estimate:
     source: str
 
 
+_KIN = 1.5
+"""Factor on intervals where what is told of one kernel are the timings of another."""
 _MORE = 1.1
 """Times as many timings as before that are worth a new look at what functions cost."""
 
@@ -152,7 +155,9 @@ class CostModel:
     def _guessed(
         self, family: Family, keys: Sequence[TimingKey], features: Sequence[Mapping[str, float]]
     ) -> Iterator[Estimate]:
-        fit, peaks = self.fit(family), self.peaks_of(family.kernel)
+        fit, wider, peaks = self.fit(family), 1.0, self.peaks_of(family.kernel)
+        if fit is None and (nearest := self._kin(family)) is not None:
+            fit, wider = self.fit(nearest), _KIN
         if fit is None:
             for f in features:
                 bound = roofline(f, family.dtype, peaks)
@@ -165,5 +170,18 @@ class CostModel:
                 new = {n: v for n, v in f.items() if n not in fit.names}
                 known = self._of_elements(family.backend) if any(map(is_function, new)) else {}
                 s += unseen(new, family.kernel, known, family.dtype, peaks)
-            s = max(s, 1e-7)
+            s, spread = max(s, 1e-7), spread * wider
             yield Estimate(s, s / spread, s * spread, "fitted")
+
+    def _kin(self, family: Family) -> Family | None:
+        """Of the families that are made like one with too few timings, that with the name most like its own: what
+        differs between them is a part of what a roofline leaves out. No other text of the same kernel: the new one may
+        be far better."""
+
+        def like(other: Family) -> tuple[int, int, Family]:
+            words = zip(other.kernel.split("_"), family.kernel.split("_"), strict=False)
+            return len(list(takewhile(lambda pair: pair[0] == pair[1], words))), len(self._rows[other]), other
+
+        what = akin(family), family.dtype, family.device
+        rows = (f for f, of in self._rows.items() if len(of) >= ENOUGH and f.kernel != family.kernel)
+        return max((f for f in rows if (akin(f), f.dtype, f.device) == what), key=like, default=None)
