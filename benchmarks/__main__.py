@@ -19,11 +19,12 @@ from benchmarks import report
 from benchmarks.comparison import Terms, compare, versions
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.experiments import EXPERIMENTS, Bench, Table
-from benchmarks.row import Record
+from benchmarks.row import Record, install
 from benchmarks.workloads import select
 from waxeq.cost.device import current_device
 from waxeq.options import cores
 from waxeq.runtime.files import write_atomically
+from waxeq.runtime.measure import in_fresh_process
 
 HERE = Path(__file__).parent
 app = App(name="benchmarks", help=__doc__)
@@ -118,6 +119,7 @@ def peers(
         _write(out)
 
     with tempfile.TemporaryDirectory() as caches:
+        in_fresh_process(install, (caches,), threads=threads or cores())
         terms = Terms(chosen, threads or cores(), budget, search, table, caches)
         found = compare(names, terms, _known(out).get("peers", []), again=again, done=done)
     wanted = [r for r in found if r["row"] in names and r["threads"] == terms.threads]

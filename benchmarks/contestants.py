@@ -27,12 +27,13 @@ class NoForm(Exception):
 @dataclass(frozen=True)
 class Contestant:
     """`modules` are imported before any clock starts. `prepare(workload, arguments, threads)` brings arguments into
-    the peer's own types; raises NoForm."""
+    the peer's own types; raises NoForm. `copies`: they are copied for that."""
 
     name: str
     modules: tuple[str, ...]
     prepare: Callable[[Workload, Arguments, int], Start]
     note: str
+    copies: bool = False
 
     def ready(self, workload: Workload, arguments: Arguments, threads: int) -> Start:
         for module in self.modules:
@@ -190,7 +191,13 @@ CONTESTANTS: Mapping[str, Contestant] = {
             _torch_compile,
             "the same functions, `fullgraph`, static shapes, weights frozen into the code",
         ),
-        Contestant("jax", ("jax", "jax.scipy.special"), _jax, "`jax.jit` of the NumPy source with jax.numpy in it"),
+        Contestant(
+            "jax",
+            ("jax", "jax.scipy.special"),
+            _jax,
+            "`jax.jit` of the NumPy source with jax.numpy in it",
+            copies=True,
+        ),
         Contestant(
             "ort",
             ("onnxruntime", "torch.onnx", "onnxscript"),
@@ -211,9 +218,10 @@ def arrays(results: Any) -> list[np.ndarray]:
     return [np.asarray(r) for r in (results if isinstance(results, (tuple, list)) else (results,))]
 
 
-def settle(threads: int, folder: str) -> None:
+def settle(threads: int, folder: str, own: Path | None = None) -> None:
     """Make this process the same for all: its cores, no caches of compiled code, and memory that is not given back to
-    the system between calls (fresh pages cost more than most kernels). Call it before peers are imported."""
+    the system between calls (fresh pages cost more than most kernels). Call it before peers are imported. `own`:
+    waxeq's cache, which has nothing that belongs to a model, as its peers' packages come compiled."""
     keep_to(threads)
     _keep_memory()
     os.environ |= {
@@ -224,6 +232,7 @@ def settle(threads: int, folder: str) -> None:
         "TORCHINDUCTOR_CACHE_DIR": folder,
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         "JAX_PLATFORMS": "cpu",
+        **({} if own is None else {"WAXEQ_CACHE": str(own)}),
     }
 
 

@@ -161,9 +161,10 @@ _NOTES = (
     "interval; over 1 is a gain. `of a copy`: waxeq's time over that of a copy, in the same turns, of the bytes that "
     "any program must move. `of its roofline`: over that of the copy, or of the functions (exp, log, erf) that any "
     "program must evaluate, each alone on numbers that lie in a cache, whichever takes longer: where it is the copy, "
-    "memory bounds the row. `error`: relative RMS against float64. `first call`: compiling and the first run, imports "
-    "not counted; for waxeq the whole search, with an empty timing table beside the calibration that ships for the "
-    "machine, where there is one.",
+    "memory bounds the row. `error`: relative RMS against float64 (of sum_ab, which is one number, over eight draws of "
+    "its arguments). `first call`: compiling and the first run, imports not counted, waxeq's and torch.compile's each "
+    "in a process of its own with no model compiled before; for waxeq the whole search, with an empty timing table "
+    "beside the calibration that ships for the machine, where there is one, and what torch.compile took as its budget.",
     "",
     *(f"- {c.name}: {c.note}" for c in CONTESTANTS.values()),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.draws import error_of_draws
 from benchmarks.roofline import EVALUATED
 from benchmarks.workload import Arguments, Workload, flat, mapped
 from waxeq.cli.bench import reason
@@ -18,27 +21,36 @@ from waxeq.runtime.measure import Samples, compare, in_fresh_process
 from waxeq.runtime.timing import results_error
 
 WAXEQ, COPY, ALONE = "waxeq", "copy", "alone: "
+INSTALLED = "waxeq"
+"""The folder of waxeq's cache among those of compilers."""
+PACED = "torch.compile"
+"""The peer whose first call is the time that waxeq's search has."""
 TIMEOUT = 900.0
 
 Record = dict[str, Any]
 """What is known of a row, as JSON. `contestants`: by name, `failed` with a reason, or `absent`, or `seconds` (median),
 `low` and `high` (quartiles), `samples`, `first_call` (seconds, with compiling), `error` (relative RMS against float64),
-and for peers `ratio`, `ratio_low`, `ratio_high`: how much longer it takes than waxeq. `copy`: seconds of a copy that
-moves `moved` bytes; `arithmetic`: seconds that the row's `functions` take alone, on what lies in a cache."""
+and for peers `ratio`, `ratio_low`, `ratio_high`: how much longer it takes than waxeq. `search`: seconds that waxeq's
+search was given. `copy`: seconds of a copy that moves `moved` bytes; `arithmetic`: seconds that the row's `functions`
+take alone, on what lies in a cache."""
 
 
 def measure_row(
     name: str, peers: Sequence[str], *, threads: int, budget: float, search: float, table: Path | None, caches: str
 ) -> Record:
     """Measure a row. What fails is recorded with its reason; a peer that takes the process down is left out of the next
-    attempt."""
+    attempt. The search has no more time than the first call of `PACED`, where that takes part."""
     from benchmarks.workloads import WORKLOADS
 
     workload = WORKLOADS[name]
-    record: Record = {"row": name, "threads": threads, "budget": budget, "moved": workload.moved, "contestants": {}}
-    found = record["contestants"]
+    paced = _first_call(name, threads, caches) if PACED in peers else None
+    search = min(search, paced or search)
+    record: Record = {"row": name, "threads": threads, "budget": budget, "search": search, "moved": workload.moved}
+    found = record["contestants"] = {}
     with tempfile.TemporaryDirectory() as folder:
         plan = str(Path(folder) / "row.plan.json")
+        if (installed := Path(caches) / INSTALLED).is_dir():
+            shutil.copytree(installed, own_cache(plan))
         try:
             job = (name, plan, threads, search, None if table is None else str(table))
             found[WAXEQ] = in_fresh_process(optimize, job, threads=threads, timeout=TIMEOUT + 10 * search)
@@ -52,7 +64,45 @@ def measure_row(
         record["arithmetic"] = sum(each[f] * n for f, n in workload.functions.items())
     for n, seconds in times.items():
         found[n] |= _summary(seconds, times.get(WAXEQ) if n != WAXEQ else None)
+    if paced is not None and "first_call" in found[PACED]:
+        found[PACED]["first_call"] = paced
     return record
+
+
+def own_cache(plan: str) -> Path:
+    """waxeq's cache of compiled kernels for a row whose plan lies at `plan`."""
+    return Path(plan).parent / INSTALLED
+
+
+def install(caches: str) -> None:
+    """Compile what waxeq compiles once for a machine, and not for a model, into the cache that rows begin with; runs in
+    a process of its own."""
+    os.environ["WAXEQ_CACHE"] = str(Path(caches) / INSTALLED)
+    from waxeq.backend.discover import backends, kernels
+
+    for k in kernels(backends()).values():
+        assert k.code
+
+
+def _first_call(name: str, threads: int, caches: str) -> float | None:
+    """Seconds of the first call of `PACED` in a process of its own; None where it has none."""
+    try:
+        return in_fresh_process(first_call, (name, PACED, threads, caches), threads=threads, timeout=TIMEOUT)
+    except WaxeqError:  # said when it is its turn
+        return None
+
+
+def first_call(name: str, peer: str, threads: int, caches: str) -> float:
+    """Seconds of a peer's first call, with compiling; runs in a process of its own."""
+    from benchmarks.contestants import CONTESTANTS, settle
+    from benchmarks.workloads import WORKLOADS
+
+    settle(threads, caches)
+    workload = WORKLOADS[name]
+    start = CONTESTANTS[peer].ready(workload, workload.make(), threads)
+    began = time.perf_counter()
+    start()()
+    return time.perf_counter() - began
 
 
 def _summary(seconds: tuple[float, ...], waxeq: tuple[float, ...] | None) -> Record:
@@ -106,7 +156,7 @@ def optimize(name: str, plan: str, threads: int, search: float, table: str | Non
     from waxeq.runtime.save import save_plan
 
     with tempfile.TemporaryDirectory() as folder:
-        settle(threads, folder)
+        settle(threads, folder, own_cache(plan))
         workload = WORKLOADS[name]
         arguments = workload.make()
         given = {} if workload.allowed is None else {"tolerance": workload.allowed}
@@ -131,7 +181,7 @@ def contest(
     from benchmarks.workloads import WORKLOADS
     from waxeq.runtime.turns import take_turns
 
-    settle(threads, caches)
+    settle(threads, caches, None if plan is None else own_cache(plan))
     workload = WORKLOADS[name]
     arguments = workload.make()
     truth = reference(workload, arguments)
@@ -169,6 +219,12 @@ def admit(
         results = call()
         state: Record = {} if name == WAXEQ else {"first_call": time.perf_counter() - began}
         error = results_error(arrays(results), truth)
+        if workload.draws > 1:
+            copies = name != WAXEQ and CONTESTANTS[name].copies
+            again = (lambda: CONTESTANTS[name].ready(workload, arguments, threads)()()) if copies else call
+            error = error_of_draws(
+                workload, arguments, again, lambda found, now: results_error(arrays(found), reference(workload, now))
+            )
     except NoForm:
         return {"absent": True}, None
     except Exception as e:  # a peer may raise anything; the row goes on without it and says so

@@ -27,8 +27,8 @@ class Workload:
     `forms` are equal functions by peer: "torch" (also compiled, and exported for ONNX Runtime), "torch.compile",
     "numba", "numexpr", "jax"; a peer that needs a form and has none does not take part. `moved`: bytes that any
     program must read and write, for rows that are bound by memory; `functions`: how often it must evaluate costly
-    functions, by name. `tolerance`: relative RMS error against float64. `allowed`: the tolerance that waxeq is
-    asked for, where a peer has what loses digits too (None: its default).
+    functions, by name. `tolerance`: relative RMS error against float64, over so many `draws` of the arguments.
+    `allowed`: the tolerance that waxeq is asked for, where a peer has what loses digits too (None: its default).
     """
 
     name: str
@@ -41,6 +41,7 @@ class Workload:
     functions: Mapping[str, int] = field(default_factory=dict)
     allowed: float | None = None
     tolerance: float = 1e-4
+    draws: int = 1
 
     def ordered(self, arguments: Arguments) -> tuple[Any, ...]:
         """Arguments by position: a name may be a keyword of whoever is called (`weights`), or slow to dispatch on."""

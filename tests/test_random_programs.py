@@ -69,7 +69,7 @@ WRONG = {
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_rule_does_not_go_unnoticed(planner: Planner, kind: str) -> None:
     rules = planner.rules
-    planted = ("planted.egg", f"(ruleset planted)\n{WRONG[kind]}")
+    planted = ("planted.egg", ("(ruleset planted)", WRONG[kind]))
     first = replace(rules.phases[0], name="planted", rulesets=("planted",), iterations=1, required=True)
     wrong = replace(rules, texts=(*rules.texts, planted), phases=(first, *rules.phases))
     planned = replace(planner, rules=wrong)

@@ -8,6 +8,7 @@ and slower than the CPU alone.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -154,11 +155,23 @@ def _copied() -> Device:
         raise MissingDevice(str(e)) from None
 
 
+def driver_library() -> ctypes.CDLL:
+    """The library that the NVIDIA driver comes as. Raises MissingDevice where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise MissingDevice(
+            "no NVIDIA driver is here (libcuda.so.1 cannot be loaded); WAXEQ_CUDA=virtual checks plans without one"
+        ) from None
+
+
 @cache
 def _gpu() -> Device:
-    from waxeq_cupy.gpu import Gpu
-
     try:
+        driver_library()  # on machines without one nothing of what a GPU needs is imported, which takes a while
+
+        from waxeq_cupy.gpu import Gpu
+
         return Gpu.found()
     except MissingDevice as e:
         has = "CuPy is installed, but " if find_spec("cupy") is not None else ""

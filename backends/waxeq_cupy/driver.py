@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from waxeq.errors import WaxeqError
-from waxeq_cupy.device import MissingDevice
+from waxeq_cupy.device import MissingDevice, driver_library
 from waxeq_cupy.kernels import Launch
 from waxeq_cupy.tensormaps import TensorMap
 
@@ -111,12 +111,7 @@ class Driver:
     @staticmethod
     def found() -> Driver:
         """The first GPU. Raises MissingDevice."""
-        try:
-            library = ctypes.CDLL("libcuda.so.1")
-        except OSError:
-            raise MissingDevice(
-                "no NVIDIA driver is here (libcuda.so.1 cannot be loaded); WAXEQ_CUDA=virtual checks plans without one"
-            ) from None
+        library = driver_library()
         try:
             return Driver(library)
         except DriverFailed as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from waxeq.backend import code
+from waxeq.backend.code import code_hash
 from waxeq.backend.discover import backends, kernels
 from waxeq.backend.kernel import Kernel
 
@@ -156,13 +159,77 @@ def test_a_class_made_while_running(load: Load) -> None:
     assert before != load(helpers=edited(HELPERS, "2.0", "4.0"), name="Made").code
 
 
+def test_what_a_module_takes_from_another_counts_through_a_third(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "madeup" / "deeper.py").write_text("def unused():\n    return 0\n")
+    helpers = edited(HELPERS, "def unused():\n    return 0", "from .deeper import unused")
+    kernel = edited(KERNEL, "scale(operands[0], out)", "unused()")
+    before = load(kernel, helpers).code
+    (tmp_path / "madeup" / "deeper.py").write_text("def unused():\n    return 1\n")
+    assert load(kernel, helpers).code != before
+
+
+def test_a_module_that_is_loaded_later_counts_from_then_on(load: Load, tmp_path: Path) -> None:
+    late = "from madeup import late\n        return late.go(scale)"
+    kernel = edited(KERNEL, "return (lambda: scale(operands[0], out),)", late)
+    two = edited(kernel, "Made = ", "class Again(Doubles):\n    pass\n\n\nMade = ")
+    (tmp_path / "madeup" / "late.py").write_text("def go(x):\n    return x\n")
+    alone = load(two, name="Again").code
+    first = load(two)
+    assert first.code
+    importlib.import_module("madeup.late")
+    assert vars(sys.modules[type(first).__module__])["Again"]().code != alone
+
+
+def test_a_package_that_imports_from_itself_has_an_end(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "madeup" / "__init__.py").write_text("def all_of_it():\n    from madeup import absent\n")
+    assert load(edited(KERNEL, "return True", "from madeup import absent\n        return absent")).code
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("WAXEQ_CACHE", str(folder))
+    return folder
+
+
+def test_a_source_is_parsed_once_for_all_processes(load: Load, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise AssertionError("parsed")
+
+    before = load().code
+    monkeypatch.setattr(code, "text_of", refuse)
+    assert load().code == before  # modules are loaded afresh, as in another process
+    with pytest.raises(AssertionError, match="parsed"):
+        code_hash(type(load(helpers=edited(HELPERS, "2.0", "4.0"))))
+
+
+def test_what_is_kept_is_never_taken_for_the_text_of_another_source(load: Load, cache: Path) -> None:
+    texts = (KERNEL, edited(KERNEL, '"launches": 1.0', '"launches": 2.0'))
+    first, second = (load(t).code for t in texts)
+    assert first != second
+    assert [load(t).code for t in texts] == [first, second]
+
+
+@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b.replace(b"Mult", b"Sub_")])
+def test_a_cache_that_is_damaged_changes_no_hash(load: Load, cache: Path, damage: Callable[[bytes], bytes]) -> None:
+    before = load().code
+    for file in (f for f in cache.rglob("*") if f.is_file()):
+        file.write_bytes(damage(file.read_bytes()))
+    assert load().code == before
+
+
+def test_a_cache_that_cannot_be_written_changes_no_hash(load: Load, cache: Path) -> None:
+    before = load().code
+    shutil.rmtree(cache)
+    cache.touch()
+    assert load().code == before
+
+
 def test_without_source_the_bytecode_counts() -> None:
     def make(body: str) -> type:
         space: dict = {"__name__": "nowhere_to_be_found"}
         exec(f'class Thing:\n    def run(self, x):\n        "{body}"\n        return {body}\n', space)
         return space["Thing"]
-
-    from waxeq.backend.code import code_hash
 
     assert code_hash(make("x + 1")) == code_hash(make("x + 1"))
     assert code_hash(make("x + 1")) != code_hash(make("x + 2"))

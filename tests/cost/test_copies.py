@@ -40,7 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Families keep few calls, so that they are full."""
-    for module in ("near", "copying"):
+    for module in ("near", "copying", "copies"):
         monkeypatch.setattr(f"waxeq.cost.{module}.RECENT", 4)
 
 

@@ -65,7 +65,7 @@ def test_answers_are_the_same_waiting_merged_and_copied_anew(table: TimingTable,
 
 
 def test_of_each_family_the_newest(table: TimingTable, timing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("near", "copying"):
+    for module in ("near", "copying", "copies"):
         monkeypatch.setattr(f"waxeq.cost.{module}.RECENT", 5)
     rows = [timing(n, kernel=kernel) for n in range(9) for kernel in ("numpy.gemm", "numpy.copy")]
     wanted = {r.key for r in rows if r.when >= 1004.0}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from waxeq.backend.discover import backends, kernels
+from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.kernels import patterns
-from waxeq.egraph.kernels import text as kernel_text
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import Phase, RuleProgram
 from waxeq.egraph.saturate import Limits, Saturation, Stop, Worker, saturate
@@ -38,7 +38,7 @@ def worker() -> Iterator[Worker]:
 
 def program(rules: str, name: str, iterations: int = 1000) -> RuleProgram:
     phases = (Phase(name, (name,), iterations), Phase("kernels", ("kernels",), 4, required=True))
-    texts = (("test.egg", rules), ("kernels.egg", kernel_text(PATTERNS.values())))
+    texts = (("test.egg", (rules,)), ("kernels.egg", kernel_forms(PATTERNS.values())))
     return RuleProgram(texts, phases, tuple((c, p.tensors) for c, p in PATTERNS.items()))
 
 

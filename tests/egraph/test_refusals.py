@@ -119,10 +119,10 @@ def test_a_denominator_along_the_contracted_axis_stays(forms):
 
 
 def egraph(**sizes: int) -> EGraph:
-    e = EGraph()
+    e = EGraph.of()
     e.run("\n".join(f'(set (size "{k}") {n})' for k, n in sizes.items()))
-    for name, text in load_rules("reassociating", {}).texts:
-        e.run(text, name)
+    for name, forms in load_rules("reassociating", {}).texts:
+        e.run_all(forms, name)
     return e
 
 

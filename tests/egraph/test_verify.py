@@ -123,7 +123,7 @@ def test_a_kernel_is_what_it_means() -> None:
 
 
 def test_an_unsound_rule_is_found_after_saturation() -> None:
-    e = EGraph()
+    e = EGraph.of()
     e.run('(ruleset r)(rewrite (Sum k (Mul a b)) (Mul (Sum k a) (Sum k b)) :ruleset r :name "r/wrong")')
     x, y = (Term("In", n, frozenset({"i", "k"}), "float32") for n in "xy")
     e.run('(set (size "i") 2)(set (size "k") 3)')

@@ -7,37 +7,43 @@ but for those that say of themselves, by `KERNEL_TEXT = True`, that they are the
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import inspect
+import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import resolve_name
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from hashlib import sha256
+from operator import attrgetter
+from pathlib import Path
 from types import CodeType, ModuleType
+
+from waxeq.__about__ import __version__
+from waxeq.backend import kept
+from waxeq.backend.text import Import, Text, text_of
 
 
 @lru_cache(maxsize=1024)
 def code_hash(kind: type) -> str:
     """Sixteen hexadecimal digits of the text of a class. For a class made while running (by `type(...)`), its plain
     attributes and the text of its bases; where no source is to be had, the bytecode of its methods."""
-    seen: dict[tuple[str, str], str] = {}
-    made: list[str] = []
+    seen: set[_Definition] = set()
+    made: list[bytes] = []
     home = next((_package(k.__module__) for k in kind.__mro__ if _written(k)), _package(kind.__module__))
     for k in kind.__mro__:
-        if _written(k) and _package(k.__module__) == home:
-            _follow(k.__module__, k.__name__, seen)
-        elif not seen or _package(k.__module__) == home:
-            made.append(repr((k.__name__, sorted(_attributes(k)))))
-    text = "\n".join((*made, *(f"{m}:{n}:{t}" for (m, n), t in sorted(seen.items()))))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        own = _package(k.__module__) == home
+        if own and (text := _written(k)):
+            _follow(text, home, seen)
+        elif own or not seen:
+            made.append(repr((k.__name__, sorted(_attributes(k)))).encode())
+    texts = (d.text for d in sorted(seen, key=attrgetter("place")))
+    return sha256(b"\n".join((*made, *texts))).hexdigest()[:16]
 
 
-def _written(kind: type) -> bool:
-    """Whether the text of a class is in its module. What `type(...)` makes is not, and claims modules at random."""
+def _written(kind: type) -> _Definition | None:
+    """The text of a class, where it is in its module. What `type(...)` makes is not, and claims modules at random."""
     unit = _unit(kind.__module__)
-    return unit is not None and kind.__name__ in unit.defined
+    return None if unit is None else unit.defined.get(kind.__name__)
 
 
 def _package(module: str) -> str:
@@ -65,121 +71,114 @@ def _plain(v: object) -> bool:
     return all(map(_plain, v)) if isinstance(v, tuple) else isinstance(v, str | int | float | None)
 
 
+@dataclass(eq=False)
+class _Definition:
+    """What a top-level name is made of. `place`: its module and itself; `near`: what it uses of its module; `far`: what
+    it uses that its module imports."""
+
+    place: tuple[str, str]
+    text: bytes
+    near: list[_Definition] = field(default_factory=list)
+    far: list[Import] = field(default_factory=list)
+    _settled: dict[str, Collection[_Definition]] = field(default_factory=dict)
+
+    def uses(self, home: str) -> Collection[_Definition]:
+        """What it uses, of the package `home` and of those that make the text of kernels."""
+        found = self._settled.get(home)
+        if found is None:
+            brought = [_brought(source, what, home) for source, what in self.far]
+            found = {*self.near, *(d for ds in brought for d in ds or ())}
+            if None not in brought:
+                self._settled[home] = found
+        return found
+
+
 @dataclass(frozen=True)
 class _Unit:
-    """A module as text: what each top-level name is made of, which names that uses, and what it imports."""
+    """A module as text: what is made of each top-level name, and what it imports."""
 
-    defined: dict[str, str]
-    uses: dict[str, frozenset[str]]
-    imported: dict[str, tuple[str, str | None]]
+    defined: dict[str, _Definition]
+    imported: dict[str, Import]
 
 
 def _unit(module: str) -> _Unit | None:
     m = sys.modules.get(module)
-    return None if m is None else _read(m)
+    return None if m is None else _read(module, m)
 
 
 @lru_cache(maxsize=256)
-def _read(module: ModuleType) -> _Unit | None:
+def _read(name: str, module: ModuleType) -> _Unit | None:
+    source, package = _source(module), module.__package__ or module.__name__.rpartition(".")[0]
     try:
-        tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError, SyntaxError):
+        text = None if source is None else _text(name, source, package)
+    except SyntaxError:
+        text = None
+    if text is None:
         return None
-    defined: dict[str, str] = {}
-    uses: dict[str, frozenset[str]] = {}
-    imported: dict[str, tuple[str, str | None]] = {}
-    for node in tree.body:
-        if _alone(node):
-            continue
-        bare = _Bare()
-        text, names = bare.text(node), frozenset(bare.names)
-        for i in bare.imports:
-            imported.update(_imports(i, module))
-        for name in _targets(node, bare):  # a name bound twice is made of both
-            defined[name] = defined.get(name, "") + text
-            uses[name] = uses.get(name, frozenset()) | names
-    return _Unit(defined, uses, imported)
+    defined = {n: _Definition((name, n), f"{name}:{n}:{made}".encode()) for n, made in text.made.items()}
+    for n, d in defined.items():
+        d.near += (defined[u] for u in text.uses[n] if u in defined)
+        d.far += (text.imported[u] for u in text.uses[n] if u not in defined)
+    return _Unit(defined, text.imported)
 
 
-def _alone(node: object) -> bool:
-    """Whether this is a string that stands alone: a docstring, or what describes a constant."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _source(module: ModuleType) -> bytes | None:
+    """The source of a module; None where there is none."""
+    try:
+        try:
+            return Path(inspect.getsourcefile(module) or "").read_bytes()
+        except OSError:  # in an archive, perhaps
+            return inspect.getsource(module).encode()
+    except (OSError, TypeError):
+        return None
 
 
-class _Bare:
-    """The text of a statement without strings that stand alone, as `ast.dump` writes it, and what is met on the way, in
-    one walk: it is taken of all sources of a backend whenever a process begins."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.bound: set[str] = set()
-        self.made: set[str] = set()
-        self.imports: list[ast.Import | ast.ImportFrom] = []
-
-    def text(self, node: object) -> str:
-        if isinstance(node, list):
-            return f"[{', '.join(self.text(n) for n in node if not _alone(n))}]"
-        if not isinstance(node, ast.AST):
-            return repr(node)
-        kind = type(node)
-        self._note(node)
-        parts = []
-        for name in kind._fields:
-            value = getattr(node, name, None)
-            if value is not None or getattr(kind, name, ...) is not None:
-                parts.append(f"{name}={self.text(value)}")
-        return f"{kind.__name__}({', '.join(parts)})"
-
-    def _note(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name):
-            self.names.add(node.id)
-            if isinstance(node.ctx, ast.Store):
-                self.bound.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            self.made.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            self.imports.append(node)
+def _text(name: str, source: bytes, package: str) -> Text:
+    """The text of a module: what is made of a source is kept, for that takes longer than all else when a process
+    begins. Raises SyntaxError."""
+    key = sha256(b"\0".join((_maker(), package.encode(), source))).hexdigest()
+    known = kept.read(name, key)
+    if known is not None:
+        made, uses, imported = json.loads(known)
+        return Text(made, uses, {n: (at, what) for n, (at, what) in imported.items()})
+    text = text_of(source, package)
+    kept.write(name, key, json.dumps((text.made, text.uses, text.imported)))
+    return text
 
 
-def _targets(node: ast.AST, bare: _Bare) -> set[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    return bare.bound | bare.made
+@cache
+def _maker() -> bytes:
+    """What makes texts of sources: the syntax of a version of Python, and how it is written here."""
+    return sys.version.encode() + (_source(sys.modules[text_of.__module__]) or __version__.encode())
 
 
-def _imports(node: ast.Import | ast.ImportFrom, module: ModuleType) -> dict[str, tuple[str, str | None]]:
-    if isinstance(node, ast.Import):
-        return {a.asname or _package(a.name): (a.name if a.asname else _package(a.name), None) for a in node.names}
-    package = module.__package__ or module.__name__.rpartition(".")[0]
-    source = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
-    return {a.asname or a.name: (source, a.name) for a in node.names}
-
-
-def _follow(module: str, name: str, seen: dict[tuple[str, str], str]) -> None:
-    """Collect the text of a name and of every name it uses, in modules of one package."""
-    waiting = [(module, name)]
+def _follow(start: _Definition, home: str, seen: set[_Definition]) -> None:
+    """Collect a definition and all that it uses, in whatever many steps."""
+    waiting = [start]
     while waiting:
-        at, name = waiting.pop()
-        unit = _unit(at)
-        if unit is None or (at, name) in seen:
-            continue
-        if name in unit.defined:
-            seen[at, name] = unit.defined[name]
-            waiting += [(at, n) for n in unit.uses[name]]
-        elif name in unit.imported:
-            source, what = unit.imported[name]
-            if _package(source) == _package(module) or _makes_kernels(source):
-                waiting += _reached(source, what)
+        d = waiting.pop()
+        if d not in seen:
+            seen.add(d)
+            waiting += d.uses(home)
 
 
-def _makes_kernels(module: str) -> bool:
-    return bool(getattr(sys.modules.get(_package(module)), "KERNEL_TEXT", False))
-
-
-def _reached(source: str, what: str | None) -> list[tuple[str, str]]:
-    """What an import brings in: one name, or (of a module) everything."""
-    if what is not None and f"{source}.{what}" not in sys.modules:
-        return [(source, what)]
-    whole = source if what is None else f"{source}.{what}"
-    unit = _unit(whole)
-    return [(whole, n) for n in unit.defined] if unit is not None else []
+def _brought(source: str, what: str | None, home: str) -> Collection[_Definition] | None:
+    """What an import brings in of the packages that are followed: one name, or (of a module) everything. None where
+    nothing is found: it may be in a module that is loaded later."""
+    met: set[Import] = set()
+    while (source, what) not in met:  # a package may import from itself
+        met.add((source, what))
+        package = sys.modules.get(_package(source))
+        if _package(source) != home and not getattr(package, "KERNEL_TEXT", False):
+            return None if package is None else ()
+        whole = source if what is None else f"{source}.{what}"
+        if what is None or whole in sys.modules:
+            unit = _unit(whole)
+            return None if unit is None else unit.defined.values()
+        unit = _unit(source)
+        if unit is None or what not in unit.defined.keys() | unit.imported.keys():
+            return None
+        if what in unit.defined:
+            return (unit.defined[what],)
+        source, what = unit.imported[what]
+    return None

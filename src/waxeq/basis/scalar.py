@@ -36,6 +36,12 @@ class Scalar:
         own = self.gives == "bool" or y.dtype == arrays[0].dtype
         return y if own else y.astype(arrays[0].dtype)  # scipy computes float16 in float64
 
+    @property
+    def own_ufunc(self) -> np.ufunc | None:
+        """The function as a ufunc; None where it is one of those that this module defines."""
+        f = load(self.ufunc)
+        return f if isinstance(f, np.ufunc) else None
+
 
 @cache
 def load(where: str) -> Callable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -19,9 +19,11 @@ from typing import Any
 
 from waxeq.cost import archive, copying
 from waxeq.cost.copying import Seen
-from waxeq.cost.key import Timing, TimingKey
-from waxeq.cost.near import Near, newer, recent
+from waxeq.cost.key import Family, Timing, TimingKey
+from waxeq.cost.known import Group, Known
+from waxeq.cost.near import RECENT, Near, newer, recent
 from waxeq.cost.rows import FAMILY
+from waxeq.cost.shipped import Shipped
 
 _FEW = 10_000
 """Rows that a copy takes in whatever its size."""
@@ -34,24 +36,36 @@ class Copies:
     """What a run reads: the copy of the archive, and that of the tables that ship. Errors of SQLite are raised."""
 
     own: Near
-    shipped: Near
+    shipped: Shipped
+
+    @staticmethod
+    def in_memory() -> Copies:
+        """Empty ones that leave nothing behind."""
+        return Copies(Near.in_memory(), Shipped(Near.in_memory()))
 
     def lookup(self, keys: Mapping[str, TimingKey]) -> dict[str, Timing]:
         """The newest timing of each of the keys, by digest, that is known."""
         return newer(self.shipped.lookup(keys), self.own.lookup(keys).values())
 
-    def families(self, device: str, method: int) -> dict[str, Timing]:
-        """Timings for fitting, by digest, family by family."""
-        found, own = self.shipped.families(device, method), self.own.families(device, method)
-        return recent(newer(found, own.values())) if found else own
+    def families(self, device: str, method: int, new: Iterable[Timing] = ()) -> Known:
+        """Timings for fitting, `new` ones among them, of each family up to RECENT; those of which all are of tables
+        that ship are made when they are asked for."""
+        own: dict[Family, dict[str, Timing]] = {}
+        for d, t in newer(self.own.families(device, method), new).items():
+            own.setdefault(t.key.family, {})[d] = t
+        blocks = self.shipped.blocks(device, method)
+        groups = {f: Group(b.first, len(b), b.rate, b.timings) for f, b in blocks.items() if f not in own}
+        groups |= {f: Group.of(newer(blocks[f].timings(), t.values()) if f in blocks else t) for f, t in own.items()}
+        crowded = {f: Group.of(recent(dict(g.timings))) for f, g in groups.items() if g.count > RECENT}
+        return Known(groups | crowded)
 
     def memos(self, kind: str, keys: Sequence[str]) -> dict[str, str]:
         """What is remembered under these keys."""
-        return self.shipped.memos(kind, keys) | self.own.memos(kind, keys)
+        return self.shipped.near.memos(kind, keys) | self.own.memos(kind, keys)
 
     def remembers(self, kind: str) -> bool:
         """Whether anything of this kind is remembered."""
-        return self.own.remembers(kind) or self.shipped.remembers(kind)
+        return self.own.remembers(kind) or self.shipped.near.remembers(kind)
 
     def devices(self) -> dict[str, str]:
         """Descriptions of devices by id."""
@@ -60,7 +74,7 @@ class Copies:
     def close(self) -> None:
         """Close both files."""
         self.own.close()
-        self.shipped.close()
+        self.shipped.near.close()
 
 
 # -- what follows an archive that is open
@@ -132,22 +146,27 @@ class Beside:
         """No copy of the archive any more."""
         Near.remove(self.own)
 
+    def remove_all(self) -> None:
+        """No copies any more: one of them is damaged."""
+        self.remove()
+        Near.remove(self.shipped)
+
     def open(self) -> Near | None:
         """The copy of the archive, if it is up to date: that is told without opening the archive."""
         return _opened(self.own, self._of_archive())
 
-    def open_shipped(self) -> Near:
-        """The copy of the tables that ship, made if there is none; in memory where it cannot be written. Raises
-        TableError that names one of them that cannot be read."""
+    def open_shipped(self, db: Any = None) -> Shipped:
+        """The copy of the tables that ship, made if there is none, through a connection to DuckDB if one is open; in
+        memory where it cannot be written. Raises TableError that names one of them that cannot be read."""
         if not self.extra:
-            return Near.in_memory()
+            return Shipped(Near.in_memory())
         of = {"of": _stamp(*map(Path, self.extra))}
         near = _opened(self.shipped, of)
         if near is None:
-            with archive.connect() as db:
-                near = _made(self.shipped, partial(copying.shipped_rows, db, self.extra))
+            with archive.connect() if db is None else nullcontext(db) as asked:
+                near = _made(self.shipped, partial(copying.shipped_rows, asked, self.extra))
             near.say(of)
-        return near
+        return Shipped(near)
 
     def follows(self, db: Any, *, told: bool = False) -> bool:
         """Let the copy of the archive, which is open, catch up; one that cannot goes."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from waxeq.cost.archive import NEWEST, quoted, shipped, shipped_peaks
+from waxeq.cost.blocks import blocks
 from waxeq.cost.near import RECENT, pack, recent_key
 from waxeq.cost.rows import COLUMNS, FAMILY
 
@@ -27,12 +28,12 @@ def rows(db: Any, seen: Seen = unseen) -> Iterator[tuple]:
     """Rows for `Near.load` from the archive that is the current database: the newest timing of each call, those of them
     that are for fitting, memos and devices."""
     (total,) = db.execute("SELECT count(*) FROM timings").fetchone()
-    for n, row in enumerate(_timings(db, "timings")):
+    for n, row in enumerate(_timings(db, "timings") if total else ()):  # to ask an empty archive takes milliseconds
         if n % max(_BATCH, total // 100) == 0:
             seen(n, total)
         yield row
     seen(total, total)
-    yield from _recent(db, "timings")
+    yield from _recent(db, "timings") if total else ()
     yield from noted(db, {}, {})
 
 
@@ -67,13 +68,13 @@ def noted(db: Any, memos: Mapping[tuple[str, str], float], devices: Mapping[str,
 
 
 def shipped_rows(db: Any, tables: Sequence[str]) -> Iterator[tuple]:
-    """Rows for `Near.load` from Parquet tables. Raises TableError that names one that cannot be read."""
+    """Rows for `Near.load` from Parquet tables: blocks, and ceilings as memos. Raises TableError that names one that
+    cannot be read."""
     import duckdb
 
     found = " UNION ALL ".join(f"SELECT {COLUMNS} FROM read_parquet('{quoted(p)}')" for p in tables)
     try:
-        yield from _timings(db, f"({found})")
-        yield from _recent(db, f"({found})")
+        yield from (("block", *b.row) for b in blocks(db, f"({found})"))
     except duckdb.Error:
         for path in tables:  # is it one of these?
             shipped(db, path, f"SELECT bit_xor(hash({COLUMNS})) {{}}")

@@ -11,6 +11,7 @@ from waxeq.cost.elements import Elements, alone, elements, unseen
 from waxeq.cost.features import is_function, roofline
 from waxeq.cost.fit import Fit
 from waxeq.cost.key import Family, Timing, TimingKey
+from waxeq.cost.known import Known, Rows
 from waxeq.cost.places import Calls
 from waxeq.cost.shared import Shared, akin
 
@@ -61,13 +62,26 @@ class CostModel:
         others: Mapping[str, Peaks] | None = None,
     ) -> None:
         self.peaks, self.roofline_only, self.others = peaks, roofline_only, dict(others or {})
-        self.measured: dict[TimingKey, Timing] = {}
-        self._rows: dict[Family, dict[TimingKey, Timing]] = {}
+        self._rows = Rows()
         self._fits: dict[Family, Fit | None] = {}
         self._stale: set[Family] = set()
         self._elements: dict[str, tuple[int, Elements]] = {}
         self._shared: dict[tuple[str, str], tuple[int, Shared]] = {}
-        self.learn(timings)
+        if isinstance(timings, Known) and not roofline_only:
+            self._begin(timings)
+        else:
+            self.learn(timings)
+
+    @property
+    def measured(self) -> Mapping[TimingKey, Timing]:
+        """Timings by key, of the families that were looked at: that of any call that was priced or learned."""
+        return self._rows.measured
+
+    def _begin(self, known: Known) -> None:
+        """Take in timings that need not be made before somebody asks for their family."""
+        self._rows = Rows(known)
+        for family, group in known.groups.items():
+            self._raise_ceiling(family.kernel, family.dtype, group.rate())
 
     def learn(self, timings: Iterable[Timing]) -> frozenset[Family]:
         """Take in timings; the families whose estimates may have changed."""
@@ -75,23 +89,21 @@ class CostModel:
         if self.roofline_only:
             return frozenset()
         for t in timings:
-            if self.measured.get(t.key) is not t:
-                self.measured[t.key] = t
-                self._rows.setdefault(t.key.family, {})[t.key] = t
+            if self._rows.get(t.key) is not t:
+                self._rows.put(t)
                 changed.add(t.key.family)
-                self._raise_ceiling(t)
+                self._raise_ceiling(t.key.kernel, t.key.dtype, t.rate)
         self._stale |= changed
         return frozenset(changed)
 
-    def _raise_ceiling(self, t: Timing) -> None:
+    def _raise_ceiling(self, kernel: str, dtype: str, rate: float) -> None:
         """What a kernel was seen to reach is a ceiling that was measured too low, as on a machine that was busy then;
         kernels that nobody timed would otherwise look too dear to be tried."""
-        peaks = self.peaks_of(t.key.kernel)
-        rate, known = t.features.get("flops", 0.0) / t.seconds, peaks.flops.get(t.key.dtype, 0.0)
-        if rate > known:
-            higher = replace(peaks, flops={**peaks.flops, t.key.dtype: rate})
-            if t.key.kernel in self.others:
-                self.others[t.key.kernel] = higher
+        peaks = self.peaks_of(kernel)
+        if rate > peaks.flops.get(dtype, 0.0):
+            higher = replace(peaks, flops={**peaks.flops, dtype: rate})
+            if kernel in self.others:
+                self.others[kernel] = higher
             else:
                 self.peaks = higher
 
@@ -103,7 +115,7 @@ class CostModel:
         """The fit of a family; None while it has too few timings."""
         if family not in self._fits or family in self._stale:
             self._stale.discard(family)
-            rows = list(self._rows.get(family, {}).values())
+            rows = list(self._rows.of(family).values())
             before = self._fits.get(family)
             self._fits[family] = Fit.of(rows, self.prices(family), before) if len(rows) >= ENOUGH else None
         return self._fits[family]
@@ -115,20 +127,23 @@ class CostModel:
     def prices(self, family: Family) -> Mapping[str, float]:
         """Seconds that one unit of each feature of a family takes, as the timings of all kernels akin to its kernel
         tell; worked out anew when there are many timings more."""
-        groups = [of for other, of in self._rows.items() if akin(other) == akin(family)]
+        group = [other for other in self._rows if akin(other) == akin(family)]
         count, known = self._shared.get(akin(family), (0, None))
-        now = sum(map(len, groups))
+        now = sum(map(self._rows.count, group))
         if known is None or now > _MORE * count:
-            known = Shared.of([t for of in groups for t in of.values()], self.peaks_of(family.kernel))
+            known = Shared.of(self._timings(group), self.peaks_of(family.kernel))
             self._shared[akin(family)] = now, known
-        return known.prices({n for t in self._rows.get(family, {}).values() for n in t.work}, family.dtype)
+        return known.prices({n for t in self._rows.of(family).values() for n in t.work}, family.dtype)
+
+    def _timings(self, families: Iterable[Family]) -> list[Timing]:
+        return [t for f in families for t in self._rows.of(f).values()]
 
     def _of_elements(self, backend: str) -> Elements:
         """Of the functions that a backend's kernels have timed; worked out anew when there are many timings more."""
-        groups = [of for family, of in self._rows.items() if family.backend == backend]
+        group = [family for family in self._rows if family.backend == backend]
         count, known = self._elements.get(backend, (0, {}))
-        if (now := sum(map(len, groups))) > _MORE * count:
-            known = elements(alone(self.peaks, (t for of in groups for t in of.values())))
+        if (now := sum(map(self._rows.count, group))) > _MORE * count:
+            known = elements(alone(self.peaks, self._timings(group)))
             self._elements[backend] = now, known
         return known
 
@@ -141,7 +156,7 @@ class CostModel:
         rows: list[Estimate | None] = [None] * len(keys)
         unknown: dict[Family, list[int]] = {}
         for i, k in enumerate(keys):
-            known = self.measured.get(k)
+            known = self._rows.get(k)
             if known is not None:
                 rows[i] = Estimate(known.seconds, *known.interval, "measured")
             else:
@@ -180,8 +195,8 @@ class CostModel:
 
         def like(other: Family) -> tuple[int, int, Family]:
             words = zip(other.kernel.split("_"), family.kernel.split("_"), strict=False)
-            return len(list(takewhile(lambda pair: pair[0] == pair[1], words))), len(self._rows[other]), other
+            return len(list(takewhile(lambda pair: pair[0] == pair[1], words))), self._rows.count(other), other
 
         what = akin(family), family.dtype, family.device
-        rows = (f for f, of in self._rows.items() if len(of) >= ENOUGH and f.kernel != family.kernel)
+        rows = (f for f in self._rows if self._rows.count(f) >= ENOUGH and f.kernel != family.kernel)
         return max((f for f in rows if (akin(f), f.dtype, f.device) == what), key=like, default=None)

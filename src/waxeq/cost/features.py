@@ -148,11 +148,20 @@ def whole(features: Mapping[str, float], text: str, dims: str, layout: str, dtyp
     counted by name is taken out of the operations, where it stands for many; and what is gathered from is read as often
     as there are results, not whole. Bytes beyond what caches hold, and what sizes and strides tell, are features of
     their own."""
-    named = sum(v for f, v in features.items() if is_function(f))
+    return _whole(tuple(features.items()), "(Gather " in text, dims, layout, dtype)
+
+
+@lru_cache(maxsize=1 << 14)
+def _whole(
+    said: tuple[tuple[str, float], ...], gathers: bool, dims: str, layout: str, dtype: str
+) -> Mapping[str, float]:
+    """Kernels that are made alike say the same of a call: of three timings, two were looked at before."""
+    features = dict(said)
+    named = sum(v for f, v in said if is_function(f))
     more = counted(features, dims, layout, dtype)
     if named and "operations" in features:
         more["operations"] = max(0.0, features["operations"] - _COUNTED * named)
-    if "bytes" in features and "(Gather " in text:
+    if "bytes" in features and gathers:
         more["bytes"] = min(features["bytes"], _gathered(dims, layout))
     moved = more.get("bytes", features.get("bytes", 0.0)) or sum(features.get(n, 0.0) for n in _ELSE)
     more |= {n: moved - size for n, size in _FARTHER.items() if moved > size}

@@ -191,5 +191,8 @@ def _widen(off: Array, count: int, coefficients: int) -> float:
     import numpy as np
 
     free = count - coefficients
-    wide = max(0.5, float(np.quantile(off, INSIDE))) * math.sqrt(count / max(1, free))
+    at = INSIDE * (len(off) - 1)  # not np.quantile, which imports numpy.ma: as long as all the rest of a fit
+    below, above = np.sort(off)[[math.floor(at), math.ceil(at)]].tolist()
+    beyond = above - (above - below) * (1.0 - at % 1.0) if at % 1.0 >= 0.5 else below + (above - below) * (at % 1.0)
+    wide = max(0.5, beyond) * math.sqrt(count / max(1, free))
     return wide if free >= 4 else max(wide, _TWICE / math.sqrt(_NOISE))

@@ -88,6 +88,20 @@ def counted(features: Mapping[str, float], dims: str, layout: str, dtype: str) -
     """Features that sizes and strides tell of: loops that begin (`rows`, and `folds` where something is folded), bytes
     of operands that lie another way than the result (`aside`) or in the way of the fold (`along`); of products of
     matrices how many operations whole tiles have (`padded`), and how many tiles there are (`strips`)."""
+    inner, elements, found = _lengths(dims, layout)
+    work = sum(features.get(n, 0.0) for n in _PRODUCTS)
+    if not work:
+        return dict(found)
+    lanes = _LANES // item_size(dtype)
+    strips = math.ceil(inner / lanes)
+    tiled = {"padded": work * strips * lanes / inner, "strips": strips * max(1.0, elements / inner / _ROWS)}
+    return {**found, **tiled}
+
+
+@lru_cache(maxsize=1 << 16)
+def _lengths(dims: str, layout: str) -> tuple[int, int, Mapping[str, float]]:
+    """How many elements of the result lie side by side, how many it has, and what tells of loops and operands: kernels
+    that do the same are told apart by none of it."""
     g = geometry(dims, layout)
     inner = max(1, g.along(g.out))
     found = {"rows": g.points / inner}
@@ -97,10 +111,4 @@ def counted(features: Mapping[str, float], dims: str, layout: str, dtype: str) -
         if turned := g.turned(side):
             name = "aside" if turned < 1.0 else "along"
             found[name] = found.get(name, 0.0) + side.bytes
-    work = sum(features.get(n, 0.0) for n in _PRODUCTS)
-    if work:
-        lanes = _LANES // item_size(dtype)
-        strips = math.ceil(inner / lanes)
-        found["padded"] = work * strips * lanes / inner
-        found["strips"] = strips * max(1.0, g.out.elements / inner / _ROWS)
-    return found
+    return inner, g.out.elements, found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -98,7 +98,12 @@ class Timing:
     @cached_property
     def seconds(self) -> float:
         """The lower quartile of the samples: noise on a shared machine only ever adds."""
-        return sorted(self.samples)[(len(self.samples) - 1) // 4]
+        return lower_quartile(self.samples)
+
+    @property
+    def rate(self) -> float:
+        """Operations a second of a matrix product; 0 for what is none."""
+        return self.features.get("flops", 0.0) / self.seconds
 
     @cached_property
     def interval(self) -> tuple[float, float]:
@@ -123,3 +128,8 @@ class Timing:
         """64 bits that name this very measurement, so that merging it twice stores it once."""
         said = json.dumps([self.key.digest, self.when, self.samples])
         return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "big")
+
+
+def lower_quartile(samples: Sequence[float]) -> float:
+    """The sample that a quarter of the others are shorter than."""
+    return sorted(samples)[(len(samples) - 1) // 4]

@@ -6,7 +6,7 @@ one dtype's takes about what another's takes by the byte. A law fitted to all of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from waxeq.cost.device import Peaks
@@ -39,15 +39,18 @@ class Shared:
         import numpy as np
 
         rows = sorted(timings, key=lambda t: t.when)[-_NEWEST:]
-        works = [_by_the_byte(t.work, t.key.dtype) for t in rows]
-        names = sorted({n for w in works for n in w})
+        told = [(t.key.dtype, *t.work) for t in rows]  # few tell of other features than all others
+        units = {of: [_unit(f, of[0]) for f in of[1:]] for of in dict.fromkeys(told)}
+        names = sorted({n for found in units.values() for n, _ in found})
         number = {n: i for i, n in enumerate(names)}
+        columns = {of: [number[n] for n, _ in found] for of, found in units.items()}
+        at = np.repeat(np.arange(len(rows)) * len(names), [len(columns[of]) for of in told])
+        at += np.array([c for of in told for c in columns[of]], np.int64)
+        amounts = np.array([v for t in rows for v in t.work.values()])
         features = np.zeros((len(rows), len(names)))
-        for of, work in zip(features, works, strict=True):
-            for n, v in work.items():
-                of[number[n]] = v
+        np.add.at(features.reshape(-1), at, amounts * np.array([size for of in told for _, size in units[of]], float))
         seconds = np.array([t.seconds for t in rows])
-        of_float32 = {f: _unit(f, "float32") for t in rows for f in t.work}
+        of_float32 = {f: _unit(f, "float32") for of in units for f in of[1:]}
         ceilings = {n: _ceiling(f, "float32", peaks) / size for f, (n, size) in sorted(of_float32.items())}
         return Shared(Law.of(names, features, seconds, ceilings), peaks)
 
@@ -59,14 +62,6 @@ class Shared:
             name, size = _unit(f, dtype)
             found[f] = known.get(name, 0.0) * size or _ceiling(f, dtype, self.peaks)
         return found
-
-
-def _by_the_byte(work: Mapping[str, float], dtype: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for f, v in work.items():
-        name, size = _unit(f, dtype)
-        found[name] = found.get(name, 0.0) + v * size
-    return found
 
 
 def _unit(feature: str, dtype: str) -> tuple[str, int]:

@@ -25,7 +25,8 @@ from waxeq.cost.copies import Beside, Copies
 from waxeq.cost.copying import Seen
 from waxeq.cost.device import Device, Peaks, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
-from waxeq.cost.near import Near, newer, recent
+from waxeq.cost.known import Known
+from waxeq.cost.near import Near, newer
 from waxeq.cost.shards import Content, Shards, timing_rows
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
@@ -199,17 +200,17 @@ class TimingTable:
         if self.path.exists() and not os.access(self.path, os.W_OK):
             raise TableWriteError(f"{self.path} is read-only; make it writable, or {NAME_ANOTHER}")
         if find_spec("duckdb") is None:
-            return Copies(Near.in_memory(), Near.in_memory())
-        own = self._copies.open()
+            return Copies.in_memory()
+        own, shipped = self._copies.open(), None
         if own is None:
-            with suppress(sqlite3.Error, OSError), self._archive(make=True):
-                pass
+            with suppress(sqlite3.Error, OSError), self._archive(make=True) as db:
+                shipped = self._copies.open_shipped(db)  # to connect once more takes 10 ms
             own = self._copies.open()
         if own is None:
             with self._archive() as db:
                 own = Near.in_memory()
                 own.load(copying.rows(db, self.seen))
-        return Copies(own, self._copies.open_shipped())
+        return Copies(own, shipped or self._copies.open_shipped())
 
     def _ask(self, ask: Callable[[Copies, Content], Answer]) -> Answer:
         """What `ask` finds in the near copy and the shards that wait."""
@@ -221,7 +222,7 @@ class TimingTable:
                 return ask(near, self.shards.read(self._read_before))
             except sqlite3.DatabaseError:
                 near.close()
-                self._copies.remove()
+                self._copies.remove_all()
                 near = self._current()
                 return ask(near, self.shards.read(self._read_before))
             finally:
@@ -270,17 +271,15 @@ class TimingTable:
 
         return {by_digest[d]: t for d, t in self._ask(ask).items()}
 
-    def families(self, device: str) -> list[Timing]:
+    def families(self, device: str) -> Known:
         """The newest timings of the calls that were timed on a device, for fitting: of each family up to RECENT, in an
-        order that depends on nothing but what they are of."""
+        order that depends on nothing but what they are of. Most are made only when they are looked at."""
 
-        def ask(near: Copies, waiting: Content) -> dict[str, Timing]:
-            found = near.families(device, METHOD)
+        def ask(near: Copies, waiting: Content) -> Known:
             new = [t for t in waiting.timings if (t.key.device, t.key.method) == (device, METHOD)]
-            return recent(newer(found, new)) if new else found
+            return near.families(device, METHOD, new)
 
-        found = self._ask(ask)
-        return [found[d] for d in sorted(found)]
+        return self._ask(ask)
 
     def memo_get(self, kind: str, key: str) -> str | None:
         """What was remembered under (kind, key)."""

@@ -13,7 +13,6 @@ from waxeq.cost import copying
 from waxeq.cost.archive import GONE, bring_in, connect, make_tables, refusal, require_version
 from waxeq.cost.copies import Copies, catch_up, state
 from waxeq.cost.copying import Seen
-from waxeq.cost.near import Near
 from waxeq.cost.shards import Content, Shards
 from waxeq.cost.table import Answer, TimingTable
 from waxeq.errors import TableWriteError
@@ -25,7 +24,7 @@ class UnsavedTable(TimingTable):
     Not to be shared between threads."""
 
     memory: Any = None
-    near: Copies = field(default_factory=lambda: Copies(Near.in_memory(), Near.in_memory()))
+    near: Copies = field(default_factory=Copies.in_memory)
 
     @staticmethod
     def at(path: Path, extra: Iterable[str] = ()) -> UnsavedTable:
@@ -45,7 +44,7 @@ class UnsavedTable(TimingTable):
         table = UnsavedTable(path, tuple(extra), memory=db)
         table._copy_anew()
         if table.extra:
-            table.near.shipped.load(copying.shipped_rows(db, table.extra))
+            table.near.shipped.near.load(copying.shipped_rows(db, table.extra))
         return table
 
     @contextmanager

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any
 
 from waxeq.basis.heads import HEADS
-from waxeq.egraph import schema
-from waxeq.egraph.lower import Lowered
+from waxeq.egraph.program import ModelText
 from waxeq.egraph.snapshot import RawClass, Snapshot, node_places, settle
 from waxeq.errors import RuleError, WaxeqError
-from waxeq.ir.term import Term
+
+if TYPE_CHECKING:
+    from waxeq.ir.term import Term
+
+_TOGETHER = 5
+"""Forms in one program: egglog's time to read a program is quadratic in its text."""
+
+
+def import_extension() -> None:
+    """Import egglog's extension module without the package around it, whose own import takes fifteen times as long: it
+    is another language for the same, and brings what prints it. For a process of waxeq's own: there the rest of the
+    package is not to be had.
+    """
+    package = find_spec("egglog")
+    if package is not None:
+        sys.modules["egglog"] = module_from_spec(package)  # as any import does, but its __init__ is not run
+    from egglog import bindings  # noqa: F401
 
 
 class EngineError(WaxeqError):
@@ -29,11 +46,10 @@ class Step:
 
 
 class EGraph:
-    """One egglog graph over the basis, with its prelude loaded."""
+    """One egglog graph."""
 
-    def __init__(self, extra: Mapping[str, tuple[int, ...]] | None = None, prelude: str | None = None) -> None:
-        """`extra`: constructors beyond the basis (kernels), with the positions of their tensor arguments. `prelude`:
-        in place of the schema's, to look into what the schema would refuse."""
+    def __init__(self, extra: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        """`extra`: constructors beyond the basis (kernels), with the positions of their tensor arguments."""
         from egglog import bindings
 
         self._bindings = bindings
@@ -41,7 +57,16 @@ class EGraph:
         self.extra = dict(extra or {})
         self.known: dict[Term, str] = {}
         self.roots: dict[str, str] = {}
-        self.run(schema.prelude() if prelude is None else prelude, "prelude.egg")
+        self._marks = 0
+
+    @staticmethod
+    def of(prelude: Sequence[str] | None = None) -> EGraph:
+        """A graph over the basis. `prelude`: in place of the schema's, to look into what the schema would refuse."""
+        from waxeq.egraph import schema  # and all that it knows, which who has its text does without
+
+        e = EGraph()
+        e.run_all(schema.prelude() if prelude is None else prelude, schema.PRELUDE)
+        return e
 
     def run(self, text: str, filename: str = "<text>") -> Sequence[Any]:
         """Run egglog text. Raises RuleError with egglog's own words, EngineError when egglog panics."""
@@ -56,18 +81,21 @@ class EGraph:
                 raise EngineError(f"egglog failed while running {filename}: {e}") from e
             raise
 
-    def load(self, lowered: Lowered) -> None:
-        """Add a lowered program and remember its roots."""
-        rows = [f'(set (size "{k}") {n})' for k, n in lowered.sizes.items()]
-        self.run("\n".join(rows), "sizes")
-        self.roots |= {n: self.add(x.term) for n, x in lowered.roots.items()}
-        self.run("(run-schedule (saturate (run analysis)))", "analysis")
+    def run_all(self, forms: Sequence[str], filename: str) -> None:
+        """Run many forms. Raises as `run`."""
+        for i in range(0, len(forms), _TOGETHER):
+            self.run("\n".join(forms[i : i + _TOGETHER]), filename)
+
+    def load(self, model: ModelText) -> None:
+        """Add a model, in place of the one before."""
+        self.run_all(model.commands, "model")
+        self.roots = dict(model.roots)
 
     def add(self, term: Term) -> str:
         """Add a term; its let-name."""
-        rows = list(schema.term_commands([term], known=self.known))
-        for i in range(0, len(rows), 40):
-            self.run("\n".join(rows[i : i + 40]), "term")
+        from waxeq.egraph.schema import term_commands
+
+        self.run_all(list(term_commands([term], known=self.known)), "term")
         return self.known[term]
 
     def step(self, schedule: str) -> Step:
@@ -80,10 +108,18 @@ class EGraph:
     def mark(self) -> None:
         """Keep the graph as it is now, for `back`."""
         self.run("(push)", "mark")
+        self._marks += 1
 
     def back(self) -> None:
-        """Undo everything since the last `mark`."""
+        """Undo everything since the last `mark`, which is forgotten."""
         self.run("(pop)", "back")
+        self._marks -= 1
+
+    def restart(self) -> None:
+        """Undo everything since the first `mark`, which stays."""
+        while self._marks:
+            self.back()
+        self.mark()
 
     def nodes(self) -> int:
         """How many e-nodes the graph holds."""

@@ -86,8 +86,8 @@ def _literal(e: str, sort: str) -> Any:
     return float(e) if sort == "Float" else int(e) if sort == "Int" else e.strip('"')
 
 
-def text(rows: Iterable[Pattern]) -> str:
-    """egglog text: constructors and rules of ruleset `kernels`."""
+def forms(rows: Iterable[Pattern]) -> tuple[str, ...]:
+    """egglog text, form by form: constructors and rules of ruleset `kernels`."""
     from waxeq.egraph.schema import SORTS
 
     out = ["(ruleset kernels)"]
@@ -98,7 +98,7 @@ def text(rows: Iterable[Pattern]) -> str:
             out += _many(p)
         else:
             out.append(_rule(p, _write(p.tree), [n for n, _ in p.variables], "introduce"))
-    return "\n".join(out)
+    return tuple(out)
 
 
 def _write(e: Any) -> str:

@@ -1,10 +1,10 @@
-"""What a saturation runs: rule texts and the phases they run in. Plain data, so that it can cross to the worker
-process.
+"""What a saturation runs: a model, rule texts and the phases they run in. Plain data, so that it can cross to the
+worker process, which imports no more of waxeq than it needs to run it.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 
@@ -23,10 +23,10 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class RuleProgram:
-    """`texts`: (file name, egglog text) in load order, after the generated prelude; `phases` in order;
-    `constructors`: those beyond the basis (kernels) with the positions of their tensor arguments."""
+    """`texts`: file names and their forms as egglog text, in load order, after the generated prelude; `phases` in
+    order; `constructors`: those beyond the basis (kernels) with the positions of their tensor arguments."""
 
-    texts: tuple[tuple[str, str], ...]
+    texts: tuple[tuple[str, tuple[str, ...]], ...]
     phases: tuple[Phase, ...]
     constructors: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
@@ -37,4 +37,15 @@ class RuleProgram:
     @property
     def hash(self) -> str:
         """Of all that can change a result: texts, phases, kernels; comments included."""
-        return hashlib.sha256(repr((self.texts, self.phases, self.constructors)).encode()).hexdigest()[:16]
+        import hashlib  # takes as long to import as all else that the worker needs of this module
+
+        texts = tuple((name, "\n".join(forms)) for name, forms in self.texts)
+        return hashlib.sha256(repr((texts, self.phases, self.constructors)).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """A lowered program as egglog text: commands in order, and the name that each root is given by them."""
+
+    commands: tuple[str, ...]
+    roots: Mapping[str, str]

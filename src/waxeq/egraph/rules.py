@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
 from waxeq.egraph.kernels import Pattern
-from waxeq.egraph.kernels import text as kernel_text
+from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.program import Phase, RuleProgram
 from waxeq.errors import RuleError, TargetError
 
@@ -18,6 +22,8 @@ CLASSES: tuple[Class, ...] = ("exact", "reassociating", "approximate")
 
 _TAG = re.compile(r";;\s*(exact|reassociating|approximate)(?:\s+([\d.eE+-]+))?\s*$")
 _TRIED = re.compile(r";;\s*(\S+)")
+_TOKEN = re.compile(r'[()]|;[^\n]*|"[^"]*"?')
+"""What decides where forms begin and end: parentheses, but for those in comments and strings."""
 _HEAD = re.compile(r"\(\s*([^\s()\";]+)")
 _DECLARES = re.compile(r"\(\s*(relation|function|constructor)\s+([^\s()\";]+)")
 _SETS = re.compile(r"\(\s*set\s*\(\s*([^\s()\";]+)")
@@ -72,12 +78,25 @@ def core_directory() -> Path:
 
 def rule_files() -> tuple[Path, ...]:
     """Every installed rule file, by entry point and then by name."""
-    from importlib.metadata import entry_points
-
     found: list[Path] = []
-    for e in sorted(entry_points(group="waxeq.rules"), key=lambda e: e.name):
+    for e in _entry_points(tuple((place, _changed(place)) for place in sys.path)):
         found += sorted(Path(e.load()()).glob("*.egg"))
     return tuple(found)
+
+
+@cache
+def _entry_points(_places: tuple[tuple[str, int | None], ...]) -> tuple[EntryPoint, ...]:
+    """By name, of all that is installed in these places: to look takes as long as to read every rule, and a search asks
+    four times."""
+    return tuple(sorted(entry_points(group="waxeq.rules"), key=lambda e: e.name))
+
+
+def _changed(place: str) -> int | None:
+    """When something was installed there last; None where there is nothing."""
+    try:
+        return os.stat(place or os.curdir).st_mtime_ns
+    except OSError:
+        return None
 
 
 def read_file(path: Path) -> RuleFile:
@@ -96,6 +115,7 @@ def read_file(path: Path) -> RuleFile:
     return parse_rules(path, text)
 
 
+@lru_cache(maxsize=256)  # a search reads every file twice: to see that its rules may run, and to run them
 def parse_rules(path: Path, text: str) -> RuleFile:
     """A rule file whose text is known; `path` only names it.
 
@@ -150,30 +170,24 @@ def distinct(files: Iterable[RuleFile]) -> None:
 
 def _forms(text: str, path: Path) -> Iterable[tuple[str, int]]:
     """Top-level forms with their places; comments and strings are skipped over."""
-    depth = start = i = 0
-    while i < len(text):
-        c = text[i]
-        if c == ";":
-            i = text.find("\n", i)
-            if i < 0:
-                break
-        elif c == '"':
-            end = text.find('"', i + 1)
-            # egglog would read an escaped quote on, and so see other forms than these
-            if end < 0 or "\\" in text[i:end]:
-                what = "this string does not end" if end < 0 else "a string may not hold a backslash"
-                raise RuleError(f"{path}:{text.count(chr(10), 0, i) + 1}: {what}")
-            i = end
-        elif c == "(":
+    depth = start = 0
+    for found in _TOKEN.finditer(text):
+        token, i = found[0], found.start()
+        if token == "(":
             start = i if depth == 0 else start
             depth += 1
-        elif c == ")":
+        elif token == ")":
             depth -= 1
             if depth < 0:
                 raise RuleError(f"{path}:{text.count(chr(10), 0, i) + 1}: a ')' too many")
             if depth == 0:
                 yield text[start : i + 1], start
-        i += 1
+        elif token[0] == '"':
+            ends = len(token) > 1 and token[-1] == '"'
+            # egglog would read an escaped quote on, and so see other forms than these
+            if not ends or "\\" in token:
+                what = "a string may not hold a backslash" if ends else "this string does not end"
+                raise RuleError(f"{path}:{text.count(chr(10), 0, i) + 1}: {what}")
     if depth:
         raise RuleError(f"{path}:{text.count(chr(10), 0, start) + 1}: this form is not closed")
 
@@ -355,9 +369,9 @@ def load_rules(
     texts, declared = [], {"kernels"}
     for f in parsed:
         kept = [r.text for r in f.rules if r.cls in allowed] if algebra else []
-        texts.append((f.path.name, "\n".join([f.declarations, *kept])))
+        texts.append((f.path.name, (f.declarations, *kept)))
         declared |= {*re.findall(r"\(ruleset\s+(\S+)\)", f.declarations)}
-    texts.append(("kernels.egg", kernel_text(patterns.values())))
+    texts.append(("kernels.egg", kernel_forms(patterns.values())))
     phases = []
     others = declared.difference(*(p.rulesets for p in PHASES))
     for p in PHASES:

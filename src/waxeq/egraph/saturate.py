@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
+from waxeq.egraph import schema
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.snapshot import Snapshot
-from waxeq.egraph.worker import Finished, PhaseRun, Task
+from waxeq.egraph.worker import Finished, PhaseRun, Rules, Task
 from waxeq.errors import BudgetError, RuleError
 from waxeq.events import NOTICE
 
@@ -57,6 +58,7 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
+        self._known: Rules | None = None
 
     @staticmethod
     def start() -> Worker:
@@ -80,18 +82,32 @@ class Worker:
         theirs.close()
         self._connection = ours
 
-    def send(self, task: Task) -> None:
-        """Give the worker a task, starting it anew if it is gone."""
+    def prepare(self, program: RuleProgram) -> None:
+        """Have the worker read the rules of tasks that are to come, so that the first of them need not wait for it."""
+        self._send(_rules(program))
+
+    def send(self, program: RuleProgram, task: Task) -> None:
+        """Give the worker a task under the rules of `program`, starting it anew if it is gone."""
+        self._send(_rules(program), task)
+
+    def _send(self, rules: Rules, *tasks: Task) -> None:
         if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._spawn()
-        assert self._connection is not None
+            self._renew()
         try:
-            self._connection.send(task)
-        except BrokenPipeError:  # it went while the task was on its way
-            self.close()
-            self._spawn()
-            self._connection.send(task)
+            self._tell(rules, *tasks)
+        except BrokenPipeError:  # it went while they were on their way
+            self._renew()
+            self._tell(rules, *tasks)
+
+    def _renew(self) -> None:
+        self.close()
+        self._spawn()
+
+    def _tell(self, rules: Rules, *tasks: Task) -> None:
+        assert self._connection is not None
+        for message in tasks if rules == self._known else (rules, *tasks):
+            self._connection.send(message)
+        self._known = rules
 
     def receive(self, seconds: float):
         """The next message; None when `seconds` pass first. Raises EOFError when the worker has died."""
@@ -105,7 +121,11 @@ class Worker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = self._connection = None
+        self._process = self._connection = self._known = None
+
+
+def _rules(program: RuleProgram) -> Rules:
+    return Rules(((schema.PRELUDE, schema.prelude()), *program.texts), program.constructors)
 
 
 def saturate(
@@ -120,17 +140,18 @@ def saturate(
     Whatever limit is met, the result is usable: at worst the program as written with the kernels that compute it.
     Raises RuleError when a rule is ill-typed or equates two types, BudgetError when not even the program could be read.
     """
-    task = Task(lowered, program, limits.nodes, limits.seconds, limits.memory_bytes)
+    model = schema.model_text(lowered)
+    task = Task(model, program.phases, limits.nodes, limits.seconds, limits.memory_bytes)
     try:
-        found = _attempt(task, worker, stopped)
+        found = _attempt(program, task, worker, stopped)
     except BaseException:
         worker.close()
         raise
     if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
         return found
     # Cut off before the kernels were in: run those phases alone, on the program as written.
-    needed = RuleProgram(program.texts, tuple(p for p in program.phases if p.required), program.constructors)
-    plain = _attempt(Task(lowered, needed, limits.nodes, 600.0, limits.memory_bytes + (1 << 30)), worker)
+    needed = Task(model, program.bare().phases, limits.nodes, 600.0, limits.memory_bytes + (1 << 30))
+    plain = _attempt(program, needed, worker)
     return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
 
 
@@ -139,8 +160,10 @@ def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
     return any(n.head in names for c in snapshot.classes for n in c.nodes)
 
 
-def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False) -> Saturation:
-    worker.send(task)
+def _attempt(
+    program: RuleProgram, task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False
+) -> Saturation:
+    worker.send(program, task)
     again = True
     end = time.monotonic() + _LOADING
     last = None
@@ -151,7 +174,7 @@ def _attempt(task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: F
             worker.close()
             if last is None and again and not stopped():  # it may have been gone before it had the task
                 again = False
-                worker.send(task)
+                worker.send(program, task)
                 continue
             return _cut_off(last, Stop.MemoryLimit)
         if message is None:

@@ -8,6 +8,7 @@ from waxeq.basis.heads import HEADS, Head
 from waxeq.basis.scalar import REDUCERS, SCALARS
 from waxeq.basis.typing import read
 from waxeq.egraph.lower import Lowered
+from waxeq.egraph.program import ModelText
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import FLOATS
 
@@ -16,9 +17,6 @@ SORTS: Mapping[str, str] = {
     "Axes": "Axes", "Int": "i64", "Float": "f64",
 }  # fmt: skip
 """The egglog sort of each sort of argument."""
-
-_CHUNK = 40
-"""Commands in one program: egglog's time to read a program is quadratic in it."""
 
 _BASE = """
 (sort Axes (Set String))
@@ -37,7 +35,11 @@ _BASE = """
 """
 
 
-def prelude() -> str:
+PRELUDE = "prelude.egg"
+"""What stands for a file name where egglog refuses a form of the prelude."""
+
+
+def prelude() -> tuple[str, ...]:
     """Sorts, one constructor per head, the analyses (axes, dtype, size, weights-only, constant value), and what rules
     ask about dtypes and functions: `float-dtype`, `widens` (a conversion that loses nothing), `lattice` (max and min).
     """
@@ -54,7 +56,7 @@ def prelude() -> str:
     for h in HEADS.values():
         rows += _analyses(h)
     rows.append('(rule ((= e (Num v d))) ((set (cval e) v)) :ruleset analysis :name "analysis/Num-value")')
-    return "\n".join(rows)
+    return tuple(rows)
 
 
 def _widenings() -> Iterator[tuple[str, str]]:
@@ -159,10 +161,10 @@ def term_commands(terms: Iterable[Term], name: str = "$t", known: dict[Term, str
             yield f"(let {known[t]} ({t.head} {' '.join(args)}))"
 
 
-def program(lowered: Lowered) -> tuple[list[str], dict[str, str]]:
-    """A lowered graph as chunks of egglog text, and the let-name of each root."""
+def model_text(lowered: Lowered) -> ModelText:
+    """A lowered graph: the sizes of its axes, its terms, and what the analyses say of them."""
     known: dict[Term, str] = {}
     rows = [f'(set (size "{k}") {n})' for k, n in lowered.sizes.items()]
     rows += list(term_commands((x.term for x in lowered.roots.values()), known=known))
-    chunks = ["\n".join(rows[i : i + _CHUNK]) for i in range(0, len(rows), _CHUNK)]
-    return chunks, {n: known[x.term] for n, x in lowered.roots.items()}
+    rows.append("(run-schedule (saturate (run analysis)))")
+    return ModelText(tuple(rows), {n: known[x.term] for n, x in lowered.roots.items()})

@@ -1,7 +1,10 @@
 """The child process that saturates: it may be killed, or run out of memory, without harm to anyone.
 
-Protocol over one connection: a Task comes in; Progress messages go out, each with a snapshot that is usable as it is; a
-Finished ends the task. The process ends when its connection does.
+Protocol over one connection: Rules come in, and Tasks under them; Progress messages go out, each with a snapshot that
+is usable as it is; a Finished ends the task. The process ends when its connection does.
+
+Whoever waits for a first plan waits for this process to start: it is told models and rules as text, and imports no more
+than it takes to run that, NumPy not being among it.
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ import os
 import resource
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from waxeq.egraph.engine import EGraph
-from waxeq.egraph.lower import Lowered
-from waxeq.egraph.program import Phase, RuleProgram
+from waxeq.egraph.engine import EGraph, import_extension
+from waxeq.egraph.program import ModelText, Phase
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.errors import WaxeqError
 
@@ -25,11 +28,20 @@ limit may be passed: iterations that end above that are taken back."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """What to saturate. `memory_bytes` is what the e-graph may add to the process."""
+class Rules:
+    """What the tasks that follow have in common: file names and their forms, the prelude first, and constructors beyond
+    the basis. They are read once, and before there is a task if they come before it."""
 
-    lowered: Lowered
-    program: RuleProgram
+    texts: tuple[tuple[str, tuple[str, ...]], ...]
+    constructors: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to saturate, and how. `memory_bytes` is what the e-graph may add to the process."""
+
+    model: ModelText
+    phases: tuple[Phase, ...]
     nodes: int
     seconds: float
     memory_bytes: int
@@ -67,21 +79,58 @@ class Finished:
 def main(fd: int) -> None:
     """Serve tasks until the other side goes away."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    import_extension()
     connection = Connection(fd)
+    server = _Server(connection)
     while True:
         try:
-            task = connection.recv()
+            message = connection.recv()
         except (EOFError, KeyboardInterrupt):
             return
-        _limit_memory(task.memory_bytes)
         try:
-            _Run(connection, task).run()
+            if isinstance(message, Rules):
+                server.read(message)
+            else:
+                server.run(message)
         except MemoryError:
             os._exit(77)
-        except WaxeqError as e:
-            connection.send(Finished(None, (), "Failed", f"{type(e).__name__}: {e}"))
         except BrokenPipeError:
             return
+
+
+class _Server:
+    """Keeps an e-graph with the rules in it, which each task begins from."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.rules = Rules((), ())
+        self.egraph: EGraph | None = None
+
+    def read(self, rules: Rules) -> None:
+        """Rules for the tasks that follow; what is wrong with them the first of these tells."""
+        self.rules, self.egraph = rules, None
+        with suppress(WaxeqError):
+            self.egraph = self._loaded()
+
+    def _loaded(self) -> EGraph:
+        e = EGraph(dict(self.rules.constructors))
+        for name, forms in self.rules.texts:
+            e.run_all(forms, name)
+        e.mark()
+        return e
+
+    def run(self, task: Task) -> None:
+        """Do a task."""
+        _limit_memory(task.memory_bytes)
+        try:
+            egraph = self.egraph or self._loaded()
+            self.egraph = None  # after an error inside it is not to be trusted
+            _Run(self.connection, task, egraph).run()
+        except WaxeqError as e:
+            self.connection.send(Finished(None, (), "Failed", f"{type(e).__name__}: {e}"))
+        else:
+            egraph.restart()
+            self.egraph = egraph
 
 
 def _limit_memory(extra: int) -> None:
@@ -91,20 +140,17 @@ def _limit_memory(extra: int) -> None:
 
 
 class _Run:
-    def __init__(self, connection: Connection, task: Task) -> None:
-        self.connection, self.task = connection, task
+    def __init__(self, connection: Connection, task: Task, egraph: EGraph) -> None:
+        self.connection, self.task, self.egraph = connection, task, egraph
         self.start = time.perf_counter()
         self.done: list[PhaseRun] = []
         self.shipped = 0
-        self.egraph = EGraph(dict(task.program.constructors))
 
     def run(self) -> None:
-        for name, text in self.task.program.texts:
-            self.egraph.run(text, name)
-        self.egraph.load(self.task.lowered)
+        self.egraph.load(self.task.model)
         self._ship()
         stop = "Saturated"
-        for phase in self.task.program.phases:
+        for phase in self.task.phases:
             stop = self._phase(phase) or stop
         self.connection.send(Finished(self.egraph.snapshot(), tuple(self.done), stop))
 

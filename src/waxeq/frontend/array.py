@@ -86,7 +86,7 @@ class Tracer:
 
     def _plain(self, x: Any) -> np.ndarray:
         """What NumPy makes of a constant. Masks, and the other meaning that np.matrix gives to *, would be lost."""
-        if isinstance(x, np.ma.MaskedArray):
+        if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
             raise self.refuse(
                 "a masked array loses its mask", "use x.filled(value), or the data and the mask as two arrays"
             )

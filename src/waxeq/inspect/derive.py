@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from waxeq.basis.typing import types
 from waxeq.egraph.kernels import Pattern
-from waxeq.egraph.kernels import text as kernel_text
+from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.rules import Body, Rule, bodies
 from waxeq.egraph.snapshot import EClass, ENode, Snapshot, node_places
@@ -42,10 +42,10 @@ class _Application:
 def laws(rules: Iterable[Rule], patterns: Mapping[str, Pattern]) -> Mapping[str, tuple[Law, ...]]:
     """Rules, and what kernels mean, by the heads of the e-nodes they can make."""
     rows = [Law(r.name, b) for r in rules for b in bodies(r) if b.unites]
-    for line in kernel_text(patterns.values()).splitlines():
-        if line.startswith("(rule ("):
-            name = line.rpartition(':name "')[2].partition('"')[0]
-            rule = Rule(name, "kernels", "", "exact", 0.0, line, "kernels", 0)
+    for form in kernel_forms(patterns.values()):
+        if form.startswith("(rule ("):
+            name = form.rpartition(':name "')[2].partition('"')[0]
+            rule = Rule(name, "kernels", "", "exact", 0.0, form, "kernels", 0)
             rows += [Law(name, b) for b in bodies(rule) if b.unites]
     found: dict[str, list[Law]] = {}
     for row in rows:

@@ -20,7 +20,7 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
     NumPy makes no array of numbers of, and for masked arrays: their mask would be lost.
     """
     reason = None
-    if isinstance(value, np.ma.MaskedArray):
+    if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):  # whose module takes a while to import
         reason = "is a masked array, whose mask would be lost; pass x.filled(value), or x.data and x.mask as two arrays"
     elif value is None:
         reason = "is None"

@@ -94,6 +94,11 @@ class Op(ABC):
         """The meaning without rounding, given float64 arrays for floats of any width."""
         return self.reference(*arrays)
 
+    @property
+    def ufunc(self) -> np.ufunc | None:
+        """The NumPy function that is the whole meaning, which can write over an operand; None where there is none."""
+        return None
+
     @abstractmethod
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
         """The meaning as a term over named axes."""

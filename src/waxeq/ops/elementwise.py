@@ -59,6 +59,10 @@ class Map(Op):
     def reference(self, x: np.ndarray) -> np.ndarray:
         return SCALARS[self.f](x)
 
+    @property
+    def ufunc(self) -> np.ufunc | None:
+        return self.scalar.own_ufunc
+
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
         (x,) = xs
         return Named(b.term("Map", self.f, x.term), x.axes)
@@ -85,6 +89,10 @@ class Zip(Op):
 
     def reference(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return self.scalar(x, y)
+
+    @property
+    def ufunc(self) -> np.ufunc | None:
+        return self.scalar.own_ufunc
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
         (x, y), axes = b.align(*xs)

@@ -237,9 +237,10 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
         if not np.isfinite(g).all():
             return float("inf"), float("inf")
         finite += w.size
-        reference += float(np.square(w / unit).sum())
-        d = np.abs(g / unit - w / unit)
-        largest, rms = max(largest, float(d.max(initial=0.0))), rms + float(np.square(d).sum())
+        w = w / unit
+        g = np.subtract(np.divide(g, unit, out=g), w, out=g)
+        reference, rms = reference + float(w @ w), rms + float(g @ g)
+        largest = max(largest, float(g.max(initial=0.0)), -float(g.min(initial=0.0)))
     scale = math.sqrt(reference / finite) if reference else 1.0 / unit
     return (largest / scale, math.sqrt(rms / finite) / scale) if finite else (0.0, 0.0)
 
@@ -255,6 +256,9 @@ def results_error(results: Sequence[np.ndarray], truth: Sequence[np.ndarray]) ->
 def _unit(want: np.ndarray) -> float:
     """A power of two about as large as the largest finite value: squares of extreme numbers have no place in a
     float64."""
-    found = (a[np.isfinite(a)] for a in np.array_split(want, -(-want.size // _PIECE) or 1))
-    most = max((float(np.abs(a.astype(np.float64)).max()) for a in found if a.size), default=0.0)
+    most = 0.0
+    for a in np.array_split(want, -(-want.size // _PIECE) or 1):
+        known = np.isfinite(a)
+        a = a if known.all() else a[known]
+        most = max(most, float(a.max(initial=0)), -float(a.min(initial=0)))
     return math.ldexp(1.0, math.frexp(most)[1] - 1) if most else 1.0

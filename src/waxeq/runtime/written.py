@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from waxeq.basis.scalar import load
 from waxeq.ir.graph import Graph, Node
 from waxeq.ir.interpret import settle
 from waxeq.ir.op import Op
@@ -112,8 +111,8 @@ class Written:
 
 def _step(graph: Graph, v: int, n: Node, dead: Sequence[int], alone: set[int]) -> _Step:
     run, over = n.op.reference, ()
-    if isinstance(n.op, (Map, Zip)) and isinstance(f := load(n.op.scalar.ufunc), np.ufunc):
-        run, over = f, tuple(i for i in dead if i in alone and graph.type(i) == n.type)
+    if n.op.ufunc is not None:
+        run, over = n.op.ufunc, tuple(i for i in dead if i in alone and graph.type(i) == n.type)
     elif isinstance(n.op, Matmul):
         run = np.matmul
     return _Step(run, _reader(n.inputs), n.type.numpy, v, tuple(dead), over)

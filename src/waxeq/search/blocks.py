@@ -53,6 +53,7 @@ def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
         session.memo_key(b.key)
     for n, block in enumerate(blocks):
         first = stage(session, "saturate", begun[n].result)
+        session.release()
         begun += [session.beside(partial(saturated, session, b)) for b in blocks[n + 1 : n + 2]]
         session.share(_share(work[block.key], [work[b.key] for b in blocks[n:]]))
         found = replace(search_block(session, block, first), seconds=given[block.key])

@@ -36,6 +36,10 @@ class Pace:
         """Whether what is left is for other blocks, or nothing is."""
         return self.hurried or self.deadline.elapsed > self.until
 
+    def affords(self, seconds: float) -> bool:
+        """Whether the block that is searched has so many seconds left for measuring."""
+        return seconds < self._searching
+
     @property
     def given(self) -> float | None:
         """Seconds of the budget that this search may take: all of it, or what was left when it began, which is never

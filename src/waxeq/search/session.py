@@ -42,6 +42,8 @@ from waxeq.search.pace import KEPT, Pace
 from waxeq.search.tables import Opened, open_table
 
 Value = TypeVar("Value")
+_RUNS = 2
+"""Runs that timing a long call takes at least."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
 _UNHURRIED = 64
@@ -130,6 +132,8 @@ class Session(Pace):
     model: str = ""
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     _beside: list[Future] = field(default_factory=list)
+    _released: threading.Event = field(default_factory=threading.Event)
+    """Set when what was to wait for the first saturation may begin."""
 
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
@@ -159,6 +163,7 @@ class Session(Pace):
         require_certificates(table, files_for(options.rules))
         own = own_rules(options.rules)
         rules = _rules(options, found, own)
+        worker.prepare(rules)
         bench = Bench(device.l3_bytes)
         notes = (*opened.notes, *missing)
         return Session(
@@ -196,6 +201,7 @@ class Session(Pace):
 
     def __exit__(self, *exc: object) -> None:
         self.closed = True
+        self.release()
         gc.set_threshold(*self._thresholds)
         self._limits.restore_original_limits()
         self.worker.close()
@@ -250,12 +256,16 @@ class Session(Pace):
         """Whether nobody waits for more than what was found so far."""
         return self.closed or self.events.stop_requested
 
-    def beside(self, make: Callable[[], Value]) -> Future[Value]:
-        """What `make` will answer or raise, worked out on another core meanwhile. No kernel is timed before it has."""
+    def beside(self, make: Callable[[], Value], *, later: bool = False) -> Future[Value]:
+        """What `make` will answer or raise, worked out on another core meanwhile. No kernel is timed before it has.
+        What may come `later` waits on one core until it is `release`d: saturation has a limit of time."""
         found: Future[Value] = Future()
+        waits = later and cores() == 1
 
         def run() -> None:
             try:
+                if waits:
+                    self._released.wait()
                 found.set_result(make())
             except BaseException as e:
                 found.set_exception(e)
@@ -264,33 +274,45 @@ class Session(Pace):
         self._beside.append(found)
         return found
 
+    def release(self) -> None:
+        """Let begin what was to wait."""
+        self._released.set()
+
     def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1, again: bool = False) -> int:
         """Time calls the table does not know, most costly first, until done, out of the budget, or of the block's share
         of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and of
         up to four the fastest counts: what a call takes differs more from moment to moment than within one. `again`:
         what the table knows of a call stays where it is the faster one.
         """
-        calls = self._ready(list({self.prices.key(c): c for c in calls}.values()))
+        wanted = list({self.prices.key(c): c for c in calls}.values())
+        if cores() == 1:  # compiling would only make it take longer
+            self._wait_for_others()
+        calls = self._ready(self._afforded(wanted))
+        self.skipped += sum(c.kernel not in self.prices.excluded for c in wanted) - len(calls)
         if not calls:
             return 0
-        while not self.stopped and wait(self._beside, NOTICE).not_done:
-            pass
+        self._wait_for_others()
         begun, load = time.perf_counter(), Load.now()
         taken: list[list[Timing]] = [[] for _ in calls]
         try:
             for n in range(visits * len(calls)):
-                if self.pressed:
-                    self.skipped += sum(not found for found in taken)
-                    break
                 call = calls[n % len(calls)]
+                if not self._afforded([call]):
+                    continue
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
                 taken[n % len(calls)].append(self._timed(call, each))
         finally:  # what was timed is kept, whatever one of the calls raises
+            self.skipped += sum(not found for found in taken)
             known = self.prices.model.measured if again else {}
             rows = [_quiet(found) for found in taken if found]
             self._keep([t for t in rows if t.key not in known or _quiet([known[t.key], t]) is t], load, visits)
             self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
+
+    def _wait_for_others(self) -> None:
+        """Until nothing is worked out `beside` any more, or there is no time left to time calls in."""
+        while not self.pressed and wait(self._beside, NOTICE).not_done:
+            pass
 
     def _keep(self, rows: Sequence[Timing], load: Load, visits: int) -> None:
         """Store timings that were taken since `load`, and reckon with them."""
@@ -303,19 +325,22 @@ class Session(Pace):
     def _timed(self, call: Call, seconds: float) -> Timing:
         return timed(self.bench, self.kernels[call.kernel], call, self.prices.key(call), seconds)
 
+    def _afforded(self, calls: Sequence[Call]) -> list[Call]:
+        """The calls that there is time for, one by one."""
+        if self.pressed:
+            return []
+        lasts = (_RUNS * e.seconds for e in self.prices.of(calls))
+        return [c for c, seconds in zip(calls, lasts, strict=True) if self.affords(seconds)]
+
     def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
         """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
         report says so. Raises FallbackError with `strict`."""
         calls = [c for c in calls if c.kernel not in self.prices.excluded]
-        if self.pressed or not calls:
-            self.skipped += len(calls)
-            return ()
         begun, ready = time.perf_counter(), list[Call]()
         together = _TOGETHER * cores() if self.deadline.seconds is not None else _UNHURRIED
         try:
             for start in range(0, len(calls), together):
                 if self.pressed:
-                    self.skipped += len(calls) - len(ready)
                     break
                 group = calls[start : start + together]
                 prepare((self.kernels[c.kernel], c) for c in group)

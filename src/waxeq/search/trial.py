@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -27,13 +28,15 @@ from waxeq.search.session import Session
 class Judged:
     """Ways to plan a model, the lowest prediction first, on the model's own numbers: the `right` ones, which agree with
     the float64 reference, with their errors; and the notes to report, with a sentence for each that does not.
-    `errors`: those of the first way; `wrong`: what is wrong with the last that was dropped."""
+    `errors`: those of the first way; `wrong`: what is wrong with the last that was dropped; `ran`: seconds of the first
+    run of those that were run, by text."""
 
     results: tuple[Result, ...]
     errors: tuple[Accuracy, ...]
     right: tuple[tuple[Result, tuple[Accuracy, ...]], ...]
     notes: tuple[str, ...]
     wrong: AccuracyError | None
+    ran: Mapping[str, float]
 
     def below(self, session: Session) -> float | None:
         """The tolerance under which to search again for plans of less error than these, None where there is none."""
@@ -67,7 +70,7 @@ def judged(session: Session, results: Sequence[Result], proofs: Proofs, toleranc
         except AccuracyError as e:
             wrong = e
             notes.append(f"a plan was dropped: {e}")
-    return Judged(tuple(results), errors[0], tuple(right), tuple(notes), wrong)
+    return Judged(tuple(results), errors[0], tuple(right), tuple(notes), wrong, proofs.ran)
 
 
 def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None = None) -> Result:
@@ -84,7 +87,7 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
     winner, trial = 0, None
     if contest:
         took = begun.truth.result().seconds if begun else None
-        winner, trial = hold(session, traced, [r for r, _ in right], begun and begun.ground, took)
+        winner, trial = hold(session, traced, [r for r, _ in right], begun and begun.ground, took, found.ran)
     if trial is not None and trial.brief:
         notes.append(BRIEF)
     if trial is None and session.events.stop_requested:
@@ -130,7 +133,7 @@ class Begun:
     def beside(session: Session, traced: Traced) -> Begun:
         """Both on their way. As soon as it is known how long the model takes, so is what the search may have."""
         ground = ahead(session, traced)
-        truth = session.beside(partial(truth_of, traced, 1))
+        truth = session.beside(partial(truth_of, traced, 1), later=True)
 
         def known(found: Future[Truth]) -> None:
             if found.exception() is None:
@@ -158,6 +161,8 @@ class Proofs:
 
     def __init__(self, session: Session, traced: Traced, begun: Future[Truth] | None) -> None:
         self.session, self.traced, self.begun = session, traced, begun
+        self.ran: dict[str, float] = {}
+        """Seconds of the first run of plans, by text."""
 
     @cached_property
     def truth(self) -> Truth:
@@ -178,7 +183,11 @@ class Proofs:
         key = hashlib.sha256("|".join(parts).encode()).hexdigest()
         known = None if self.session.options.fresh else table.memo_get("accuracies", key)
         if known is None:
-            rows = self.truth.accuracy(result.program.flat_results(self.traced.inputs))
+            program, truth = result.program, self.truth
+            start = time.perf_counter()
+            found = program.flat_results(self.traced.inputs)
+            self.ran[result.text] = time.perf_counter() - start
+            rows = truth.accuracy(found)
             table.memo_put("accuracies", key, json.dumps([asdict(r) for r in rows]))
             return rows
         read = json.loads(known)

@@ -60,7 +60,7 @@ class Context:
     def rows(self) -> dict[str, list[tuple]]:
         """Relations and functions whose rows are stated outright, in the schema or in a file."""
         found: dict[str, list[tuple]] = {}
-        for place, text in (("prelude.egg", schema.prelude()), *self.declarations):
+        for place, text in ((schema.PRELUDE, "\n".join(schema.prelude())), *self.declarations):
             for name, rows in ground_facts(text, place).items():
                 found.setdefault(name, []).extend(rows)
         return found
@@ -79,14 +79,14 @@ class Context:
     @cached_property
     def lenient(self) -> EGraph:
         """The same where two types of one class are no error, to see what was made equal."""
-        return self._engine(schema.prelude().replace(":no-merge", ":merge old"))
+        return self._engine([form.replace(":no-merge", ":merge old") for form in schema.prelude()])
 
     def renew(self) -> None:
         """Forget the strict e-graph: after an error inside an iteration it is not to be trusted."""
         del self.strict
 
-    def _engine(self, prelude: str | None) -> EGraph:
-        e = EGraph(prelude=prelude)
+    def _engine(self, prelude: Sequence[str] | None) -> EGraph:
+        e = EGraph.of(prelude)
         for place, text in (*self.declarations, *((r.place, r.text) for r in self.support)):
             if text:
                 e.run(text, place)

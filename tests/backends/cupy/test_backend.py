@@ -40,6 +40,17 @@ def test_timings_of_a_gpu_that_is_not_here_are_not_stale(installed: Path, monkey
     assert state == "unknown" and "cannot be used" in why
 
 
+def test_without_a_driver_no_kernel_is_imported() -> None:
+    """Every first search on a machine without a GPU would wait for that."""
+    program = (
+        "import ctypes, sys; from waxeq_cupy import backend; ctypes.CDLL = lambda name: open('/nowhere/' + name); "
+        "assert backend().unusable(); sys.exit('waxeq_cupy.kernels' in sys.modules)"
+    )
+    environment = {n: value for n, value in os.environ.items() if n != VARIABLE}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_with_cupy_and_no_gpu_it_says_so(installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text("raise ImportError('nobody imports it to find that out')")
     monkeypatch.syspath_prepend(str(tmp_path))

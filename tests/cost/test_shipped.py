@@ -1,0 +1,149 @@
+"""Tables that ship are copied family by family, and of a family nobody asks for no timing is made."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from waxeq.cost.blocks import Block
+from waxeq.cost.device import Peaks
+from waxeq.cost.estimate import CostModel
+from waxeq.cost.key import Family, Timing
+from waxeq.cost.table import TimingTable
+
+Make = Callable[..., Timing]
+PEAKS = Peaks({"float32": 1e6}, 1e10, 8e10, 1e-6)
+KERNELS = ("numpy.gemm", "numpy.copy", "native.loops")
+
+
+@pytest.fixture
+def rows(timing: Make) -> list[Timing]:
+    """Timings whose samples are exact in single precision."""
+    return [
+        timing(n, kernel=k, backend=k.partition(".")[0], samples=(0.5**18 * (n + 1), 0.5**17, 0.5**19),
+               features={"launches": 1.0, "flops": 100.0 * n})
+        for n in range(12) for k in KERNELS
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def shipped(table: TimingTable, rows: list[Timing], tmp_path: Path) -> Path:
+    """A Parquet table of them."""
+    table.record(rows)
+    table.export_parquet(tmp_path / "a.parquet", "here")
+    return tmp_path / "a.parquet"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Family]:
+    """Families of which timings are made from now on."""
+    found, make = list[Family](), Block.timings
+    monkeypatch.setattr(Block, "timings", lambda block: found.append(block.family) or make(block))
+    return found
+
+
+def opened(path: Path, *extra: Path) -> TimingTable:
+    return TimingTable.open(path, extra=map(str, extra))
+
+
+def test_they_say_what_they_said(rows: list[Timing], shipped: Path, tmp_path: Path) -> None:
+    table = opened(tmp_path / "o.duckdb", shipped)
+    known = table.families("here")
+    assert list(known) == sorted(rows, key=lambda t: t.key.digest) and len(known) == len(rows)
+    assert table.lookup([t.key for t in rows]) == {t.key: t for t in rows}
+    assert {f: g.rate() for f, g in known.groups.items()} == {
+        f: max(t.rate for t in rows if t.key.family == f) for f in {t.key.family for t in rows}
+    }
+
+
+def test_of_two_tables_the_newer_timing_counts(rows: list[Timing], shipped: Path, timing: Make, tmp_path: Path) -> None:
+    newer = timing(3, kernel=KERNELS[0], when=9e6, samples=(0.25,))
+    other = TimingTable.open(tmp_path / "n.duckdb")
+    other.record([newer])
+    other.export_parquet(tmp_path / "b.parquet", "here")
+    for extra in ((shipped, tmp_path / "b.parquet"), (tmp_path / "b.parquet", shipped)):
+        known = opened(tmp_path / f"{extra[0].stem}.duckdb", *extra).families("here")
+        assert [t for t in known if t.key == newer.key] == [newer] and len(known) == len(rows)
+
+
+def test_of_families_nobody_asks_for_nothing_is_made(
+    rows: list[Timing], shipped: Path, tmp_path: Path, made: list[Family]
+) -> None:
+    model = CostModel(PEAKS, opened(tmp_path / "o.duckdb", shipped).families("here"))
+    assert made == [] and model.peaks.flops["float32"] == max(t.rate for t in rows), "ceilings hear of all"
+    native = [t for t in rows if t.key.backend == "native"]
+    model.estimate(native[0].key, native[0].features)
+    assert made == [native[0].key.family] and set(model.measured) == {t.key for t in native}
+
+
+def test_own_timings_join_those_of_their_family(
+    rows: list[Timing], shipped: Path, timing: Make, tmp_path: Path, made: list[Family]
+) -> None:
+    table = opened(tmp_path / "o.duckdb", shipped)
+    own = [timing(n, when=9e6) for n in (3, 50)]
+    table.record(own)
+    for change in (lambda: None, table.merge):
+        change()
+        made.clear()
+        known = table.families("here")
+        assert made == [own[0].key.family]
+        assert {t.key: t for t in known} == {t.key: t for t in rows} | {t.key: t for t in own}
+
+
+def test_estimates_do_not_depend_on_when_timings_are_made(rows: list[Timing], shipped: Path, tmp_path: Path) -> None:
+    known = opened(tmp_path / "o.duckdb", shipped).families("here")
+    late, early = CostModel(PEAKS, known), CostModel(PEAKS, list(known))
+    asked = [replace(t.key, text="(Map g)") for t in rows]
+    features = [{**t.features, "map:exp:float32": 9.0} for t in rows]
+    assert late.estimates(asked, features) == early.estimates(asked, features)
+    new = [Timing(k, (1e-5,), 0.0, 0.0, f, 9e6) for k, f in zip(asked[:3], features, strict=False)]
+    assert late.learn(new) == early.learn(new)
+    assert late.estimates(asked, features) == early.estimates(asked, features)
+    assert late.fits().keys() == early.fits().keys() and late.measured == early.measured
+
+
+def test_rows_that_are_no_timings_are_passed_over(rows: list[Timing], shipped: Path, tmp_path: Path) -> None:
+    bad = {"samples": ("[]", "[0.0]", "[1.0, NULL]", "['NaN'::FLOAT]", "['inf'::FLOAT]", "NULL"),
+           "features": ("'no'", "'{\"a\":-1}'", "'{\"a\":\"b\"}'", "'[1.0]'", "'{\"a\":NaN}'", "NULL"),
+           "digest": ("'short'", "NULL"), "written": ("NULL",), "max_relative_error": ("NULL",)}  # fmt: skip
+    with duckdb.connect() as db:
+        db.execute(f"CREATE TABLE t AS FROM '{shipped}'")
+        for n, (column, value) in enumerate((c, v) for c, values in bad.items() for v in values):
+            db.execute(f"UPDATE t SET {column} = {value} WHERE digest = ?", [rows[n].key.digest])
+        db.execute(f"COPY t TO '{tmp_path / 'bad.parquet'}' (FORMAT parquet)")
+    left = rows[sum(map(len, bad.values())) :]
+    table = opened(tmp_path / "o.duckdb", tmp_path / "bad.parquet")
+    assert {t.key for t in table.families("here")} == {t.key for t in left}
+    assert table.lookup([t.key for t in rows]) == {t.key: t for t in left}
+
+
+@pytest.mark.parametrize("what", ["file", "samples", "features"])
+def test_a_copy_that_is_damaged_is_made_anew(rows: list[Timing], shipped: Path, tmp_path: Path, what: str) -> None:
+    """Where SQLite notices, and where it does not."""
+    table, copy = opened(tmp_path / "o.duckdb", shipped), tmp_path / "o.duckdb.shipped"
+    whole = copy.read_bytes()
+    old, new = {
+        "file": (whole[4096:], bytes(len(whole) - 4096)),
+        "samples": (struct.pack("<d", rows[0].samples[1]), struct.pack("<d", 1.0)),
+        "features": (b'"launches":1.0', b'"launches":3.0'),
+    }[what]
+    assert old in whole
+    copy.write_bytes(whole.replace(old, new))
+    assert table.lookup([t.key for t in rows]) == {t.key: t for t in rows}
+    copy.write_bytes(whole.replace(old, new))
+    assert list(table.families("here")) == sorted(rows, key=lambda t: t.key.digest)
+
+
+def test_the_first_opening_connects_to_duckdb_once(
+    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To connect takes a tenth of all that time."""
+    times, connect = list[int](), duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *given: times.append(1) or connect(*given))
+    opened(tmp_path / "o.duckdb", shipped).families("here")
+    assert times == [1] and (tmp_path / "o.duckdb").exists()
