@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -32,12 +31,14 @@ class Accuracy:
 @dataclass(frozen=True)
 class Truth:
     """What a model should compute on given inputs and weights (the reference in float64), and what it computes as
-    written, in so many `seconds` of the core of the thread that ran it."""
+    written, in so many `seconds` of the core of the thread that ran it, with the `errors` of that, of outputs that are
+    floats."""
 
     graph: Graph
     oracle: Mapping[str, np.ndarray]
     written: Mapping[str, np.ndarray]
     seconds: float
+    errors: Mapping[str, tuple[float, float]]
 
     @staticmethod
     def of(
@@ -50,7 +51,8 @@ class Truth:
             found = other.submit(_timed, graph, given) if apart else None
             oracle = interpret(graph, given, oracle=True)
             written, took = _timed(graph, given) if found is None else found.result()
-            return Truth(graph, oracle, written, took)
+        floats = [n for n, v in graph.outputs if is_float(graph.type(v).dtype)]
+        return Truth(graph, oracle, written, took, {n: relative_error(written[n], oracle[n]) for n in floats})
 
     def accuracy(self, got: Mapping[str, np.ndarray]) -> tuple[Accuracy, ...]:
         """Errors of results, output by output."""
@@ -63,14 +65,8 @@ class Truth:
             else:
                 plan = relative_error(got[name], self.oracle[name])
                 empty = self.oracle[name].size > 0 and not np.isfinite(self.oracle[name]).any()
-                rows.append(Accuracy(name, plan, self._as_written[name], False, empty))
+                rows.append(Accuracy(name, plan, self.errors[name], False, empty))
         return tuple(rows)
-
-    @cached_property
-    def _as_written(self) -> Mapping[str, tuple[float, float]]:
-        """Errors of the model as written, of outputs that are floats."""
-        names = [n for n, v in self.graph.outputs if is_float(self.graph.type(v).dtype)]
-        return {n: relative_error(self.written[n], self.oracle[n]) for n in names}
 
 
 def _timed(graph: Graph, given: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], float]:

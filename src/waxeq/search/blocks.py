@@ -61,6 +61,7 @@ def searched(session: Session, blocks: Sequence[Block]) -> dict[str, Optimized]:
         if not session.stopped:  # what somebody stopped is not the last word on a block
             remember(session, found)
     session.share(1.0)
+    session.settled()
     return rows
 
 

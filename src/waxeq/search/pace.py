@@ -38,7 +38,7 @@ class Pace:
 
     def affords(self, seconds: float) -> bool:
         """Whether the block that is searched has so many seconds left for measuring."""
-        return seconds < self._searching
+        return seconds < self.searching
 
     @property
     def given(self) -> float | None:
@@ -62,15 +62,15 @@ class Pace:
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for
         searching, and never nothing, for there must be a plan."""
-        return self.deadline.within(max(_LEAST, _GROWN * self._searching))
+        return self.deadline.within(max(_LEAST, _GROWN * self.searching))
 
     def choosing(self) -> Deadline:
         """The time for one choice among the candidates of the block that is searched: what is left of its share, and
         never nothing."""
-        return self.deadline.within(max(_LEAST, self._searching))
+        return self.deadline.within(max(_LEAST, self.searching))
 
     @property
-    def _searching(self) -> float:
+    def searching(self) -> float:
         """Seconds left for searching the block that is searched."""
         ends = (1.0 - self.kept) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
         return min(self.until, ends) - self.deadline.elapsed

@@ -7,8 +7,8 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -30,7 +30,7 @@ from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import RuleFile, load_rules, rule_files
 from waxeq.egraph.saturate import Worker
 from waxeq.errors import FallbackError, UsageError, WaxeqError
-from waxeq.events import NOTICE, Deadline, Events, Note, Progress
+from waxeq.events import Deadline, Events, Note, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.plan.encode import encode_rules
@@ -38,7 +38,8 @@ from waxeq.runtime.device_timing import timed
 from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
-from waxeq.search.pace import KEPT, Pace
+from waxeq.search.beside import Beside, blas_threads
+from waxeq.search.pace import KEPT
 from waxeq.search.tables import Opened, open_table
 
 Value = TypeVar("Value")
@@ -97,7 +98,7 @@ def _rules(options: Options, kernels: Mapping[str, Kernel], own: tuple[RuleFile,
 
 
 @dataclass
-class Session(Pace):
+class Session(Beside):
     """Opened with `Session.open(options, events)`, used as a context manager."""
 
     options: Options
@@ -131,9 +132,8 @@ class Session(Pace):
     """Calls that were to be timed, for which no time was left."""
     model: str = ""
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
-    _beside: list[Future] = field(default_factory=list)
-    _released: threading.Event = field(default_factory=threading.Event)
-    """Set when what was to wait for the first saturation may begin."""
+    others: list[Future] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
 
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
@@ -191,9 +191,7 @@ class Session(Pace):
         return max(t for t in lower if t < most or here.at(t).rule_class != here.rule_class)
 
     def __enter__(self) -> Session:
-        from threadpoolctl import threadpool_limits
-
-        self._limits = threadpool_limits(self.options.threads)
+        self._limits = blas_threads(self.options.threads)
         self._thresholds = gc.get_threshold()
         if self._thresholds[0]:
             gc.set_threshold(max(_OBJECTS, self._thresholds[0]), *self._thresholds[1:])
@@ -256,28 +254,6 @@ class Session(Pace):
         """Whether nobody waits for more than what was found so far."""
         return self.closed or self.events.stop_requested
 
-    def beside(self, make: Callable[[], Value], *, later: bool = False) -> Future[Value]:
-        """What `make` will answer or raise, worked out on another core meanwhile. No kernel is timed before it has.
-        What may come `later` waits on one core until it is `release`d: saturation has a limit of time."""
-        found: Future[Value] = Future()
-        waits = later and cores() == 1
-
-        def run() -> None:
-            try:
-                if waits:
-                    self._released.wait()
-                found.set_result(make())
-            except BaseException as e:
-                found.set_exception(e)
-
-        threading.Thread(target=run, daemon=True).start()
-        self._beside.append(found)
-        return found
-
-    def release(self) -> None:
-        """Let begin what was to wait."""
-        self._released.set()
-
     def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1, again: bool = False) -> int:
         """Time calls the table does not know, most costly first, until done, out of the budget, or of the block's share
         of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and of
@@ -285,34 +261,29 @@ class Session(Pace):
         what the table knows of a call stays where it is the faster one.
         """
         wanted = list({self.prices.key(c): c for c in calls}.values())
-        if cores() == 1:  # compiling would only make it take longer
-            self._wait_for_others()
-        calls = self._ready(self._afforded(wanted))
-        self.skipped += sum(c.kernel not in self.prices.excluded for c in wanted) - len(calls)
-        if not calls:
+        if not self._afforded(wanted):
+            self.skipped += len(wanted)
             return 0
-        self._wait_for_others()
+        # on one core what is compiled meanwhile would only take longer
+        free = cores() > 1 or self.is_alone()
+        calls = self._ready(self._afforded(wanted)) if free else ()
+        free = free and self.is_alone()
         begun, load = time.perf_counter(), Load.now()
         taken: list[list[Timing]] = [[] for _ in calls]
         try:
-            for n in range(visits * len(calls)):
+            for n in range(visits * len(calls) * free):
                 call = calls[n % len(calls)]
                 if not self._afforded([call]):
                     continue
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
                 taken[n % len(calls)].append(self._timed(call, each))
         finally:  # what was timed is kept, whatever one of the calls raises
-            self.skipped += sum(not found for found in taken)
             known = self.prices.model.measured if again else {}
             rows = [_quiet(found) for found in taken if found]
+            self.skipped += sum(c.kernel not in self.prices.excluded for c in wanted) - len(rows)
             self._keep([t for t in rows if t.key not in known or _quiet([known[t.key], t]) is t], load, visits)
             self.measuring_seconds += time.perf_counter() - begun
         return len(rows)
-
-    def _wait_for_others(self) -> None:
-        """Until nothing is worked out `beside` any more, or there is no time left to time calls in."""
-        while not self.pressed and wait(self._beside, NOTICE).not_done:
-            pass
 
     def _keep(self, rows: Sequence[Timing], load: Load, visits: int) -> None:
         """Store timings that were taken since `load`, and reckon with them."""

@@ -86,7 +86,7 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
     contest = session.options.trial and not session.events.stop_requested
     winner, trial = 0, None
     if contest:
-        took = begun.truth.result().seconds if begun else None
+        took = session.joined(begun.truth).seconds if begun else None
         winner, trial = hold(session, traced, [r for r, _ in right], begun and begun.ground, took, found.ran)
     if trial is not None and trial.brief:
         notes.append(BRIEF)
@@ -112,13 +112,9 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
     return _reported(session, result, notes, rows, trial)
 
 
-def truth_of(traced: Traced, threads: int | None = None) -> Truth:
-    """What a traced model should compute on its own inputs and weights. `threads` for BLAS, where others are at work:
-    those of one call that wait for each other on a busy core wait long."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(threads):
-        return Truth.of(traced.graph, traced.inputs, traced.tensors, apart=threads is not None)
+def truth_of(traced: Traced, *, apart: bool = False) -> Truth:
+    """What a traced model should compute on its own inputs and weights."""
+    return Truth.of(traced.graph, traced.inputs, traced.tensors, apart=apart)
 
 
 @dataclass(frozen=True)
@@ -133,7 +129,7 @@ class Begun:
     def beside(session: Session, traced: Traced) -> Begun:
         """Both on their way. As soon as it is known how long the model takes, so is what the search may have."""
         ground = ahead(session, traced)
-        truth = session.beside(partial(truth_of, traced, 1), later=True)
+        truth = session.beside(partial(truth_of, traced, apart=True), later=True)
 
         def known(found: Future[Truth]) -> None:
             if found.exception() is None:
@@ -166,7 +162,7 @@ class Proofs:
 
     @cached_property
     def truth(self) -> Truth:
-        return self.begun.result() if self.begun is not None else truth_of(self.traced)
+        return self.session.joined(self.begun) if self.begun is not None else truth_of(self.traced)
 
     @cached_property
     def _numbers(self) -> str:
