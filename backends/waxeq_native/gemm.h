@@ -110,9 +110,11 @@ static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cb
   return cbs == 1 && (M <= few || (M <= 64 && K * n * size <= 2 * WX_PANEL_BYTES));
 }
 
-/* How deep the runs are that sums of `depth` products are made of, `most` at most: even, and whole steps of four. */
+/* How deep the runs are that sums of `depth` products are made of, `most` at most: even, and whole steps of four. What
+ * is deeper than WX_SINGLE_RUN has two at least. */
 static int64_t N(run)(int64_t depth, int64_t most) {
-  return wx_parts(wx_parts(depth, wx_parts(depth, most)), 4) * 4;
+  const int64_t runs = wx_parts(depth, most);
+  return wx_parts(wx_parts(depth, runs > 1 || depth <= WX_SINGLE_RUN ? runs : 2), 4) * 4;
 }
 
 /* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. Each

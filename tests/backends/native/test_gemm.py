@@ -139,14 +139,17 @@ def test_special_values(api: Api, kind: str, form: str, sides: tuple, special: f
     np.testing.assert_array_equal(product(api, kind, form, a, b, None), want)
 
 
-@pytest.mark.parametrize(("form", "kept"), [("packed", 0), ("several", 96)])
+@pytest.mark.parametrize(
+    ("form", "depth", "kept"),
+    [("packed", 32, 0), ("packed", 64, 32), ("packed", 192, 96), ("packed", 384, 192), ("several", 384, 256)],
+)
 @pytest.mark.parametrize("rows", [28, 56, 200])
-def test_one_of_several_sums_is_made_in_short_runs(api: Api, form: str, kept: int, rows: int) -> None:
+def test_sums_are_made_in_runs(api: Api, form: str, depth: int, kept: int, rows: int) -> None:
     """Ones that are added to 2^24 one by one are lost, those of another run are not: a product of 192 that stood for
     three of 64 was summed in one go, and its error was half as large again as theirs."""
-    a = np.ones((192, rows), np.float32).T
+    a = np.ones((depth, rows), np.float32).T
     a[:, 0] = 2**24
-    got = product(api, "f32", form, a, np.ones((192, 64), np.float32), None)
+    got = product(api, "f32", form, a, np.ones((depth, 64), np.float32), None)
     np.testing.assert_array_equal(got, np.float32(2**24 + kept))
 
 
