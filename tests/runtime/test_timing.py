@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends, kernels
@@ -14,6 +17,7 @@ from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.cost.key import Timing
 from waxeq.extract.price import timing_key
 from waxeq.ir.term import Term
+from waxeq.runtime.rest import rest
 from waxeq.runtime.timing import Bench, relative_error, results_error
 
 pytestmark = pytest.mark.quick
@@ -132,3 +136,16 @@ def test_infinities_and_nan_that_agree_are_no_error() -> None:
     assert results_error([odd.astype(np.float32)], [odd]) == 0
     assert results_error([-odd], [odd]) > 0
     assert results_error([np.zeros((0, 3))], [np.zeros((0, 3))]) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="which threads run is not to be seen here")
+def test_no_thread_is_left_spinning_by_errors() -> None:
+    """Products of vectors had BLAS's threads spin for a tenth of a second on the core of what was timed next, which took
+    twice as long on two threads, and a table of such timings."""
+    want = np.ones(1 << 21)
+    with threadpool_limits(4):
+        rest()
+        relative_error(want.astype(np.float32), want)
+        own = str(threading.get_native_id())
+        others = [t for t in Path("/proc/self/task").iterdir() if t.name != own]
+        assert not [t.name for t in others if (t / "stat").read_text().rpartition(")")[2].split()[0] == "R"]
