@@ -140,8 +140,8 @@ def test_infinities_and_nan_that_agree_are_no_error() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="which threads run is not to be seen here")
 def test_no_thread_is_left_spinning_by_errors() -> None:
-    """Products of vectors had BLAS's threads spin for a tenth of a second on the core of what was timed next, which took
-    twice as long on two threads, and a table of such timings."""
+    """Products of vectors had BLAS's threads spin for a tenth of a second on the core of what was timed next, which
+    took twice as long on two threads: a whole table of timings was wrong."""
     want = np.ones(1 << 21)
     with threadpool_limits(4):
         rest()
