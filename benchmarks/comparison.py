@@ -47,6 +47,7 @@ def compare(
             search=terms.search,
             table=terms.table,
             caches=terms.caches,
+            before=records.get((name, terms.threads)),
         )
         records[name, terms.threads] = {**record, **about(terms.threads)}
         done(ordered(list(records.values())))

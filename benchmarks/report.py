@@ -144,7 +144,7 @@ def cells(record: Record) -> tuple[str, ...]:
         *best[:3],
         _error(waxeq),
         best[3],
-        _first(waxeq),
+        _first(waxeq) + "*" * ("first_call" in waxeq and "search" not in record),
         _first(compiled),
     )
 
@@ -164,7 +164,8 @@ _NOTES = (
     "memory bounds the row. `error`: relative RMS against float64 (of sum_ab, which is one number, over eight draws of "
     "its arguments). `first call`: compiling and the first run, imports not counted, waxeq's and torch.compile's each "
     "in a process of its own with no model compiled before; for waxeq the whole search, with an empty timing table "
-    "beside the calibration that ships for the machine, where there is one, and what torch.compile took as its budget.",
+    "beside the calibration that ships for the machine, where there is one, and at most what torch.compile took as its "
+    "budget (*: with a budget of 12 s, and kernels that may have been compiled before).",
     "",
     *(f"- {c.name}: {c.note}" for c in CONTESTANTS.values()),
 )

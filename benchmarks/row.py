@@ -42,14 +42,24 @@ take alone, on what lies in a cache."""
 
 
 def measure_row(
-    name: str, peers: Sequence[str], *, threads: int, budget: float, search: float, table: Path | None, caches: str
+    name: str,
+    peers: Sequence[str],
+    *,
+    threads: int,
+    budget: float,
+    search: float,
+    table: Path | None,
+    caches: str,
+    before: Record | None = None,
 ) -> Record:
     """Measure a row. What fails is recorded with its reason; a peer that takes the process down is left out of the next
-    attempt. The search has no more time than the first call of `PACED`, where that takes part."""
+    attempt. The search has no more time than the first call of `PACED`, where that takes part; where that took longer
+    than `search` in the record of `before`, it is not asked first."""
     from benchmarks.workloads import WORKLOADS
 
     workload = WORKLOADS[name]
-    paced = _first_call(name, threads, caches) if PACED in peers else None
+    known = 0.0 if before is None else before["contestants"].get(PACED, {}).get("first_call", 0.0)
+    paced = _first_call(name, threads, caches) if PACED in peers and known < search else None
     search = min(search, paced or search)
     record: Record = {"row": name, "threads": threads, "budget": budget, "search": search, "moved": workload.moved}
     found = record["contestants"] = {}

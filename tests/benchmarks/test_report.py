@@ -149,3 +149,8 @@ def test_the_command_writes_beside_other_sections(
 def test_what_does_not_exist_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=message):
         app(["peers", *arguments, "--out", str(tmp_path)], result_action="return_value")
+
+
+def test_first_calls_of_another_budget_are_marked() -> None:
+    cells, marked = report.cells({**WON, "search": 1.5}), report.cells(WON)
+    assert "3" in cells and "3*" not in cells and "3*" in marked

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import row
 from benchmarks.contestants import CONTESTANTS, Contestant, NoForm
 from benchmarks.roofline import EVALUATED, copying, evaluating
-from benchmarks.row import ALONE, COPY, WAXEQ, admit, contest, measure_row, optimize, reference
+from benchmarks.row import ALONE, COPY, PACED, WAXEQ, admit, contest, first_call, measure_row, optimize, reference
 from benchmarks.workload import Workload
 
 import waxeq as wx
@@ -124,6 +124,29 @@ def test_without_a_plan_the_peers_are_timed_all_the_same(monkeypatch: pytest.Mon
     monkeypatch.setattr(row, "in_fresh_process", process)
     found = measured(("one",))["contestants"]
     assert found[WAXEQ] == {"failed": "no plan"} and "seconds" in found["one"] and "ratio" not in found["one"]
+
+
+@pytest.mark.parametrize(("before", "asked"), [(None, True), (1.4, True), (11.0, False)])
+def test_a_search_has_no_more_time_than_the_peer_that_paces_it(
+    monkeypatch: pytest.MonkeyPatch, before: float | None, asked: bool
+) -> None:
+    monkeypatch.setattr("benchmarks.workloads.WORKLOADS", {"double": WORKLOAD})
+    given: list[float] = []
+
+    def process(fn: Any, job: Any, **limits: Any) -> Any:
+        if fn is first_call:
+            return 1.5
+        if fn is optimize:
+            given.append(job[3])
+            return {"first_call": 1.2, "written": False, "kernels": []}
+        rest = {n: {"error": 1e-7, "first_call": 9.0} for n in (WAXEQ, PACED)}
+        return {WAXEQ: (1.0, 1.0, 1.0), PACED: (2.0, 2.0, 2.0)}, rest
+
+    monkeypatch.setattr(row, "in_fresh_process", process)
+    known = None if before is None else {"contestants": {PACED: {"first_call": before}}}
+    found = measure_row("double", (PACED,), threads=1, budget=0.1, search=10.0, table=None, caches="", before=known)
+    assert given == [found["search"]] == [1.5 if asked else 10.0]
+    assert found["contestants"][PACED]["first_call"] == (1.5 if asked else 9.0)
 
 
 def test_a_parameter_may_be_called_weights(tmp_path: Path) -> None:
