@@ -47,11 +47,18 @@ def compare(
             search=terms.search,
             table=terms.table,
             caches=terms.caches,
-            before=records.get((name, terms.threads)),
+            before=_here(records.get((name, terms.threads)), terms.threads),
         )
         records[name, terms.threads] = {**record, **about(terms.threads)}
         done(ordered(list(records.values())))
     return ordered(list(records.values()))
+
+
+def _here(record: Record | None, threads: int) -> Record | None:
+    """A record of this machine and these versions of peers."""
+    fresh = about(threads)
+    same = record is not None and all(record.get(k) == fresh[k] for k in ("device", "versions"))
+    return record if same else None
 
 
 def current(record: Record | None, terms: Terms) -> bool:

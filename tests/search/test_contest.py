@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -109,3 +110,29 @@ def test_a_process_that_was_started_ahead_ends_where_no_plan_is_right(
     monkeypatch.setattr("waxeq.search.trial.require", wrong)
     assert run(tmp_path).plan.written
     assert len(started) == 1 and ended(started[0])
+
+
+@pytest.mark.parametrize(
+    ("took", "ran", "times", "runs"),
+    [
+        (0.01, 0.001, {"plan": 0.004, "written": 0.01}, 0),  # short runs are made again, after untimed ones
+        (0.2, None, {"plan": 0.1, "written": 0.2}, 0),  # the plan's errors were remembered
+        (0.2, 1e-9, {}, 1),  # far ahead: its first run counts, and one of the model
+        (0.2, 1e9, {"plan": 0.1, "written": 0.2}, 1),  # its first run says nothing
+    ],
+)
+def test_a_brief_trial_makes_no_run_again_that_leaves_no_doubt(
+    took: float, ran: float | None, times: dict[str, float], runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def turns(rivals: Any, *, ran: Any, **limits: Any) -> Any:
+        assert set(rivals) == {"plan", "written"} and ran == {"written": took}
+        return {n: Samples((s,)) for n, s in times.items()}
+
+    monkeypatch.setattr(contest, "take_turns", turns)
+    result: Any = SimpleNamespace(program=SimpleNamespace(flat_results=lambda inputs: {}))
+    traced: Any = SimpleNamespace(inputs={})
+    trial = contest._brief(result, traced, lambda: made.append(1), took, ran)
+    assert len(made) == runs and trial.brief and trial.verdict == "faster"
+    assert times or (trial.plan == ran and 0 < trial.written < 1.0)

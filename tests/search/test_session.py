@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from waxeq.backend.call import Call
+from waxeq.cost.estimate import Estimate
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.errors import RuleError
 from waxeq.events import Deadline, Events
@@ -137,6 +140,27 @@ def test_a_block_measures_for_its_share_of_the_time(tmp_path: Path, monkeypatch:
         now[0] = 7.0
         session.share(1.0)
         assert session.pressed and session.hurried, "what is left is for the trial"
+
+
+def test_a_call_that_takes_longer_than_there_is_time_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 100 ms used up a budget of a second, for an estimate that is right within a tenth; others are timed."""
+    with opened(tmp_path) as session:
+        rows, _, _ = _candidates(session)
+        long, short = list({session.prices.key(r.call): r.call for r in rows}.values())[:2]
+        of, timed = session.prices.of, list[Call]()
+
+        def slower(calls: Sequence[Call]) -> list[Estimate]:
+            return [replace(e, seconds=3.0 if c is long else 1e-3) for c, e in zip(calls, of(calls), strict=True)]
+
+        monkeypatch.setattr(session.prices, "of", slower)
+        monkeypatch.setattr(session, "_timed", lambda call, seconds: timed.append(call))
+        monkeypatch.setattr(session, "_keep", lambda *rows: None)
+        monkeypatch.setattr("waxeq.search.session._quiet", lambda found: SimpleNamespace(key=str(found)))
+        session.deadline, session.kept = Deadline(5.0), 0.0
+        session.measure([long, short])
+        assert timed == [short] and session.skipped == 1
 
 
 def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

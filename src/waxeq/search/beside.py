@@ -17,21 +17,19 @@ _WAITED = 0.5
 """Part of the time for timing calls that may go by before the first is timed."""
 
 
-def blas_threads(most: int) -> Any:
-    """Let a call of BLAS have so many threads from now on; what restores what was before. It is for the thread that an
-    optimization runs in, for all threads: threadpoolctl lets one decide."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(most)
-
-
 class Beside(Pace):
     """Of a session. `others`: all that was ever worked out beside it; `released`: set when what was to wait for the
-    first saturation may begin."""
+    first saturation may begin; `pools`: threadpoolctl's, of the libraries that were there when it began."""
 
     options: Options
     others: list[Future]
     released: threading.Event
+    pools: Any
+
+    def blas(self, most: int) -> Any:
+        """Let a call of BLAS have so many threads from now on; what restores what was before. It is for the thread that
+        an optimization runs in to say, for all: threadpoolctl lets one decide."""
+        return self.pools.limit(limits=most)
 
     def beside(self, make: Callable[[], Value], *, later: bool = False) -> Future[Value]:
         """What `make` will answer or raise, worked out on another core meanwhile. No kernel is timed before it has.
@@ -47,7 +45,7 @@ class Beside(Pace):
             except BaseException as e:
                 found.set_exception(e)
 
-        blas_threads(1)  # those of one call that wait for each other on a busy core wait long
+        self.blas(1)  # those of one call that wait for each other on a busy core wait long
         threading.Thread(target=run, daemon=True).start()
         self.others.append(found)
         return found
@@ -73,5 +71,5 @@ class Beside(Pace):
         """Whether nothing is worked out `beside` any more: then calls of BLAS have every core."""
         alone = not wait(self.others, 0.0).not_done
         if alone:
-            blas_threads(self.options.threads)
+            self.blas(self.options.threads)
         return alone

@@ -257,22 +257,22 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
 
     What matters is what is chosen when every guess counts as the least it may be: a plan that is no better even so need
     not be tried. After some rounds a guess must promise a gain even at its worst, as there is always one more that
-    looks a little better than what was measured. In between, once, what is doubted is measured, and what was timed a
-    single time and decides is timed again.
+    looks a little better than what was measured; and where there is no time to find out, from the start. In between,
+    once, what is doubted is measured, and what was timed a single time and decides is timed again.
 
     Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
     Once a kernel turned out not to run here, the choice is of no use.
     """
     unusable = len(session.prices.excluded)
     measuring = session.options.measure and session.options.cost != "roofline"
-    measured, polished, doubts, looks = 0, 0, 0, 0
+    measured, polished, doubts, looks, skipped = 0, 0, 0, 0, session.skipped
 
     def timed(*choices: Choice) -> int:
         last = n == _ROUNDS or polished == _POLISHES
         return session.measure(_unmeasured(choices)) if measuring and not last else 0
 
     for n in range(_ROUNDS + 1):
-        looking = measuring and n < _HOPEFUL_ROUNDS and not polished
+        looking = measuring and n < _HOPEFUL_ROUNDS and not polished and session.skipped == skipped
         mood = "expected" if looking or not measuring else "cautious"
         problem = session.prices.problem(space, rows, roots, mood=mood)
         choice = start = greedy(problem, session.choosing())
@@ -289,7 +289,8 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
             choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
             new = timed(choice)
         measured += new
-        if new == 0 or len(session.prices.excluded) > unusable:
+        untold = looking and session.skipped > skipped  # nobody has the time to find out
+        if (new == 0 and not untold) or len(session.prices.excluded) > unusable:
             break
     return Chosen(problem, choice, (start,) if choice.method == "polished" else (), measured)
 

@@ -43,7 +43,8 @@ _LARGE = 256 << 20
 _CLEAR = 1.2
 """What a plan must gain in a single run to be believed."""
 _WAITED, _SURE = 0.04, 1.5
-"""Seconds of a run that is not made twice where the budget is spent; and how much faster than it a plan must be."""
+"""Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must
+be for that."""
 BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a single run each"
 
 
@@ -97,8 +98,8 @@ def hold(
     and None when the user does not wait for the outcome. `ground`: where, if that was thought of `ahead`; `took`:
     seconds of a run of the model that was made before; `ran`: those of the first run of plans, by text.
 
-    It takes what is left of the budget, at most three seconds or twice that; never less than one timed run, after a
-    first, of the first result and of the model.
+    It takes what is left of the budget, at most three seconds or twice that; never less than one timed run of the first
+    result and of the model, after a first where that could matter.
     """
     texts = [r.text for r in results]
     key = _key(session, texts)
@@ -115,8 +116,8 @@ def hold(
     once = sum(r.plan.predicted for r in results) + 2 * took
     opens = _READY if ground is not None and ground.done() else _PROCESS
     if session.deadline.left < opens + _RUNS * once:
-        made = ran.get(texts[0]), took if session.options.threads == 1 else 0.0
-        return 0, _brief(results[0], traced, written, made, took)
+        session.blas(session.options.threads)
+        return 0, _brief(results[0], traced, written, took, ran.get(texts[0]))
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens)))
         answer = held.process.call(
@@ -137,25 +138,22 @@ def _key(session: Session, texts: Sequence[str]) -> str:
     return hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
 
 
-def _brief(
-    result: Result, traced: Traced, written: Callable[[], object], made: tuple[float | None, float], took: float
-) -> Trial:
-    """One run of each, which has no interval. `made`: seconds of the plan's first run and of one of the model, with as
-    many threads, if there were any; they count where the model's was long and the plan far ahead. `took`: about what
-    the model takes."""
-    plan, model = made
-    if plan is None or model < max(_WAITED, _SURE * plan):
-        plan = _single(partial(result.program.flat_results, traced.inputs), result.plan.predicted)
-        if model < max(_WAITED, _SURE * plan):
-            model = _single(written, took)
+def _brief(result: Result, traced: Traced, written: Callable[[], object], took: float, ran: float | None) -> Trial:
+    """One run of each, which has no interval. `took`: about what the model takes; `ran`: seconds of the plan's first
+    run, if it was made here. Where the model takes long, and the plan's first run is far ahead of one of the model's,
+    these count."""
+    plan = model = 0.0
+    if ran is not None and took > _WAITED:
+        start = time.perf_counter()
+        written()
+        plan, model = ran, time.perf_counter() - start
+    if model <= _SURE * plan:
+        rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
+        times = take_turns(rivals, rounds=1, budget=0.0, ran={"written": took})
+        plan, model = times["plan"].median, times["written"].median
     ratio = model / plan
     verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
     return Trial(plan, model, ratio, ratio, ratio, verdict, brief=True)
-
-
-def _single(run: Callable[[], object], took: float) -> float:
-    """Seconds of one run, after a first one that was made before and `took` about so many."""
-    return take_turns({"it": run}, rounds=1, budget=0.0, ran={"it": max(took, 1e-9)}, long=_WAITED)["it"].median
 
 
 def given(traced: Traced) -> Groups:

@@ -38,7 +38,7 @@ from waxeq.runtime.device_timing import timed
 from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
-from waxeq.search.beside import Beside, blas_threads
+from waxeq.search.beside import Beside
 from waxeq.search.pace import KEPT
 from waxeq.search.tables import Opened, open_table
 
@@ -59,6 +59,12 @@ def _quiet(timings: Sequence[Timing]) -> Timing:
     of the samples of each: what others do to a machine only ever adds."""
     calm = [t for t in timings if not t.disturbed] or timings
     return sorted(calm, key=lambda t: t.seconds)[(len(calm) - 1) // 4]
+
+
+def _pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _unused(installed: Sequence[Found]) -> tuple[str, ...]:
@@ -134,6 +140,7 @@ class Session(Beside):
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     others: list[Future] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
+    pools: Any = field(default_factory=_pools)
 
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
@@ -191,7 +198,7 @@ class Session(Beside):
         return max(t for t in lower if t < most or here.at(t).rule_class != here.rule_class)
 
     def __enter__(self) -> Session:
-        self._limits = blas_threads(self.options.threads)
+        self._limits = self.blas(self.options.threads)
         self._thresholds = gc.get_threshold()
         if self._thresholds[0]:
             gc.set_threshold(max(_OBJECTS, self._thresholds[0]), *self._thresholds[1:])
