@@ -38,6 +38,8 @@ _ENDS = 1.5
 """Seconds that proofs, notes and the search's last step take as well."""
 _HOPELESS = 1.5
 """A contest that would take so many times what is kept for it is not waited for: one run of each must do."""
+_LAST, _SINGLE = 0.35, 3
+"""Seconds that the last compilation and the proof take then, and runs of about the model's length."""
 _LARGE = 256 << 20
 """Bytes of arrays that are not copied for a contest before it is known that there will be one."""
 _CLEAR = 1.2
@@ -83,7 +85,7 @@ def lasts(took: float, most: float, *, begun: bool) -> float:
     """Seconds that are enough for a contest, of a model that takes so long as written, where `most` may be kept for it.
     `begun`: its process is."""
     whole = _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
-    return whole if whole < _HOPELESS * most else _ENDS + 2 * took  # the proof, and one run of each
+    return whole if whole < _HOPELESS * most else _LAST + _SINGLE * took
 
 
 def hold(
