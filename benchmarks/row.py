@@ -68,15 +68,21 @@ def measure_row(
             found[WAXEQ] = {"failed": reason(e)}
         failed = "failed" in found[WAXEQ]
         times = _race(name, None if failed else plan, peers, threads, budget, caches, folder, found)
-    if COPY in times:
-        record["copy"] = Samples(times.pop(COPY)).median
-        each = {f: Samples(times.pop(ALONE + f)).median / EVALUATED for f in workload.functions}
-        record["arithmetic"] = sum(each[f] * n for f, n in workload.functions.items())
-    for n, seconds in times.items():
-        found[n] |= _summary(seconds, times.get(WAXEQ) if n != WAXEQ else None)
+    _enter(record, times, workload.functions)
     if paced is not None and "first_call" in found[PACED]:
         found[PACED]["first_call"] = paced
     return record
+
+
+def _enter(record: Record, times: dict[str, tuple[float, ...]], functions: Mapping[str, int]) -> None:
+    """Times of contestants, and what bounds them, go into a row's record."""
+    found = record["contestants"]
+    if COPY in times:
+        record["copy"] = Samples(times.pop(COPY)).median
+        each = {f: Samples(times.pop(ALONE + f)).median / EVALUATED for f in functions}
+        record["arithmetic"] = sum(each[f] * n for f, n in functions.items())
+    for n, seconds in times.items():
+        found[n] |= _summary(seconds, times.get(WAXEQ) if n != WAXEQ else None)
 
 
 def own_cache(plan: str) -> Path:

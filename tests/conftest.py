@@ -7,14 +7,12 @@ import importlib.util
 import os
 import shutil
 import signal
-import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 # Each of several test processes stays on a core of its own, before NumPy counts cores: threads of BLAS that wait for a
 # core that another process has make a product forty times slower.
@@ -27,10 +25,7 @@ import platformdirs
 import pytest
 from hypothesis import settings
 
-from waxeq.cost import copying
 from waxeq.cost.device import measure_peaks
-from waxeq.cost.near import Near
-from waxeq.search.tables import calibration_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -92,37 +87,11 @@ def nobodys_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not written, f"the test wrote to the user's own folder: {', '.join(written)}; name a table in tmp_path"
 
 
-class Shipped:
-    """Rows of the tables that ship with waxeq, and of nothing else."""
-
-    def __init__(self, rows: Iterable[tuple]) -> None:
-        self.rows = rows
-
-    def __iter__(self) -> Iterator[tuple]:
-        return iter(self.rows)
-
-
 @pytest.fixture(scope="session", autouse=True)
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Most tests have a table of their own. What the machine does at most is measured for the first of them, and the
-    near copy of the tables that ship is made for that one; the others get a copy of it."""
-    rows, made, first = copying.shipped_rows, Near.made, tmp_path_factory.mktemp("near") / "t.shipped"
-
-    def told(db: Any, tables: Sequence[str]) -> Any:
-        return Shipped(rows(db, tables)) if tuple(tables) == tuple(calibration_tables()) else rows(db, tables)
-
-    def copied(path: Path, fill: Any) -> Near:
-        if not isinstance(fill, Shipped):
-            return made(path, fill)
-        if not first.exists():
-            made(first, fill.rows).close()
-        shutil.copyfile(first, path)
-        return Near(sqlite3.connect(path, isolation_level=None, timeout=20.0))
-
+def made_once() -> Iterator[None]:
+    """Most tests have a table of their own: what the machine does at most is measured for the first of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("waxeq.cost.table.measure_peaks", cache(measure_peaks))
-        patch.setattr(copying, "shipped_rows", told)
-        patch.setattr(Near, "made", staticmethod(copied))
         yield
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 LAYERS = (
-    *("__about__", "share", "errors", "events", "amounts", "settings", "options", "ir", "basis", "ops", "frontend"),
+    *("__about__", "share", "errors", "events", "amounts", "collecting", "settings", "options"),
+    *("ir", "basis", "ops", "frontend"),
     *("backend", "egraph"),
     *("cost", "extract", "plan", "memory", "symbolic", "runtime", "search", "compile", "inspect", "testing", "cli"),
 )

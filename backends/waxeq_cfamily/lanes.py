@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from waxeq_cfamily.scalars import combine, var, variable
+from waxeq_cfamily.scalars import carried, combine, var, variable
 
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
@@ -95,7 +95,15 @@ class Lanes:
         return _each(str(half), lines)
 
     def _dtype(self, f: int, x: str) -> str:
-        return "int32_t" if x[0] == "n" else variable(self.loop.values.rows[f].dtype)
+        if x[0] == "n":
+            return "int32_t"
+        return "double" if self._wide(f, x) else variable(self.loop.values.rows[f].dtype)
+
+    def _wide(self, f: int, x: str) -> bool:
+        """Whether an accumulator has more digits than what it takes in: where that costs nothing, one addition for many
+        numbers or one at a time."""
+        r = self.loop.values.rows[f]
+        return r.name == "sum" and carried(r.dtype) == "float32" and (x[0] == "s" or not self.loop.stage.straight)
 
 
 def _paired(line: str, i: int) -> str:

@@ -17,6 +17,7 @@ from typing import ClassVar
 from waxeq.ir.types import is_float
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.nest import Loop
+from waxeq_cfamily.paired import Paired
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES, carried, expression, nth, number, rounded, rounds, var, variable, widened
 from waxeq_cfamily.signs import at_most_zero
@@ -81,6 +82,7 @@ class Emitter:
                 body += self.multiplied(s.product)
             else:
                 loop = Loop(self, s)
+                loop = Paired(self, s) if Paired.takes(loop) else loop
                 ending = () if loop.finishing is None else self._scalars(loop.finishing.stage, done)
                 body += [*self._scalars(s, done), *ending, *loop.text()]
         if not self.limited:

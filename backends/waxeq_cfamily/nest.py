@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,9 @@ from waxeq_cfamily.values import chain
 if TYPE_CHECKING:
     from waxeq_cfamily.loops import Emitter
 
-_BLOCK = 512
-"""Elements that one accumulator takes in before it is added to another: the error of a long sum grows with this."""
+_BLOCK, _LONG = 256, 1024
+"""Elements that one vector takes in before it is added to another with more digits: the error of a long sum grows with
+this. And those from which a sum is long."""
 
 _ASKED = 128
 """Elements that are asked for in one go: with more lines than a core can wait for it stands still."""
@@ -206,23 +207,31 @@ class Loop:
     def _summed_in_blocks(self) -> tuple[int, ...]:
         """The sums of a stage that has a long one: their innermost loop is cut in blocks."""
         sums = tuple(f for f in self.scalar if self.values.rows[f].name == "sum")
-        long = any(is_float(self.values.rows[f].dtype) and self._terms(f) > 2 * _BLOCK for f in sums)
+        long = any(is_float(self.values.rows[f].dtype) and self._terms(f) > _LONG for f in sums)
         return sums if long and self.stage.straight else ()
 
     def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
-        """A long sum in blocks, each with an accumulator of its own."""
-        asked = [*next_piece(self)]
-        block = _ASKED if asked else _BLOCK * self.chains
-        begin = [x for f in self.blocked for x in self.lanes.cleared(f, f"a{f}")]
+        """A long sum in blocks, each with an accumulator of its own. What is asked for is so in smaller pieces."""
+        asked, block = [*self.asked()], _BLOCK * self.chains
+        begin = [x for f in self.blocked for a in self.accumulators(f, "a") for x in self.lanes.cleared(f, a)]
+        pairs = [p for f in self.blocked for p in zip(self._held(f), self.accumulators(f, "a"), strict=True)]
+        whole = [x for s, a in pairs for x in self.lanes.together(s, a)]
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
-        whole = [x for f in self.blocked for x in self.lanes.together(f"s{f}", f"a{f}")]
-        return [
-            f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {block}) {{",
-            f"  const int64_t {v}_to = {v}_at + {block} < {high} ? {v}_at + {block} : {high};",
-            *("  " + x for x in asked),
-            *("  " + x for x in (*begin, *self._straight(loop, v, f"{v}_at", f"{v}_to"), *whole)),
-            "}",
-        ]
+        added = self._straight(loop, v, f"{v}_at", f"{v}_to")
+        if asked:
+            first, last = f"{v}_first", f"{v}_last"
+            added = _in_pieces(v, _ASKED, first, last, [*asked, *added])
+        else:
+            first, last = f"{v}_at", f"{v}_to"
+        return _in_pieces(v, block, low, high, [*begin, *added, *whole], first, last)
+
+    def asked(self) -> Iterator[str]:
+        """What asks for a piece that will be read soon."""
+        return next_piece(self)
+
+    def accumulators(self, f: int, kind: str) -> tuple[str, ...]:
+        """Those of a fold, called after what they take in: numbers ("a") or sums of those ("s")."""
+        return (f"{kind}{f}",)
 
     @cached_property
     def lanes(self) -> Lanes:
@@ -278,8 +287,8 @@ class Loop:
 
     def _held(self, f: int) -> tuple[str, ...]:
         """The accumulators of a fold that are there before and after its loops."""
-        own = f"s{f}" if f in self.blocked else f"a{f}"
-        return (f"n{f}", own) if self.watches(f) else (own,)
+        own = self.accumulators(f, "s" if f in self.blocked else "a")
+        return (f"n{f}", *own) if self.watches(f) else own
 
     def _end(self, f: int) -> Iterator[str]:
         r = self.values.rows[f]
@@ -328,3 +337,16 @@ class Loop:
             result = narrowed(self.e.name(n), self.values.rows[n].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
             yield f"piece{nth(i)}[{at}] = {result};" if at else f"out{nth(i)}[{self.e.index(where)}] = {result};"
+
+
+def _in_pieces(
+    v: str, width: int, low: str, high: str, body: Sequence[str], first: str = "", last: str = ""
+) -> list[str]:
+    """A loop over pieces of a width, that begin and end at the variables `first` and `last`."""
+    first, last = first or f"{v}_at", last or f"{v}_to"
+    return [
+        f"for (int64_t {first} = {low}; {first} < {high}; {first} += {width}) {{",
+        f"  const int64_t {last} = {first} + {width} < {high} ? {first} + {width} : {high};",
+        *("  " + x for x in body),
+        "}",
+    ]

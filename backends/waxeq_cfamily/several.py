@@ -41,7 +41,7 @@ class Several:
         loop, depth = self.loop, len(self.loop.order) - 2
         k = var(loop.order[depth])
         along = frozenset(n for n in loop.cone() if loop.depth(n) == depth + 1)
-        before = [_of_row(x, k, i, along) for i in range(_TOGETHER) for x in loop.at.get(depth + 1, ())]
+        before = [of_row(x, k, i, along) for i in range(_TOGETHER) for x in loop.at.get(depth + 1, ())]
         body = [f"{variable(loop.values.rows[f].dtype)} a{f} = {loop.e.buffer(f)};" for f in loop.stage.folds]
         paired = [f for f in loop.sources if loop.values.rows[f].name == "sum" and is_float(loop.values.rows[f].dtype)]
         for f in paired:
@@ -53,8 +53,10 @@ class Several:
                 for f, x in zip(loop.sources, loop.sums("a"), strict=True)
             )
             lines = (*loop.at.get(depth + 2, ()), *taken)
-            body += ["{", *("  " + _of_row(x, k, i, along) for x in lines), "}"]
-        body += [x for f in paired for x in _in_pairs(f"a{f}")]
+            body += ["{", *("  " + of_row(x, k, i, along) for x in lines), "}"]
+        for f in paired:
+            *pairs, last = in_pairs(f"a{f}", _TOGETHER)
+            body += [*pairs, f"a{f} = a{f} + {last};"]
         body += [f"{loop.e.buffer(f)} = a{f};" for f in loop.stage.folds]
         return self._over(depth, _TOGETHER, low, high, before, body)
 
@@ -76,7 +78,7 @@ class Several:
         body = [x for n in loop.cone() if n not in own and loop.depth(n) > depth for x in loop.row(n)]
         for i in range(held):
             lines = (*(x for n in own for x in loop.row(n)), *loop.sums(f"a{i}_"))
-            body += ["{", *("  " + _of_row(x, k, i) for x in lines), "}"]
+            body += ["{", *("  " + of_row(x, k, i) for x in lines), "}"]
         sums = [(f, i) for f in loop.stage.folds for i in range(held)]
         begin, end = loop.bounds(deep)
         body = [
@@ -87,11 +89,11 @@ class Several:
         ]
         ending = loop.finishing
         if ending is None:
-            body += [f"{_of_row(loop.e.buffer(f), k, i)} = a{i}_{f};" for f, i in sums]
+            body += [f"{of_row(loop.e.buffer(f), k, i)} = a{i}_{f};" for f, i in sums]
             return self._over(depth, held, low, high, (), body)
         for i in range(held):
             lines = (*(x for n in ending.cone() for x in ending.row(n, f"a{i}_")), *ending.written())
-            body += ["{", *("  " + _of_row(x, k, i) for x in lines), "}"]
+            body += ["{", *("  " + of_row(x, k, i) for x in lines), "}"]
         rows = self._over(depth, held, low, high, (), body)
         return [f"int64_t {done(k)} = {low};", *rows[:-1], f"  {done(k)} = {k}_at;", rows[-1]]
 
@@ -119,13 +121,13 @@ class Several:
         return ["{", *("  " + x for x in lines), "}"]
 
 
-def _in_pairs(x: str) -> Iterator[str]:
-    """An accumulator takes in several numbers, which are called after it."""
-    half = _TOGETHER // 2
+def in_pairs(x: str, many: int) -> Iterator[str]:
+    """So many numbers, which are called after `x`, become one in pairs; the last line is the name of that."""
+    half = many // 2
     while half:
         yield from (f"{x}_{i} = {x}_{i} + {x}_{i + half};" for i in range(half))
         half //= 2
-    yield f"{x} = {x} + {x}_0;"
+    yield f"{x}_0"
 
 
 def done(axis: str) -> str:
@@ -133,7 +135,7 @@ def done(axis: str) -> str:
     return f"{axis}_done"
 
 
-def _of_row(line: str, axis: str, i: int, along: frozenset[int] = frozenset()) -> str:
+def of_row(line: str, axis: str, i: int, along: frozenset[int] = frozenset()) -> str:
     """A line for the i-th of several rows; values `along` have names of their own for each."""
     line = re.sub(rf"\b{axis}\b", f"({axis}_at + {i})", line)
     return re.sub(r"\br(\d+)\b", lambda m: f"{m[0]}_{i}" if int(m[1]) in along else m[0], line)

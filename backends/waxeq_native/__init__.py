@@ -17,12 +17,12 @@ class NativeBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_native import halves, loops, products, products_blas, sized
+        from waxeq_native import calling, halves, loops, products, products_blas, sized
 
         found = [k() for m in (halves, loops, products, products_blas) for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):
-            k.sized = ranges.get(k.name)
+            k.sized, k.direct = ranges.get(k.name), calling.direct
         return MappingProxyType({f"native.{k.name}": k for k in found})
 
     @property
@@ -41,11 +41,13 @@ class NativeBackend(Backend):
         return _unmade()
 
     def about(self) -> str:
+        from waxeq_native.calling import unusable
         from waxeq_native.library import shared
 
-        it = shared()
+        it, slower = shared(), unusable()
         taken, most = (f"{size / 2**20:.1f} MiB" for size in (it.store.taken(), it.store.limit))
-        return f"{' '.join(it.compiler.command)}; what it compiled takes {taken} of at most {most} in {it.directory}"
+        found = f"{' '.join(it.compiler.command)}; what it compiled takes {taken} of at most {most} in {it.directory}"
+        return found if slower is None else f"{found}; {slower}"
 
 
 @cache

@@ -91,9 +91,7 @@ class Step:
 
     def check(self) -> None:
         """Raises IndexError when a position lay outside its axis."""
-        if self.context.outside:
-            self.context.outside = 0
-            raise IndexError("an index is out of bounds for the axis it points into")
+        check([self])
 
     def beside(self, other: Step) -> bool:
         """Whether both walk through something large that they read, and neither needs what the other writes."""
@@ -125,6 +123,15 @@ class Step:
 
     def _addresses(self) -> list[int]:
         return [self.args[i] or 0 for i in range(1, 1 + len(self._spans))]
+
+
+def check(steps: Iterable[Step]) -> None:
+    """Raises IndexError when a position lay outside its axis in one of them. Nothing is left of it for the next run."""
+    outside = [s.context for s in steps if s.context.outside]
+    for c in outside:
+        c.outside = 0
+    if outside:
+        raise IndexError("an index is out of bounds for the axis it points into")
 
 
 class Unit:
@@ -224,8 +231,7 @@ class Run:
                 self._arrange()
                 break
         self.run()
-        for s in self.checked:
-            s.check()
+        check(self.checked)
 
 
 def _loops(

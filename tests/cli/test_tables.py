@@ -12,6 +12,7 @@ import pytest
 from waxeq.cost.exchange import export
 from waxeq.cost.shards import Shards
 from waxeq.cost.table import TimingTable, default_path
+from waxeq.cost.unsaved import exists
 from waxeq.errors import TableError
 
 NOWHERE = "/proc/waxeq"
@@ -79,7 +80,7 @@ def test_looking_at_a_plan_needs_no_table(waxeq, plan: Path, home: Path, command
 
 def test_looking_uses_the_table_that_is_there(waxeq, model, home: Path, tmp_path: Path) -> None:
     assert waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", *QUICK).code == 0
-    assert "db status" in waxeq("optimize", "--help").out and default_path().is_file()
+    assert "db status" in waxeq("optimize", "--help").out and exists(default_path())
     assert waxeq("db", "status", "--json").data["memos"]["block"] == 1
     outcome = waxeq("explain", model(), *QUICK)
     assert outcome.code == 0 and "no timing table" not in outcome.err
@@ -159,7 +160,7 @@ def test_what_a_read_only_table_knows_is_used(waxeq, model, home: Path, tmp_path
 @pytest.mark.parametrize("named", [False, True])
 def test_a_table_of_a_newer_version(waxeq, model, home: Path, tmp_path: Path, monkeypatch, named: bool) -> None:
     path = home / "t.duckdb" if named else default_path()
-    TimingTable.open(path)
+    TimingTable.open(path).merge()
     monkeypatch.setattr("waxeq.cost.archive.SCHEMA", 1)
     more = ("--table", path) if named else ()
     for command in (("optimize", model(), "-o", tmp_path / "p.plan.json", *QUICK), ("db", "status"), ("mem", model())):

@@ -31,5 +31,7 @@ def timing() -> MakeTiming:
 
 @pytest.fixture
 def table(tmp_path: Path) -> TimingTable:
-    """One with nothing in it yet."""
-    return TimingTable.open(tmp_path / "t.duckdb")
+    """One with an archive, and nothing in it yet."""
+    table = TimingTable.open(tmp_path / "t.duckdb")
+    table.merge()
+    return table

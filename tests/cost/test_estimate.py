@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from waxeq.cost.device import Device, Peaks, current_device, measure_peaks
 from waxeq.cost.estimate import ENOUGH, CostModel
-from waxeq.cost.features import Features, roofline
+from waxeq.cost.features import Features, roofline, soonest
 from waxeq.cost.key import Timing
 
 pytestmark = pytest.mark.quick
@@ -52,6 +52,22 @@ def test_a_fit_finds_the_law_behind_the_timings(timing: Make) -> None:
         assert found.source == "fitted"
         assert found.seconds == pytest.approx(sum(TRUE[k] * v for k, v in f.items()), rel=0.01)
         assert found.low <= found.seconds <= found.high
+
+
+def test_no_fit_says_that_more_is_computed_than_the_machine_can(timing: Make) -> None:
+    """A loop of two sums, one in the other, was estimated from smaller ones at a 37th of what it took."""
+    rows = [timing(n, features={"operations": 1e3 * n, "launches": 1.0}, samples=(1e-6,)) for n in range(1, 40)]
+    asked, model = timing(1000).key, CostModel(PEAKS, rows)
+    assert model.estimate(asked, {"operations": 1e4, "launches": 1.0}).seconds == pytest.approx(1e-6, rel=0.1)
+    found = model.estimate(asked, {"operations": 1e9, "launches": 1.0})
+    assert found.seconds >= 1e9 / (2 * PEAKS.flops["float32"])
+    assert found.source == "fitted" and found.low <= found.seconds <= found.high
+
+
+@given(st.sampled_from(["float32", "float64", "int8"]), st.floats(0, 1e12), st.floats(0, 1e12))
+def test_the_least_that_operations_take_is_never_less_for_more(dtype: str, a: float, b: float) -> None:
+    few, many = (soonest({"operations": x}, dtype, PEAKS) for x in sorted((a, b)))
+    assert 0 <= few <= many and soonest({"bytes": a}, dtype, PEAKS) == 0
 
 
 def test_the_interval_of_a_fit_grows_with_the_noise(timing: Make) -> None:

@@ -21,6 +21,7 @@ from waxeq.cost.key import Timing
 from waxeq.cost.near import Near
 from waxeq.cost.shards import Shards, timing_rows
 from waxeq.cost.table import TimingTable
+from waxeq.cost.unsaved import look
 from waxeq.errors import TableError
 
 Make = Callable[..., Timing]
@@ -51,6 +52,19 @@ def test_merging_twice_is_merging_once(table: TimingTable, other: TimingTable, t
     (again,) = merge(table, [other.path])
     assert (again.new, again.known, again.memos) == (0, 5, 0)
     assert other.lookup([t.key for t in rows]) == {t.key: t for t in rows}, "the other table is as it was"
+
+
+def test_a_table_of_which_there_are_only_shards_is_one(table: TimingTable, timing: Make, tmp_path: Path) -> None:
+    """As a search with a budget leaves it until its process ends."""
+    with pytest.raises(TableError, match="there is no table at"):
+        merge(table, [tmp_path / "o.duckdb"])
+    other = TimingTable.open(tmp_path / "o.duckdb")
+    other.record([timing(n) for n in range(3)])
+    other.memo_put("plan", "a", "one")
+    assert len(diff(other.path, other.path).pairs) == 3
+    (found,) = merge(table, [other.path])
+    assert (found.new, found.memos) == (3, 1) and not other.path.exists() and len(table.families("here")) == 3
+    assert look(other.path).status()["timings"][0]["rows"] == 3 and other.path.exists()
 
 
 @pytest.mark.parametrize("few", [100, 0], ids=["followed", "anew"])
@@ -84,6 +98,7 @@ sys.modules["duckdb"] = None
 sys.path.insert(0, sys.argv[2])
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.table import TimingTable
+from waxeq.cost.unsaved import look
 def timing(n):
     key = TimingKey("numpy", "numpy.gemm", "c0de", str(n), "", "", "float32", "here", 1)
     return Timing(key, (1e-6, 1.1e-6), 0.0, 0.0, {"launches": 1.0}, float(n + 1))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import struct
+import sqlite3
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from waxeq.cost import archive, copying
 from waxeq.cost.blocks import Block
 from waxeq.cost.device import Peaks
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import Family, Timing
+from waxeq.cost.shipped import SUFFIX, beside
 from waxeq.cost.table import TimingTable
 
 Make = Callable[..., Timing]
@@ -122,28 +125,79 @@ def test_rows_that_are_no_timings_are_passed_over(rows: list[Timing], shipped: P
     assert table.lookup([t.key for t in rows]) == {t.key: t for t in left}
 
 
-@pytest.mark.parametrize("what", ["file", "samples", "features"])
-def test_a_copy_that_is_damaged_is_made_anew(rows: list[Timing], shipped: Path, tmp_path: Path, what: str) -> None:
-    """Where SQLite notices, and where it does not."""
-    table, copy = opened(tmp_path / "o.duckdb", shipped), tmp_path / "o.duckdb.shipped"
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_copy_that_is_damaged_is_made_anew(rows: list[Timing], shipped: Path, tmp_path: Path, beside: bool) -> None:
+    """Wherever it is, and one of another format too; each time the table says what it said."""
+    copy, others = shipped.with_suffix(SUFFIX), tmp_path / "o.duckdb.shipped"
+    table = opened(tmp_path / "o.duckdb", shipped)
+    if not beside:
+        copy.unlink()
+        table.families("here")
+        copy = others
     whole = copy.read_bytes()
-    old, new = {
-        "file": (whole[4096:], bytes(len(whole) - 4096)),
-        "samples": (struct.pack("<d", rows[0].samples[1]), struct.pack("<d", 1.0)),
-        "features": (b'"launches":1.0', b'"launches":3.0'),
-    }[what]
-    assert old in whole
-    copy.write_bytes(whole.replace(old, new))
-    assert table.lookup([t.key for t in rows]) == {t.key: t for t in rows}
-    copy.write_bytes(whole.replace(old, new))
-    assert list(table.families("here")) == sorted(rows, key=lambda t: t.key.digest)
+    sqlite3.connect(tmp_path / "sqlite").executescript("CREATE TABLE about (name TEXT, value TEXT)").close()
+    bad = [whole[:at] + bytes([whole[at] ^ 0xA5]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 20)]
+    for content in (*bad, whole[:-1], whole[:40], b"", (tmp_path / "sqlite").read_bytes(), whole + b"x"):
+        others.unlink(missing_ok=True)
+        copy.write_bytes(content)
+        assert table.lookup([t.key for t in rows]) == {t.key: t for t in rows}
+        assert list(table.families("here")) == sorted(rows, key=lambda t: t.key.digest)
+        assert others.exists() and (beside or copy.read_bytes() == whole)
 
 
-def test_the_first_opening_connects_to_duckdb_once(
+def test_what_lies_beside_a_table_that_was_replaced_is_not_looked_at(
+    rows: list[Timing], shipped: Path, timing: Make, tmp_path: Path
+) -> None:
+    other = TimingTable.open(tmp_path / "n.duckdb")
+    other.record([newer := timing(50, samples=(0.5,))])
+    other.export_parquet(tmp_path / "b.parquet", "here")
+    table = opened(tmp_path / "o.duckdb", shipped)
+    assert len(table.families("here")) == len(rows)
+    (tmp_path / "b.parquet").replace(shipped)
+    assert list(table.families("here")) == [newer]
+
+
+def test_a_first_run_does_without_duckdb(
+    rows: list[Timing], shipped: Path, timing: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To import and to connect took a tenth of a second, to make an archive and to read Parquet another."""
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *given: pytest.fail("connected to DuckDB"))
+    table = opened(tmp_path / "o.duckdb", shipped)
+    table.record([timing(50, when=9e6)])
+    assert len(table.families("here")) == len(rows) + 1 and not table.path.exists()
+    monkeypatch.setattr("waxeq.cost.table.find_spec", lambda name: None)
+    assert len(table.families("here")) == len(rows) + 1, "where there is none"
+    monkeypatch.undo()
+    assert duckdb.connect is connect
+    table.merge()
+    assert table.path.exists() and len(table.families("here")) == len(rows) + 1
+
+
+def test_without_files_beside_tables_the_first_opening_connects_to_duckdb_once(
     shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To connect takes a tenth of all that time."""
+    shipped.with_suffix(SUFFIX).unlink()
     times, connect = list[int](), duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda *given: times.append(1) or connect(*given))
     opened(tmp_path / "o.duckdb", shipped).families("here")
-    assert times == [1] and (tmp_path / "o.duckdb").exists()
+    assert times == [1]
+
+
+def test_blocks_are_read_and_unpacked_once(
+    rows: list[Timing], shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look-up read the whole blocks of the families that were asked for."""
+    table, unpacked, unpack = opened(tmp_path / "o.duckdb", shipped), list[int](), zlib.decompress
+    monkeypatch.setattr("waxeq.cost.blocks.zlib.decompress", lambda b: unpacked.append(1) or unpack(b))
+    for t in rows:
+        assert table.lookup([t.key]) == {t.key: t}
+    assert len(unpacked) == len(KERNELS)
+
+
+def test_files_beside_the_tables_that_ship_are_of_them(root: Path) -> None:
+    """`waxeq calibrate --output` writes both."""
+    for path in sorted((root / "calibration").glob("*.parquet")):
+        with archive.connect() as db:
+            assert beside([str(path)]) == copying.of_tables(db, [str(path)]), path

@@ -5,6 +5,8 @@ from __future__ import annotations
 import _thread
 import math
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -116,6 +118,37 @@ def test_a_row_says_what_it_is_of(table: TimingTable, timing: Make) -> None:
         db.execute(f"ATTACH '{table.path}' AS t (READ_ONLY)")
         row = db.execute("SELECT text, text_hash, dims, layout, dtype, samples FROM t.timings").fetchone()
     assert row == (t.key.text, t.key.text_hash, t.key.dims, t.key.layout, t.key.dtype, list(t.samples))
+
+
+LATER = """
+import os, signal, sys
+from pathlib import Path
+from waxeq.cost.table import TimingTable
+os.chdir(sys.argv[1])
+table = TimingTable.open("t.duckdb")
+table.memo_put("plan", "a", "one")
+table.tidy_at_exit()
+table.memo_put("plan", "b", "two")
+print(len(table.shards.names()), table.path.exists(), "duckdb" in sys.modules)
+os.chdir("/")
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "damaged":
+    Path(sys.argv[1], "t.duckdb").write_text("no archive")
+"""
+
+
+@pytest.mark.parametrize("ends", ["well", "killed", "damaged"])
+def test_what_is_brought_in_when_the_process_ends_is_there_before_and_after(tmp_path: Path, ends: str) -> None:
+    """Nobody waits for it, and nothing is lost or said where it cannot be."""
+    done = subprocess.run([sys.executable, "-c", LATER, tmp_path, ends], capture_output=True, text=True, check=False)
+    assert done.returncode == (-signal.SIGKILL if ends == "killed" else 0) and done.stderr == ""
+    assert done.stdout.split() == ["2", "False", "False"] or ends == "killed"
+    waiting = len(list((tmp_path / "t.duckdb.shards").glob("*.jsonl")))
+    assert waiting == (0 if ends == "well" else 2) and (tmp_path / "t.duckdb.near").exists() == (ends == "well")
+    if ends == "damaged":
+        (tmp_path / "t.duckdb").unlink()
+    assert TimingTable.open(tmp_path / "t.duckdb").memos("plan", ["a", "b"]) == {"a": "one", "b": "two"}
 
 
 # -- Parquet

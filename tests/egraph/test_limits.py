@@ -110,6 +110,23 @@ def test_a_worker_that_is_killed_is_started_again(worker: Worker) -> None:
     assert again.snapshot == first.snapshot and again.stop is Stop.Saturated
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, OSError])
+def test_however_a_pipe_says_that_the_worker_is_gone_it_is_started_again(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    """A connection that was reset, which is no broken pipe, ended the search."""
+    first = saturate(long_sum(), program(GROWS, "grow", 1), Limits(), worker)
+    gone = worker._process
+    assert gone is not None and worker._connection is not None
+
+    def send(message: object) -> None:
+        raise error("the other end is gone")
+
+    monkeypatch.setattr(worker._connection, "send", send)
+    again = saturate(long_sum(), program(GROWS, "grow", 1), Limits(), worker)
+    assert again.snapshot == first.snapshot and worker._process is not gone and gone.poll() is not None
+
+
 def test_a_rule_that_equates_two_types_stops_the_run(worker: Worker) -> None:
     with pytest.raises(RuleError):
         saturate(long_sum(), program(ILL_TYPED, "bad"), Limits(), worker)

@@ -15,6 +15,7 @@ import pytest
 from waxeq.backend.call import Call
 from waxeq.cost.estimate import Estimate
 from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.table import TimingTable
 from waxeq.errors import RuleError
 from waxeq.events import Deadline, Events
 from waxeq.frontend.trace import trace
@@ -232,3 +233,15 @@ def _candidates(session: Session):
     at = blocks_search.saturated(session, block)
     space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
     return blocks_search.grow(space, roots), space, roots
+
+
+@pytest.mark.parametrize(("budget", "when"), [(None, "tidy"), (3.0, "tidy_at_exit")])
+def test_where_somebody_waits_the_table_is_tidied_when_the_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: float | None, when: str
+) -> None:
+    found = list[str]()
+    for name in ("tidy", "tidy_at_exit"):
+        monkeypatch.setattr(TimingTable, name, lambda table, name=name: found.append(name))
+    with Session.open(Options.of(table=tmp_path / "t.duckdb", budget=budget, threads=1), Events()):
+        assert found == []
+    assert found == [when]

@@ -11,6 +11,7 @@ import numpy as np
 
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
+from waxeq.backend.direct import Directly
 from waxeq.backend.storage import CPU, Storage
 from waxeq.errors import PlanError
 from waxeq.ir.term import Term
@@ -47,6 +48,8 @@ class Kernel(ABC):
     under a tolerance of at least that.
     sized: of a kernel that compiles, the one that takes its calls in plans for ranges of sizes (`Call.over`) and
     compiles once for all of these; None where there is none. Its backend sets it.
+    direct: what makes whole calls of a program whose one instruction is of kernels that have this in common; None where
+    nothing does. Its backend sets it.
     """
 
     name: ClassVar[str]
@@ -60,6 +63,7 @@ class Kernel(ABC):
     variant_of: ClassVar[str] = ""
     error: ClassVar[float] = 0.0
     sized: Kernel | None = None
+    direct: Directly | None = None
 
     @property
     def device(self) -> str:

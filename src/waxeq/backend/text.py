@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import resolve_name
 from operator import attrgetter
 from typing import Any
+
+from waxeq.collecting import uncollected
 
 Import = tuple[str, str | None]
 """Of which module, and what of it: a name, or (None) the module itself."""
@@ -31,7 +31,7 @@ def text_of(source: str | bytes, package: str) -> Text:
     made: dict[str, str] = {}
     uses: dict[str, set[str]] = {}
     imported: dict[str, Import] = {}
-    with _uncollected():
+    with uncollected():
         for node in ast.parse(source).body:
             if _alone(node):
                 continue
@@ -44,18 +44,6 @@ def text_of(source: str | bytes, package: str) -> Text:
                 uses.setdefault(name, set()).update(met.names)
     known = made.keys() | imported.keys()
     return Text(made, {n: sorted(names & known) for n, names in uses.items()}, imported)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No search for cycles meanwhile: a tree of syntax has none, and each search would go through all of it."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _alone(node: object) -> bool:

@@ -1,19 +1,18 @@
 """Blocks: the timings of one family as columns, which is how the near copy of the tables that ship has them.
 
 Those tables never change, so nothing is gained by a row for each timing, and writing and reading them by rows took a
-quarter of a second of every first search. A block is read whole, and its timings are made when they are asked for.
+quarter of a second of every first search. A block is unpacked whole, and its timings are made, when they are asked for.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from waxeq.cost.key import Family, Timing, TimingKey, lower_quartile
@@ -21,6 +20,8 @@ from waxeq.cost.near import Of
 from waxeq.cost.rows import FAMILY
 
 _DIGEST = 16
+_LEVEL = 6
+"""Of zlib: level 9 takes four times as long for a hundredth less."""
 _NUMBERS = ("written", "max_relative_error", "rms_relative_error", "threads")
 """What there is one number of for each timing, before how many samples it has."""
 _NEEDED = (*FAMILY, "digest", *_NUMBERS, "text", "dims", "layout", "features", "samples")
@@ -40,6 +41,17 @@ _ROW = (
 )  # fmt: skip
 
 
+class _Columns(NamedTuple):
+    """The columns of a block as bytes: digests, numbers (`_NUMBERS`, then how many samples; each of all timings, then
+    the next) and samples as they lie in memory, the rest as JSON."""
+
+    digests: bytes
+    numbers: bytes
+    samples: bytes
+    texts: bytes
+    features: bytes
+
+
 class _Read(NamedTuple):
     """What the columns of a block say, timing by timing; `ends`: where the samples of each begin, and of the last
     end."""
@@ -50,80 +62,69 @@ class _Read(NamedTuple):
     texts: list[list[str]]
     features: list[dict[str, float]]
 
+    @staticmethod
+    def of(columns: _Columns) -> _Read:
+        numbers, n = array("d", columns.numbers), len(columns.digests) // _DIGEST
+        rows = [numbers[i * n : (i + 1) * n] for i in range(len(_NUMBERS) + 1)]
+        ends = list(accumulate(map(int, rows.pop()), initial=0))
+        samples = array("d", columns.samples)
+        return _Read(rows, ends, samples, json.loads(columns.texts), json.loads(columns.features))
+
+    def rate(self, at: Iterable[int]) -> float:
+        """The most operations a second of a matrix product that a timing at one of these places reached; 0 where none
+        is one."""
+        ends, samples = self.ends, self.samples
+        rates = (
+            flops / lower_quartile(samples[ends[i] : ends[i + 1]])
+            for i in at
+            if (flops := self.features[i].get("flops", 0.0))
+        )
+        return max(rates, default=0.0)
+
 
 @dataclass(frozen=True)
 class Block:
-    """The timings of a family, by digest, of one call the newest last: digests, numbers (`_NUMBERS`, then how many
-    samples; each of all timings, then the next) and samples as they lie in memory, the rest as JSON."""
+    """The timings of a family, by digest, of one call the newest last: the least digest, how many calls, the most
+    operations a second of a matrix product that one reached (0 where none is one), and the columns: how many bytes each
+    has, and all of them packed."""
 
     of: Of
-    digests: bytes = field(repr=False)
-    numbers: bytes = field(repr=False)
-    samples: bytes = field(repr=False)
-    texts: str = field(repr=False)
-    features: str = field(repr=False)
+    first: str
+    count: int
+    fastest: float
+    lengths: tuple[int, ...] = field(repr=False)
+    packed: bytes = field(repr=False)
 
     @staticmethod
-    def read(row: Sequence[Any]) -> Block:
-        """The one that was written as a row. Raises sqlite3.DatabaseError for one that is not what it was: damage to a
-        file shows."""
-        *said, came_to = row
-        found = Block(tuple(said[: len(FAMILY)]), *said[len(FAMILY) :])
-        if found._sum != came_to:
-            raise sqlite3.DatabaseError("a block is damaged")
-        return found
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        """What is written of it."""
-        return (*self.of, *self._parts, self._sum)
-
-    @property
-    def _parts(self) -> tuple[bytes, bytes, bytes, str, str]:
-        return self.digests, self.numbers, self.samples, self.texts, self.features
-
-    @property
-    def _sum(self) -> int:
-        found = zlib.crc32(repr(self.of).encode())
-        for part in self._parts:
-            found = zlib.crc32(part.encode() if isinstance(part, str) else part, found)
-        return found
+    def made(of: Of, columns: _Columns) -> Block:
+        """Of at least one timing."""
+        at = places(columns.digests)
+        packed, first = zlib.compress(b"".join(columns), _LEVEL), columns.digests[:_DIGEST].hex()
+        return Block(of, first, len(at), _Read.of(columns).rate(at.values()), tuple(map(len, columns)), packed)
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return places(self.digests)
+    def _columns(self) -> _Columns:
+        every = zlib.decompress(self.packed)
+        return _Columns(*(every[a:b] for a, b in pairwise(accumulate(self.lengths, initial=0))))
 
-    def __len__(self) -> int:
-        return len(self._places)
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where the timing of each call stands, by digest."""
+        return places(self._columns.digests)
+
+    @cached_property
+    def _read(self) -> _Read:
+        return _Read.of(self._columns)
+
+    def rate(self) -> float:
+        """The most operations a second of a matrix product that one of them reached; 0 where none is one."""
+        return self.fastest
 
     @property
     def family(self) -> Family:
         """The family, without the way of timing."""
         device, _, backend, kernel, code, dtype = self.of
         return Family(backend, kernel, code, dtype, device)
-
-    @property
-    def first(self) -> str:
-        """The least digest."""
-        return self.digests[:_DIGEST].hex()
-
-    @cached_property
-    def _read(self) -> _Read:
-        numbers, n = array("d", self.numbers), len(self.digests) // _DIGEST
-        columns = [numbers[i * n : (i + 1) * n] for i in range(len(_NUMBERS) + 1)]
-        ends = list(accumulate(map(int, columns.pop()), initial=0))
-        return _Read(columns, ends, array("d", self.samples), json.loads(self.texts), json.loads(self.features))
-
-    def rate(self) -> float:
-        """The most operations a second of a matrix product that one of them reached; 0 where none is one."""
-        if '"flops"' not in self.features:
-            return 0.0
-        ends, samples, features = self._read.ends, self._read.samples, self._read.features
-        rates = (
-            features[i].get("flops", 0.0) / lower_quartile(samples[ends[i] : ends[i + 1]])
-            for i in self._places.values()
-        )
-        return max(rates)
 
     def timings(self) -> dict[str, Timing]:
         """That of each call, by digest and in their order."""
@@ -134,11 +135,12 @@ class Block:
             text, dims, layout = texts[i]
             return TimingKey(backend, kernel, code, text, dims, layout, dtype, device, int(threads[i]), method)
 
-        return dict(zip(self._places, self._timings((i, key(i)) for i in self._places.values()), strict=True))
+        return dict(zip(self.places, self._timings((i, key(i)) for i in self.places.values()), strict=True))
 
-    def of_calls(self, places: Mapping[int, TimingKey]) -> Iterator[Timing]:
-        """Those that stand at these places, each the timing of a call."""
-        return self._timings(places.items())
+    def of_calls(self, keys: Mapping[str, TimingKey]) -> dict[str, Timing]:
+        """Those of calls, by digest, that are known."""
+        known = {d: (self.places[d], k) for d, k in keys.items() if d in self.places}
+        return dict(zip(known, self._timings(known.values()), strict=True))
 
     def _timings(self, places: Iterable[tuple[int, TimingKey]]) -> Iterator[Timing]:
         (when, worst, rms, _), ends, samples, _, features = self._read
@@ -167,9 +169,9 @@ def blocks(db: Any, found: str) -> Iterator[Block]:
     said.append(f"flatten({_column('samples')}) AS samples")
     c = db.execute(f"SELECT {family}, {', '.join(said)} FROM ({sound}) ORDER BY {family}").fetchnumpy()
     for i, of in enumerate(zip(*(c[n].tolist() for n in FAMILY), strict=True)):
-        table = np.array([c[n][i] for n in numbers]).tobytes()
-        samples = c["samples"][i].tobytes()
-        yield Block(of, bytes.fromhex(c["digest"][i]), table, samples, f"[{c['texts'][i]}]", f"[{c['features'][i]}]")
+        table, samples = np.array([c[n][i] for n in numbers]).tobytes(), c["samples"][i].tobytes()
+        texts, features = (f"[{c[n][i]}]".encode() for n in ("texts", "features"))
+        yield Block.made(of, _Columns(bytes.fromhex(c["digest"][i]), table, samples, texts, features))
 
 
 def _column(name: str) -> str:

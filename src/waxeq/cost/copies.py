@@ -8,16 +8,16 @@ the table `gone` of the connection that removes it. A copy of an archive with an
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from waxeq.cost import archive, copying
+from waxeq.cost import archive, copying, shipped
 from waxeq.cost.copying import Seen
 from waxeq.cost.key import Family, Timing, TimingKey
 from waxeq.cost.known import Group, Known
@@ -39,9 +39,9 @@ class Copies:
     shipped: Shipped
 
     @staticmethod
-    def in_memory() -> Copies:
-        """Empty ones that leave nothing behind."""
-        return Copies(Near.in_memory(), Shipped(Near.in_memory()))
+    def in_memory(shipped: Shipped | None = None) -> Copies:
+        """That of an empty archive, which leaves nothing behind."""
+        return Copies(Near.in_memory(), shipped or Shipped())
 
     def lookup(self, keys: Mapping[str, TimingKey]) -> dict[str, Timing]:
         """The newest timing of each of the keys, by digest, that is known."""
@@ -54,27 +54,26 @@ class Copies:
         for d, t in newer(self.own.families(device, method), new).items():
             own.setdefault(t.key.family, {})[d] = t
         blocks = self.shipped.blocks(device, method)
-        groups = {f: Group(b.first, len(b), b.rate, b.timings) for f, b in blocks.items() if f not in own}
+        groups = {f: Group(b.first, b.count, b.rate, b.timings) for f, b in blocks.items() if f not in own}
         groups |= {f: Group.of(newer(blocks[f].timings(), t.values()) if f in blocks else t) for f, t in own.items()}
         crowded = {f: Group.of(recent(dict(g.timings))) for f, g in groups.items() if g.count > RECENT}
         return Known(groups | crowded)
 
     def memos(self, kind: str, keys: Sequence[str]) -> dict[str, str]:
         """What is remembered under these keys."""
-        return self.shipped.near.memos(kind, keys) | self.own.memos(kind, keys)
+        return self.shipped.memos(kind, keys) | self.own.memos(kind, keys)
 
     def remembers(self, kind: str) -> bool:
         """Whether anything of this kind is remembered."""
-        return self.own.remembers(kind) or self.shipped.near.remembers(kind)
+        return self.own.remembers(kind) or self.shipped.remembers(kind)
 
     def devices(self) -> dict[str, str]:
         """Descriptions of devices by id."""
         return self.own.devices()
 
     def close(self) -> None:
-        """Close both files."""
+        """Close the file that is open."""
         self.own.close()
-        self.shipped.near.close()
 
 
 # -- what follows an archive that is open
@@ -146,27 +145,31 @@ class Beside:
         """No copy of the archive any more."""
         Near.remove(self.own)
 
-    def remove_all(self) -> None:
-        """No copies any more: one of them is damaged."""
-        self.remove()
-        Near.remove(self.shipped)
-
     def open(self) -> Near | None:
-        """The copy of the archive, if it is up to date: that is told without opening the archive."""
-        return _opened(self.own, self._of_archive())
+        """The copy of the archive, if it is up to date: that is told without opening the archive. Of an archive that
+        is not there yet it is empty."""
+        if not os.path.lexists(self.table):
+            return Near.in_memory()
+        near, of = Near.open(self.own), self._of_archive()
+        if near is None or of.items() <= near.about().items():
+            return near
+        near.close()
+        return None
 
     def open_shipped(self, db: Any = None) -> Shipped:
-        """The copy of the tables that ship, made if there is none, through a connection to DuckDB if one is open; in
-        memory where it cannot be written. Raises TableError that names one of them that cannot be read."""
-        if not self.extra:
-            return Shipped(Near.in_memory())
-        of = {"of": _stamp(*map(Path, self.extra))}
-        near = _opened(self.shipped, of)
-        if near is None:
+        """What the tables that ship say: of a file beside each, or of one copy of them all, made if there is none,
+        through a connection to DuckDB if one is open. Raises TableError that names one of them that cannot be read."""
+        found = self.known_shipped()
+        if found is None:
             with archive.connect() if db is None else nullcontext(db) as asked:
-                near = _made(self.shipped, partial(copying.shipped_rows, asked, self.extra))
-            near.say(of)
-        return Shipped(near)
+                found = copying.of_tables(asked, self.extra)
+            with suppress(OSError):
+                found.write(self.shipped, _stamp(*map(Path, self.extra)))
+        return found
+
+    def known_shipped(self) -> Shipped | None:
+        """What the tables that ship say, where that is known without reading them."""
+        return shipped.beside(self.extra) or shipped.read(self.shipped, _stamp(*map(Path, self.extra)))
 
     def follows(self, db: Any, *, told: bool = False) -> bool:
         """Let the copy of the archive, which is open, catch up; one that cannot goes."""
@@ -216,24 +219,6 @@ class Beside:
 
     def _of_archive(self) -> dict[str, str]:
         return {"of": _stamp(self.table, self.table.with_name(self.table.name + ".wal"))}
-
-
-def _opened(path: Path, of: Mapping[str, str]) -> Near | None:
-    near = Near.open(path)
-    if near is None or of.items() <= near.about().items():
-        return near
-    near.close()
-    return None
-
-
-def _made(path: Path, fill: Callable[[], Iterable[tuple]]) -> Near:
-    """A new copy, in memory where it cannot be written."""
-    try:
-        return Near.made(path, fill())
-    except (sqlite3.Error, OSError):
-        near = Near.in_memory()
-        near.load(fill())
-        return near
 
 
 def _stamp(*places: Path) -> str:

@@ -1,4 +1,4 @@
-"""What near copies are filled with: rows of an archive, all or those that were added, and of the tables that ship."""
+"""What near copies are filled with: rows of an archive, all or those that were added, and the tables that ship."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from waxeq.cost.archive import NEWEST, quoted, shipped, shipped_peaks
 from waxeq.cost.blocks import blocks
 from waxeq.cost.near import RECENT, pack, recent_key
 from waxeq.cost.rows import COLUMNS, FAMILY
+from waxeq.cost.shipped import Shipped
 
 Seen = Callable[[int, int], None]
 """Told how many rows of how many were copied."""
@@ -67,20 +68,19 @@ def noted(db: Any, memos: Mapping[tuple[str, str], float], devices: Mapping[str,
             yield ("device", *row)
 
 
-def shipped_rows(db: Any, tables: Sequence[str]) -> Iterator[tuple]:
-    """Rows for `Near.load` from Parquet tables: blocks, and ceilings as memos. Raises TableError that names one that
-    cannot be read."""
+def of_tables(db: Any, tables: Sequence[str]) -> Shipped:
+    """What Parquet tables say. Raises TableError that names one that cannot be read."""
     import duckdb
 
     found = " UNION ALL ".join(f"SELECT {COLUMNS} FROM read_parquet('{quoted(p)}')" for p in tables)
     try:
-        yield from (("block", *b.row) for b in blocks(db, f"({found})"))
+        families = {b.of: b for b in blocks(db, f"({found})")}
     except duckdb.Error:
         for path in tables:  # is it one of these?
             shipped(db, path, f"SELECT bit_xor(hash({COLUMNS})) {{}}")
         raise
-    for path in tables:
-        yield from (("memo", *row) for row in shipped_peaks(db, path))
+    rows = [row for path in tables for row in shipped_peaks(db, path)]
+    return Shipped(families, {(kind, key): payload for kind, key, payload, _ in rows})
 
 
 def _timings(db: Any, found: str) -> Iterator[tuple]:

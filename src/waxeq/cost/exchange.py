@@ -17,6 +17,7 @@ from waxeq.cost.examine import poisoned
 from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, written
 from waxeq.cost.shards import Content, Shards, read_shard
 from waxeq.cost.table import TimingTable
+from waxeq.cost.unsaved import exists
 from waxeq.errors import TableError
 
 _OWN = "certificate"
@@ -49,7 +50,7 @@ def merge(table: TimingTable, others: Sequence[Path]) -> list[Merged]:
 def require_others(table: Path, others: Sequence[Path]) -> None:
     """Raise TableError where one of them is not there, or is the table itself."""
     for path in others:
-        if not path.exists():
+        if not exists(path):
             raise TableError(f"there is no table at {path}")
         if path.resolve() == table.resolve():
             raise TableError(f"{path} is the table itself; name another one to merge")
@@ -110,27 +111,30 @@ def _source(db: Any, path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     db.execute("CREATE OR REPLACE TEMP TABLE source_devices (id VARCHAR, description VARCHAR)")
     if path.is_dir() or path.suffix == ".jsonl":
         content = Shards(path).read() if path.is_dir() else read_shard(path)
-        _hold(db, content)
-        yield "source", tuple(f"{p.name}: {why}" for p, why in content.damaged.items())
+        yield _hold(db, content)
     elif path.suffix == ".parquet":
         about = "INSERT INTO source_devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
         archive.shipped(db, path, about)
         archive.insert(db, "source_memos", archive.shipped_peaks(db, path))
         yield f"read_parquet('{quoted(path)}')", ()
+    elif not path.exists():
+        yield _hold(db, Shards.beside(path).read())
     else:
         with attached(db, path) as waiting:
-            _hold(db, waiting)
+            held = _hold(db, waiting)
             for name in ("memos", "devices"):
                 db.execute(f"INSERT INTO source_{name} SELECT * FROM other.{name}")
             db.execute(f"INSERT INTO source SELECT {COLUMNS} FROM other.timings")
-            yield "source", tuple(f"{p.name}: {why}" for p, why in waiting.damaged.items())
+            yield held
 
 
-def _hold(db: Any, content: Content) -> None:
+def _hold(db: Any, content: Content) -> tuple[str, tuple[str, ...]]:
+    """What shards hold, as a source: what holds its timings, and which files are damaged."""
     db.execute("CREATE OR REPLACE TEMP TABLE source AS SELECT * FROM timings LIMIT 0")
     archive.insert(db, "source", [tuple(written(t).values()) for t in content.timings])
     archive.insert(db, "source_memos", [(*k, *v) for k, v in content.memos.items()])
     archive.insert(db, "source_devices", list(content.devices.items()))
+    return "source", tuple(f"{p.name}: {why}" for p, why in content.damaged.items())
 
 
 @contextmanager
@@ -191,7 +195,7 @@ def diff(a: Path, b: Path, *, across: bool = False) -> Difference:
     """Compare the newest timings of two tables, folders of shards or Parquet files; `across`: calls on different
     devices (and threads) too. Raises TableError and TableLockedError."""
     for path in (a, b):
-        if not path.exists():
+        if not exists(path):
             raise TableError(f"there is no table at {path}")
     with archive.connect() as db:
         db.execute(f"CREATE TEMP TABLE timings ({', '.join(f'{n} {t}' for n, t in TIMINGS.items())})")

@@ -67,6 +67,9 @@ _FARTHER = {"bytes beyond L1": float(1 << 16), "bytes beyond L2": float(1 << 20)
 """Bytes moved beyond those that common caches hold: what a byte takes grows with how many there are."""
 _ELSE = ("panel", "strided_bytes")
 """What a call is said to move instead of plain bytes."""
+_MADE, _AT_ONCE = ("flops", "slow_flops", "operations"), 0.5
+"""Features that are operations, and the part of a product's time for one that any of them takes: loads are counted
+too, and machines make them beside."""
 _COUNTED = 16.0
 """Operations that a kernel of generated loops counts a costly function as."""
 
@@ -141,6 +144,13 @@ def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
     rate = peaks.flops.get(dtype) or min(peaks.flops.values()) / 2
     work = max(sums["arithmetic"] / rate, sums["traffic"] / peaks.bandwidth)
     return work + sums["elements"] / peaks.cache_bandwidth + sums["launches"] * peaks.launch + _SHORTEST
+
+
+def soonest(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
+    """Seconds that operations take at least, whatever timings of fewer say: nothing makes more of them than a matrix
+    product, each of which is a multiplication and an addition. 0 where that was not measured for the dtype."""
+    rate = peaks.flops.get(dtype)
+    return _AT_ONCE * sum(features.get(n, 0.0) for n in _MADE) / rate if rate else 0.0
 
 
 def whole(features: Mapping[str, float], text: str, dims: str, layout: str, dtype: str) -> Mapping[str, float]:

@@ -25,7 +25,7 @@ from waxeq.cost.rows import FAMILY
 FORMAT = "3"
 RECENT = 500
 """Newest calls of a family that are given for fitting: more make no better fit, and reading them takes time."""
-_KINDS = ("timing", "recent", "block", "memo", "device")
+_KINDS = ("timing", "recent", "memo", "device")
 _HEAD = struct.Struct("<8sdddH")
 _BATCH = 10_000
 _TABLES = """
@@ -35,9 +35,6 @@ CREATE TABLE families (id INTEGER PRIMARY KEY, device TEXT, method INTEGER, back
   dtype TEXT, UNIQUE (device, method, backend, kernel, code, dtype));
 CREATE TABLE recent (family INTEGER, slot INTEGER, written REAL, key TEXT, packed BLOB, PRIMARY KEY (family, slot))
   WITHOUT ROWID;
-CREATE TABLE blocks (device TEXT, method INTEGER, backend TEXT, kernel TEXT, code TEXT, dtype TEXT,
-  digests BLOB, numbers BLOB, samples BLOB, texts TEXT, features TEXT, sum INTEGER,
-  PRIMARY KEY (device, method, backend, kernel, code, dtype));
 CREATE TABLE memos (kind TEXT, key TEXT, payload TEXT, written REAL, PRIMARY KEY (kind, key));
 CREATE TABLE devices (id TEXT PRIMARY KEY, description TEXT);
 """
@@ -183,12 +180,12 @@ class Near:
 
     def clear(self) -> None:
         """Nothing in it any more."""
-        for table in ("timings", "families", "recent", "blocks", "memos", "devices"):
+        for table in ("timings", "families", "recent", "memos", "devices"):
             self.db.execute(f"DELETE FROM {table}")
 
     def load(self, rows: Iterable[tuple]) -> None:
         """Fill an empty copy. Rows are ("timing", digest, when, packed), ("recent", family, digest, when, key,
-        packed), ("block", the columns of one), ("memo", kind, key, payload, when) and ("device", id, description)."""
+        packed), ("memo", kind, key, payload, when) and ("device", id, description)."""
         self.db.execute("BEGIN")
         self._take(rows)
         self.db.execute("COMMIT")
@@ -219,7 +216,6 @@ class Near:
             self.put(of["timing"])
             self._put_recent(of["recent"])
             families |= {family for family, *_ in of["recent"]}
-            self._put_blocks(of["block"])
             self.put_memos(of["memo"])
             self.put_devices(of["device"])
         return families
@@ -245,9 +241,6 @@ class Near:
         (number,) = self.db.execute(_NUMBER, family).fetchone()
         keep = "SELECT slot FROM recent WHERE family = ? ORDER BY written DESC, slot LIMIT ?"
         self.db.execute(f"DELETE FROM recent WHERE family = ? AND slot NOT IN ({keep})", [number, number, RECENT])
-
-    def _put_blocks(self, rows: Sequence[tuple]) -> None:
-        self.db.executemany(f"INSERT INTO blocks VALUES ({', '.join('?' * 12)})", rows)
 
     def put_memos(self, rows: Iterable[tuple]) -> None:
         """Memos: kind, key, payload, when."""

@@ -21,6 +21,8 @@ from waxeq.cost.key import Timing
 
 _STALE = 3600.0
 """Seconds after which a temporary file belongs to nobody: writing one takes milliseconds."""
+_PROBE = 4096
+"""Bytes of a small shard."""
 
 
 @dataclass
@@ -80,6 +82,14 @@ class Shards:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
+
+    def probe(self) -> None:
+        """Raise OSError where there is no room for a shard."""
+        temporary = self.folder / f".{uuid.uuid4().hex}"
+        try:
+            temporary.write_bytes(bytes(_PROBE))
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def names(self) -> list[Path]:
         """The shards that are there, oldest first."""

@@ -9,6 +9,7 @@ under the lock: DuckDB's writer would otherwise lock readers out.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sqlite3
 import time
@@ -28,6 +29,7 @@ from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.known import Known
 from waxeq.cost.near import Near, newer
 from waxeq.cost.shards import Content, Shards, timing_rows
+from waxeq.cost.shipped import write_beside
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
 Answer = TypeVar("Answer")
@@ -35,6 +37,8 @@ _SOON = 1.0
 """Seconds that a writer waits for the lock before it leaves its shard to the next merge."""
 _MANY = 256
 """Shards that wait from which a reader brings them in: reading each takes a while."""
+_AT_EXIT: dict[Path, TimingTable] = {}
+"""Tables whose shards are brought in when this process ends, by where they lie whatever folder it is in then."""
 
 
 def default_path() -> Path:
@@ -86,6 +90,9 @@ class TimingTable:
             raise TableWriteError(f"{self.path} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
         if not os.access(self.shards.folder, os.W_OK | os.X_OK):
             raise TableWriteError(f"{self.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
+        if not os.path.lexists(self.path):  # nothing else would tell of a full disk before the work
+            with self._writing():
+                self.shards.probe()
 
     @contextmanager
     def _nothing_left_if_refused(self) -> Iterator[None]:
@@ -174,7 +181,11 @@ class TimingTable:
         archive is given."""
         copies = self._copies
         with connect() as db:
+            new = not os.path.lexists(self.path)
             attach(db, self.path)
+            if new:  # its copy has next to nothing to say, and follows from now on
+                with suppress(sqlite3.Error, OSError):
+                    copies.make(db, copying.unseen)
             follows = copies.knows(db)
             found = self.shards.read(self._read_before)
             if found.read:
@@ -200,7 +211,7 @@ class TimingTable:
         if self.path.exists() and not os.access(self.path, os.W_OK):
             raise TableWriteError(f"{self.path} is read-only; make it writable, or {NAME_ANOTHER}")
         if find_spec("duckdb") is None:
-            return Copies.in_memory()
+            return Copies.in_memory(self._copies.known_shipped())
         own, shipped = self._copies.open(), None
         if own is None:
             with suppress(sqlite3.Error, OSError), self._archive(make=True) as db:
@@ -222,7 +233,7 @@ class TimingTable:
                 return ask(near, self.shards.read(self._read_before))
             except sqlite3.DatabaseError:
                 near.close()
-                self._copies.remove_all()
+                self._copies.remove()
                 near = self._current()
                 return ask(near, self.shards.read(self._read_before))
             finally:
@@ -239,10 +250,14 @@ class TimingTable:
         self._append([{"kind": "memo", "memo": kind, "key": key, "payload": payload, "written": time.time()}])
 
     def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        if not lines:
-            return
+        if lines:
+            with self._writing():
+                self.shards.write(lines)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            self.shards.write(lines)
+            yield
         except OSError as e:
             raise TableWriteError(f"{self.shards.folder} cannot be written: {e.strerror or e}; {NAME_ANOTHER}") from e
 
@@ -251,6 +266,13 @@ class TimingTable:
         with suppress(TableError, TableLockedError):
             if find_spec("duckdb") is not None and self.shards.names():
                 self.merge(_SOON)
+
+    def tidy_at_exit(self) -> None:
+        """As `tidy`, when this process ends: nobody waits then. One that is killed leaves its shards to the next."""
+        if not _AT_EXIT:
+            atexit.register(_tidy_all)
+        path = self.path.absolute()
+        _AT_EXIT[path] = TimingTable(path, self.extra)
 
     def merge(self, wait: float | None = None) -> tuple[str, ...]:
         """Bring shards into the archive; names of damaged ones, which lie aside (`NAME.damaged`) from now on."""
@@ -352,9 +374,17 @@ class TimingTable:
     def export_parquet(self, path: str | Path, device: str, codes: Collection[str] = ()) -> int:
         """Write the newest timing of every call timed on a device as Parquet, each with the device's description and
         samples in single precision (more digits than a clock has), and of tables that ship what they know of kernels of
-        these `codes`; how many. The file appears whole or not at all."""
+        these `codes`; how many. The file appears whole or not at all, and beside it what reads it faster."""
         with self.database() as db:
-            return parquet.write(db, Path(path), device, self.extra, codes)
+            count = parquet.write(db, Path(path), device, self.extra, codes)
+            write_beside(Path(path), copying.of_tables(db, [str(path)]))
+            return count
+
+
+def _tidy_all() -> None:
+    for table in _AT_EXIT.values():
+        with suppress(WaxeqError, OSError):
+            table.tidy()
 
 
 def _stat(path: Path) -> os.stat_result | None:

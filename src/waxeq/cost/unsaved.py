@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from waxeq.cost import copying
+from waxeq.cost import copying, shipped
 from waxeq.cost.archive import GONE, bring_in, connect, make_tables, refusal, require_version
 from waxeq.cost.copies import Copies, catch_up, state
 from waxeq.cost.copying import Seen
@@ -41,10 +41,10 @@ class UnsavedTable(TimingTable):
             bring_in(db, Shards.beside(path).read())
         except duckdb.Error as e:
             raise refusal(path, e) from e
-        table = UnsavedTable(path, tuple(extra), memory=db)
+        extra = tuple(extra)
+        found = shipped.beside(extra) or copying.of_tables(db, extra)
+        table = UnsavedTable(path, extra, memory=db, near=Copies.in_memory(found))
         table._copy_anew()
-        if table.extra:
-            table.near.shipped.near.load(copying.shipped_rows(db, table.extra))
         return table
 
     @contextmanager
@@ -76,9 +76,11 @@ class UnsavedTable(TimingTable):
     def tidy(self) -> None:
         """Nothing was left anywhere."""
 
+    tidy_at_exit = tidy
+
     def _lies(self) -> Mapping[str, Any]:
         if exists(self.path):
-            size = self.path.stat().st_size
+            size = self.path.stat().st_size if os.path.exists(self.path) else 0
             return {"path": str(self.path), "exists": True, "writable": False, "bytes": size, "near_bytes": 0}
         above = next(p for p in self.path.absolute().parents if exists(p))
         writable = os.access(above, os.W_OK | os.X_OK)
@@ -93,14 +95,15 @@ def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0, seen: Seen =
     try:
         return TimingTable.open(path, extra, wait, whole=True, seen=seen)
     except TableWriteError:
-        if not os.access(path, os.R_OK):
+        if os.path.exists(path) and not os.access(path, os.R_OK):
             raise
         return UnsavedTable.at(path, extra)
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a table; not where its folder may not be looked into (Path.exists raises there)."""
-    return os.path.exists(path)
+    """Whether there is a table, if only a place for its shards; not where its folder may not be looked into
+    (Path.exists raises there)."""
+    return any(map(os.path.exists, (path, Shards.beside(path).folder)))
 
 
 def _copy(db: Any, path: Path) -> None:

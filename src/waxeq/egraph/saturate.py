@@ -95,7 +95,7 @@ class Worker:
             self._renew()
         try:
             self._tell(rules, *tasks)
-        except BrokenPipeError:  # it went while they were on their way
+        except OSError:  # it went while they were on their way
             self._renew()
             self._tell(rules, *tasks)
 
@@ -110,7 +110,7 @@ class Worker:
         self._known = rules
 
     def receive(self, seconds: float):
-        """The next message; None when `seconds` pass first. Raises EOFError when the worker has died."""
+        """The next message; None when `seconds` pass first. Raises EOFError or OSError when the worker has died."""
         assert self._connection is not None
         return self._connection.recv() if self._connection.poll(max(0.0, seconds)) else None
 
@@ -170,7 +170,7 @@ def _attempt(
     while True:
         try:
             message = worker.receive(min(NOTICE, end - time.monotonic()))
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             worker.close()
             if last is None and again and not stopped():  # it may have been gone before it had the task
                 again = False

@@ -4,12 +4,13 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from waxeq.backend.direct import Direct, Passed, Place
 from waxeq.backend.discover import require
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare, scratch
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
@@ -18,12 +19,18 @@ from waxeq.ir.types import numpy_dtype
 from waxeq.memory.estimate import COPIED
 from waxeq.plan.plan import Fold, Plan, Step
 from waxeq.runtime.arena import Arena
-from waxeq.runtime.quiet import in_use, quiet_context
+from waxeq.runtime.quiet import in_use, quiet_context, used_elsewhere
 from waxeq.runtime.results import Results
 
 
 class Bound:
-    """Runs a plan. `tensors`: arrays of weights, constants and states, and of folded buffers that are known already."""
+    """Runs a plan. `tensors`: arrays of weights, constants and states, and of folded buffers that are known already.
+
+    `direct`: after the first call, what gives the results on a tuple of arguments without Python in between (the array,
+    of one result), and None where it does not take them; `run` takes all that fit.
+    """
+
+    direct: Callable[[tuple[Any, ...]], Any] | None = None
 
     def __init__(
         self,
@@ -52,10 +59,13 @@ class Bound:
         self._address: dict[str, int] = {}
         moving = [n for _, n in self._lent] + sorted(self._results.direct)
         self._places = {m: _places(plan, m) for m in moving}
+        self._homes: dict[str, int] = {}  # where what only direct calls move lies in other calls
         self._steps = [(kernels[s.call.kernel], s) for s in plan.steps]
         self._instructions: list[tuple[Instruction, ...]] = [()] * len(plan.steps)
         self._code: tuple[Instruction, ...] | None = None if moving else self._bound()
         self._context = quiet_context()
+        self._whole: Direct | None = None
+        self._alone = False  # whether calls are known to have no other way than `_results_on`
 
     # -- binding
 
@@ -109,14 +119,31 @@ class Bound:
 
     # -- running
 
-    def run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(self, args: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Run once on inputs of the right types; results in order. Raises UsageError when it is running already."""
+        if self.direct is not None:
+            found = self.direct(tuple(args))
+            if found is None:
+                found = self.direct(tuple([_dense(a) for a in args]))
+            if found is not None:
+                return found if len(self.names) != 1 else (found,)
         try:
-            return self._context.run(self._run, args)
+            return self._context.run(self._results_on if self._alone else self._run, args)
         except RuntimeError as e:
             raise in_use(e) from None
 
-    def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _run(self, args: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        if self._whole is None:
+            results = self._results_on(args)
+            self._make_direct()
+            self._alone = self._whole is None
+            return results
+        results = self._whole.alone(self._anew, args)
+        if results is None:
+            raise used_elsewhere()
+        return results
+
+    def _results_on(self, args: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         for i, own in self._copied:
             own[...] = args[i]
         if self._places:
@@ -128,6 +155,47 @@ class Bound:
         if self.plan.states:
             self._replace_states()
         return results
+
+    def _anew(self, args: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """The results where direct calls point the instructions elsewhere too: nothing is known of the last one."""
+        try:
+            self._forget()
+            return self._results_on(args)
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Hold no input, and take it that everything lies elsewhere in the next call."""
+        self._seen = dict.fromkeys(self._seen)
+        self._address.clear()
+        self._results.forget()
+        for name in (*self._seen, *self._results.direct):
+            self._flat.pop(name, None)
+
+    def _make_direct(self) -> None:
+        """Have the backend make whole calls, where it can."""
+        ways = {k.direct for k, _ in self._steps}
+        way = ways.pop() if len(ways) == 1 else None
+        if way is None or self._code is None or len(self._code) != 1 or self.plan.states:
+            return
+        rows = self._results.rows()
+        if any(view is None and b not in self._results.direct for _, b, view in rows):
+            return  # a result that lies where an input does
+        small = {b: self._flat[b].ctypes.data for b in self._results.small}
+        places = self._places | {b: _places(self.plan, b) for b in small}
+
+        def where(name: str) -> tuple[Place, ...]:
+            return tuple(Place(self._instructions[i], n, at) for i, n, at in places.get(name, ()))
+
+        own = dict(self._copied)
+        leaves = [x for x in self.plan.graph.leaves if x.kind == "input"]
+        inputs = [Passed(x.type, own.get(i), where(x.name)) for i, x in enumerate(leaves)]
+        outputs = [Passed(t, view, where(b)) for t, b, view in rows]
+        whole = way(self._code[0], inputs, outputs, self._results.more)
+        if whole is not None:
+            self._results.tell(whole.lend)
+            self._forget()
+            self._places, self._homes, self._whole, self.direct = places, small, whole, whole.call
 
     def _move(self, args: Sequence[np.ndarray]) -> None:
         """Bind anew what reads an input, or writes a result, that lies elsewhere than in the last call."""
@@ -146,6 +214,10 @@ class Bound:
                 self._address[name], self._flat[name] = address, flat
                 moved.append(name)
             self._seen[name] = a if dense else None  # a copy is made anew each time
+        for name, address in self._homes.items():
+            if self._address.get(name) != address:
+                self._address[name] = address
+                moved.append(name)
         for name, flat, address in self._results.fresh():
             self._address[name], self._flat[name] = address, flat
             moved.append(name)
@@ -160,6 +232,10 @@ class Bound:
         new = [self._flat[b].copy() if b in self._leaves else self._flat[b] for _, b in self.plan.states]
         for (name, _), value in zip(self.plan.states, new, strict=True):
             np.copyto(self._flat[name], value)
+
+
+def _dense(a: np.ndarray) -> np.ndarray:
+    return a if a.flags.c_contiguous and a.flags.aligned else a.copy()
 
 
 def _places(plan: Plan, name: str) -> list[tuple[int, int, int]]:

@@ -7,7 +7,6 @@ threads, caches and memory that the compiler itself used would else be part of t
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import pickle
@@ -16,11 +15,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from waxeq.collecting import uncollected
 from waxeq.errors import WaxeqError
 from waxeq.events import NOTICE
 from waxeq.runtime.neighbours import sample
@@ -57,18 +57,6 @@ class Comparison:
     low: float
     high: float
     verdict: str
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Inside, Python does not look for cycles: that takes as long as many a call that is timed."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def counted(taken: Sequence[tuple[float, bool]], fewest: int = 1) -> Samples:

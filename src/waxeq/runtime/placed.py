@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Placed:
     """Runs a plan on the devices it names. `tensors`: arrays of weights, constants and states, and of folded buffers
     that are known already. Raises PlanError where a kernel is not installed or works on other memory than the plan
     says, BudgetError where a device has too little."""
+
+    direct: ClassVar[None] = None
 
     def __init__(
         self, plan: Plan, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray], arena: Arena | None = None

@@ -52,9 +52,9 @@ class Program:
         else:
             self._runner = Written(plan.graph, bound) if plan.written else Bound(plan, kernels, bound, arena)
         self._names = self._runner.names
-        shape = (
-            plan.structure if plan.structure is not None else self._names if len(self._names) != 1 else self._names[0]
-        )
+        usual = self._names if len(self._names) != 1 else self._names[0]
+        shape = plan.structure if plan.structure is not None else usual
+        self._plain = shape == usual and type(shape) is type(usual)
         try:
             self._build = builder(shape, self._names)
         except KeyError as e:
@@ -71,6 +71,9 @@ class Program:
         Raises TypeMismatch when inputs are missing, unknown or of another dtype or shape, UsageError when another
         thread is in a call.
         """
+        direct = self._runner.direct
+        if direct is not None and self._plain and not named and (results := direct(args)) is not None:
+            return results
         return self._build(self._runner.run(self._take(args, named)))
 
     def flat_results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

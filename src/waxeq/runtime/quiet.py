@@ -20,8 +20,11 @@ def quiet_context() -> Context:
 
 def in_use(e: RuntimeError) -> RuntimeError | UsageError:
     """What to raise where running in such a context raised: another thread may be in it."""
-    if "already entered" not in str(e):
-        return e
+    return used_elsewhere() if "already entered" in str(e) else e
+
+
+def used_elsewhere() -> UsageError:
+    """What to raise where another thread is in a call."""
     return UsageError(
         "the program is running in another thread; give each thread a program of its own: copy.copy(program)"
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Written:
 
     `tensors`: weights and states; states are replaced by a call.
     """
+
+    direct: ClassVar[None] = None
 
     def __init__(self, graph: Graph, tensors: Mapping[str, np.ndarray]) -> None:
         self.graph = graph

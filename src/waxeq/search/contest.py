@@ -104,11 +104,9 @@ def hold(
     result and of the model, after a first where that could matter.
     """
     texts = [r.text for r in results]
-    key = _key(session, texts)
-    known = None if session.options.fresh else session.table.memo_get("contest", key)
+    known = _recalled(session, texts)
     if known is not None:
-        winner, trial = json.loads(known)
-        return winner, replace(Trial(**trial), remembered=True)
+        return known
     written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
     if took is None:
         start = time.perf_counter()
@@ -129,11 +127,26 @@ def hold(
         return 0, None
     winner, found = answer
     trial = Trial(**found)
-    if trial.high < _SETTLED * trial.low or trial.low > _SETTLED or trial.high < 1 / _SETTLED:
-        session.table.memo_put("contest", key, json.dumps([winner, asdict(trial)], sort_keys=True))
-        alone = _key(session, texts[winner : winner + 1])  # the next time, the winner is all there is
-        session.table.memo_put("contest", alone, json.dumps([0, asdict(trial)], sort_keys=True))
+    _remember(session, texts, winner, trial)
     return winner, trial
+
+
+def _recalled(session: Session, texts: Sequence[str]) -> tuple[int, Trial] | None:
+    """How a contest between plans ended that the table remembers."""
+    known = None if session.options.fresh else session.table.memo_get("contest", _key(session, texts))
+    if known is None:
+        return None
+    winner, trial = json.loads(known)
+    return winner, replace(Trial(**trial), remembered=True)
+
+
+def _remember(session: Session, texts: Sequence[str], winner: int, trial: Trial) -> None:
+    """Keep how a contest ended, if that is settled: of these plans, and of the winner alone, which is all there is the
+    next time."""
+    if trial.high < _SETTLED * trial.low or trial.low > _SETTLED or trial.high < 1 / _SETTLED:
+        for plans, n in ((texts, winner), (texts[winner : winner + 1], 0)):
+            outcome = json.dumps([n, asdict(trial)], sort_keys=True)
+            session.table.memo_put("contest", _key(session, plans), outcome)
 
 
 def _key(session: Session, texts: Sequence[str]) -> str:

@@ -210,7 +210,10 @@ class Session(Beside):
         gc.set_threshold(*self._thresholds)
         self._limits.restore_original_limits()
         self.worker.close()
-        self.table.tidy()
+        if self.deadline.seconds is None:
+            self.table.tidy()
+        else:
+            self.table.tidy_at_exit()
 
     @cached_property
     def devices(self) -> tuple[str, ...]:

@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from waxeq.backend.call import Call, View, operand
+from waxeq.backend.direct import FEW, LENT, Direct, Passed, Place
 from waxeq.backend.discover import backends
+from waxeq.backend.kernel import OUT
 from waxeq.ir.term import Term
-from waxeq.ir.types import numpy_dtype
+from waxeq.ir.types import TensorType, numpy_dtype
+from waxeq.runtime.arena import aligned
+from waxeq.runtime.results import _Slot
 from waxeq.testing.conformance import check_kernel
 from waxeq_native import library, loops
+from waxeq_native.calling import direct
 from waxeq_native.compiler import find
 from waxeq_native.steps import Run
 from waxeq_native.work import NativeKernel
@@ -37,6 +42,7 @@ def main(folder: str, seed: int) -> None:
         few = found.calls == 0  # a kernel that takes next to none of those that are drawn
         print((check_kernel(name, k, calls=120, seed=seed) if few else found).require())
     print("Together:", _together())
+    print("Called:", _called())
 
 
 def _together() -> int:
@@ -57,6 +63,39 @@ def _together() -> int:
                 run()
                 count += len(run.loops)
     return count
+
+
+def _called() -> int:
+    """Makes calls in C, of an input that is copied and one that is not, into memory of each kind; how many."""
+    return sum(_calls(n, own) for n, own in ((1, True), (513, True), (513, False), (20_001, False)))
+
+
+def _calls(n: int, own: bool) -> int:
+    (native,) = backends(["native"])
+    k, t = native.kernels["native.loops"], TensorType("float32", (n,))
+    view, out = View.dense("i", {"i": n}, "float32"), np.zeros(n, np.float32)
+    both = Term("Add", operand(0, "i", "float32"), operand(1, "i", "float32"))
+    copied = np.zeros(n, np.float32)
+    steps = k.bind(Call(k.name, both, {"i": n}, (view, view), view), [copied, out + 1], out, out[:0].view(np.uint8))
+    inputs = [Passed(t, copied), Passed(t, None, (Place(steps, 1, 0),))]
+    slots, made = list[_Slot](), list[Direct]()
+
+    def more() -> None:
+        slots.append(_Slot(aligned(n, t.numpy), t))
+        made[0].lend(0, (len(slots) - 1) % LENT, slots[-1])
+
+    found = direct(steps[0], inputs, [Passed(t, out if own else None, (Place(steps, OUT, 0),))], more)
+    assert found is not None
+    made.append(found)
+    held = []
+    for i in range(3 * LENT):
+        x = np.full(n, i, np.float32)
+        held.append((found.call((x, x)), 2 * i))
+        assert found.call((x,)) is None and found.call((x, x[::-1][:0])) is None and found.call(([], x)) is None
+        assert found.alone(found.call, (x, x)) is None
+    assert all((got == want).all() for got, want in held)
+    assert len(slots) == (FEW if own else 3 * LENT)
+    return len(held)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.ir.term import Term
 from waxeq_native.compiler import CompileFailed
+from waxeq_native.steps import Run
 from waxeq_native.work import prelude
 
 NATIVE = backends(["native"])[0].kernels
@@ -35,7 +36,7 @@ def test_generated_kernels_pass_address_and_undefined_behaviour_sanitizers(tmp_p
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("Conformance(") == len(NATIVE)
-    assert "Together: 18" in done.stdout
+    assert "Together: 18" in done.stdout and "Called: 48" in done.stdout
 
 
 def test_the_sanitizers_would_notice(tmp_path: Path) -> None:
@@ -107,6 +108,22 @@ def test_positions_outside_their_axis_are_refused() -> None:
         else:
             with pytest.raises(IndexError, match="out of bounds"):
                 step()
+
+
+def test_two_steps_that_look_outside_are_forgotten_at_once() -> None:
+    """The second of them was left to be said of the next run, which was right."""
+    meaning = Term("Gather", "k", operand(0, "i", "int64"), operand(1, "k", "float32"))
+    sizes = {"i": 3, "k": 4}
+    views = View.dense("i", sizes, "int64"), View.dense("k", sizes, "float32")
+    call = Call("native.loops", meaning, sizes, views, View.dense("i", sizes, "float32"))
+    at, table, outs = np.array([0, 4, 1]), np.arange(4, dtype=np.float32), np.empty((2, 3), np.float32)
+    k = NATIVE["native.loops"]
+    run = Run([k.bind(call, [at, table], out, np.empty(0, np.uint8))[0] for out in outs])
+    with pytest.raises(IndexError, match="out of bounds"):
+        run()
+    at[1] = 3
+    run()
+    assert np.array_equal(outs, [[0, 3, 1]] * 2)
 
 
 def _model(x: np.ndarray) -> np.ndarray:
