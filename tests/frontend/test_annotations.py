@@ -1,5 +1,6 @@
 """wx.model, wx.trace, annotations, states, and finding the model in a file."""
 
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,6 +207,16 @@ def test_weights_that_are_no_parameters_are_told(tmp_path: Path) -> None:
         load_target(path)
     with pytest.raises(TargetError, match="is a folder"):
         load_target(str(tmp_path))
+
+
+def test_a_file_that_was_changed_a_moment_ago_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytecode of a text of the same length was taken for it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
+    for factor in (2, 3, 4):
+        path = write(tmp_path, f"import waxeq as wx\ndef model(x: wx.Input['f32', 2]): return x * {factor}\n")
+        assert load_target(path).fn(1) == factor
+    assert not list(tmp_path.rglob("*.pyc"))
 
 
 def test_files_that_are_no_models_are_told_in_a_sentence(tmp_path: Path) -> None:

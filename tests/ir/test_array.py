@@ -111,7 +111,7 @@ def test_bfloat16_of_others_is_taken_where_it_lies_and_given_back() -> None:
 def test_arrays_of_torch_are_taken() -> None:
     torch = pytest.importorskip("torch")
     assert as_array(torch.ones(3), "x").tolist() == [1, 1, 1]
-    with pytest.raises(TypeMismatch, match="requires grad"):
+    with torch.enable_grad(), pytest.raises(TypeMismatch, match="requires grad"):  # the mode is the whole process's
         as_array(torch.ones(3, requires_grad=True), "x")
     halves = torch.arange(6).to(torch.bfloat16).reshape(2, 3)
     turned = as_array(halves.T, "x")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -82,8 +83,17 @@ def require_file(reference: str) -> None:
         raise TargetError(f"{path}: not a Python file; give FILE.py or FILE.py:NAME")
 
 
+class _Source(SourceFileLoader):
+    """Loads a file as it is now: bytecode is taken for that of any text of the same length that was written in its
+    second."""
+
+    def path_stats(self, path: str) -> Any:
+        raise OSError("a file that may have changed")
+
+
 def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"waxeq_target_{path.stem}", path.resolve())
+    name, whole = f"waxeq_target_{path.stem}", str(path.resolve())
+    spec = importlib.util.spec_from_file_location(name, whole, loader=_Source(name, whole))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
