@@ -96,8 +96,11 @@ def install(caches: str) -> None:
     os.environ["WAXEQ_CACHE"] = str(Path(caches) / INSTALLED)
     from waxeq.backend.discover import backends, kernels
 
-    for k in kernels(backends()).values():
+    found = backends()
+    for k in kernels(found).values():
         str(k.code)  # the texts of all are read
+    for b in found:
+        b.about()  # and what all plans use is there
 
 
 def _first_call(name: str, threads: int, caches: str) -> float | None:

@@ -113,16 +113,18 @@ def test_a_process_that_was_started_ahead_ends_where_no_plan_is_right(
 
 
 @pytest.mark.parametrize(
-    ("took", "ran", "times", "runs"),
+    ("took", "ran", "alone", "times", "runs"),
     [
-        (0.01, 0.001, {"plan": 0.004, "written": 0.01}, 0),  # short runs are made again, after untimed ones
-        (0.2, None, {"plan": 0.1, "written": 0.2}, 0),  # the plan's errors were remembered
-        (0.2, 1e-9, {}, 1),  # far ahead: its first run counts, and one of the model
-        (0.2, 1e9, {"plan": 0.1, "written": 0.2}, 1),  # its first run says nothing
+        (0.01, 0.001, False, {"plan": 0.004, "written": 0.01}, 0),  # short runs are made again, after untimed ones
+        (0.2, None, False, {"plan": 0.1, "written": 0.2}, 0),  # the plan's errors were remembered
+        (0.2, 1e-9, False, {}, 1),  # far ahead: its first run counts, and one of the model
+        (0.2, 1e9, False, {"plan": 0.1, "written": 0.2}, 1),  # its first run says nothing
+        (0.2, 0.1, True, {}, 0),  # on one thread it is known how long the model had a core
+        (0.2, 0.15, True, {"plan": 0.1, "written": 0.2}, 1),  # not far enough ahead
     ],
 )
 def test_a_brief_trial_makes_no_run_again_that_leaves_no_doubt(
-    took: float, ran: float | None, times: dict[str, float], runs: int, monkeypatch: pytest.MonkeyPatch
+    took: float, ran: float | None, alone: bool, times: dict[str, float], runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
 
@@ -133,6 +135,6 @@ def test_a_brief_trial_makes_no_run_again_that_leaves_no_doubt(
     monkeypatch.setattr(contest, "take_turns", turns)
     result: Any = SimpleNamespace(program=SimpleNamespace(flat_results=lambda inputs: {}))
     traced: Any = SimpleNamespace(inputs={})
-    trial = contest._brief(result, traced, lambda: made.append(1), took, ran)
+    trial = contest._brief(result, traced, lambda: made.append(1), took, ran, alone=alone)
     assert len(made) == runs and trial.brief and trial.verdict == "faster"
     assert times or (trial.plan == ran and 0 < trial.written < 1.0)

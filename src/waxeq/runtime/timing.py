@@ -26,6 +26,8 @@ _CHECKED = 1 << 20
 """Elements of the iteration space up to which a timed call is also checked against the meaning in float64."""
 _PIECE = 1 << 16
 """Elements that are compared at a time."""
+_USUAL = 200
+"""Powers of two between which numbers are squared as they are."""
 _SPREAD = 1 << 17
 """Elements of the iteration space of those that are checked of a larger one."""
 _POINTWISE = frozenset({"In", "Num", "Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red"})
@@ -228,21 +230,22 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
     reference, finite = 0.0, 0
     unit = _unit(want)
     for begin in range(0, want.size, _PIECE):  # in pieces that stay in cache
-        g, w = (a[begin : begin + _PIECE].astype(np.float64) for a in (got, want))
-        known = np.isfinite(w)
-        if not known.all():
+        g, w = (a[begin : begin + _PIECE].astype(np.float64, copy=False) for a in (got, want))
+        if not _all_finite(w):
+            known = np.isfinite(w)
             if not np.array_equal(g[~known], w[~known], equal_nan=True):
                 return float("inf"), float("inf")
             g, w = g[known], w[known]
-        if not np.isfinite(g).all():
+        if not _all_finite(g):
             return float("inf"), float("inf")
         finite += w.size
-        w = w / unit
-        g = np.subtract(np.divide(g, unit, out=g), w, out=g)
-        largest = max(largest, float(g.max(initial=0.0)), -float(g.min(initial=0.0)))
+        if unit != 1.0:
+            g, w = g / unit, w / unit
+        d = g - w
+        largest = max(largest, float(d.max(initial=0.0)), -float(d.min(initial=0.0)))
         # no product of vectors: threads of BLAS would spin on the core of what is timed next
-        reference += float(np.square(w, out=w).sum())
-        rms += float(np.square(g, out=g).sum())
+        rms += float(np.square(d, out=d).sum())
+        reference += float(np.square(w, out=d).sum())
     scale = math.sqrt(reference / finite) if reference else 1.0 / unit
     return (largest / scale, math.sqrt(rms / finite) / scale) if finite else (0.0, 0.0)
 
@@ -255,12 +258,17 @@ def results_error(results: Sequence[np.ndarray], truth: Sequence[np.ndarray]) ->
     return max((relative_error(np.asarray(got), np.asarray(want))[1] for got, want in pairs), default=0.0)
 
 
+def _all_finite(a: np.ndarray) -> bool:
+    with np.errstate(all="ignore"):  # a sum tells of most at once; one that overflows tells nothing
+        return bool(np.isfinite(a.sum())) or bool(np.isfinite(a).all())
+
+
 def _unit(want: np.ndarray) -> float:
-    """A power of two about as large as the largest finite value: squares of extreme numbers have no place in a
-    float64."""
+    """A power of two about as large as the largest finite value, where that is so far from 1 that squares have no place
+    in a float64; else 1."""
     most = 0.0
     for a in np.array_split(want, -(-want.size // _PIECE) or 1):
-        known = np.isfinite(a)
-        a = a if known.all() else a[known]
+        a = a if _all_finite(a) else a[np.isfinite(a)]
         most = max(most, float(a.max(initial=0)), -float(a.min(initial=0)))
-    return math.ldexp(1.0, math.frexp(most)[1] - 1) if most else 1.0
+    exponent = math.frexp(most)[1] - 1 if most else 0
+    return math.ldexp(1.0, exponent) if abs(exponent) > _USUAL else 1.0

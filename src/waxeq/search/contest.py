@@ -109,15 +109,14 @@ def hold(
         return known
     written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
     if took is None:
-        start = time.perf_counter()
-        written()
-        took = time.perf_counter() - start
+        took = _seconds(written)
     took = max(took, 1e-9)
     once = sum(r.plan.predicted for r in results) + 2 * took
     opens = _READY if ground is not None and ground.done() else _PROCESS
     if session.deadline.left < opens + _RUNS * once:
         session.blas(session.options.threads)
-        return 0, _brief(results[0], traced, written, took, ran.get(texts[0]))
+        alone = session.options.threads == 1
+        return 0, _brief(results[0], traced, written, took, ran.get(texts[0]), alone=alone)
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens)))
         answer = held.process.call(
@@ -153,15 +152,15 @@ def _key(session: Session, texts: Sequence[str]) -> str:
     return hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
 
 
-def _brief(result: Result, traced: Traced, written: Callable[[], object], took: float, ran: float | None) -> Trial:
-    """One run of each, which has no interval. `took`: about what the model takes; `ran`: seconds of the plan's first
-    run, if it was made here. Where the model takes long, and the plan's first run is far ahead of one of the model's,
-    these count."""
+def _brief(
+    result: Result, traced: Traced, written: Callable[[], object], took: float, ran: float | None, *, alone: bool
+) -> Trial:
+    """One run of each, which has no interval. `took`: seconds that a run of the model had a core; `ran`: seconds of the
+    plan's first run, if it was made here. Where the model takes long, and the plan's first run is far ahead of one of
+    the model's, these count: of that one whose seconds are known, where one thread is all it has (`alone`)."""
     plan = model = 0.0
     if ran is not None and took > _WAITED:
-        start = time.perf_counter()
-        written()
-        plan, model = ran, time.perf_counter() - start
+        plan, model = ran, took if alone and took > _SURE * ran else _seconds(written)
     if model <= _SURE * plan:
         rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
         times = take_turns(rivals, rounds=1, budget=0.0, ran={"written": took})
@@ -169,6 +168,12 @@ def _brief(result: Result, traced: Traced, written: Callable[[], object], took: 
     ratio = model / plan
     verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
     return Trial(plan, model, ratio, ratio, ratio, verdict, brief=True)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def given(traced: Traced) -> Groups:
