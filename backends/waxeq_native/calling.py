@@ -146,11 +146,8 @@ class Unusable(WaxeqError):
 
 def unusable() -> str | None:
     """Why calls are made in Python in this process, in one sentence; None where they are made in C."""
-    try:
-        ready()
-    except WaxeqError as e:
-        return str(e)
-    return None
+    found = _ready()
+    return str(found) if isinstance(found, WaxeqError) else None
 
 
 def ready() -> tuple[ctypes.PyDLL, Any]:
@@ -158,7 +155,7 @@ def ready() -> tuple[ctypes.PyDLL, Any]:
     answer is the same for the process's life."""
     found = _ready()
     if isinstance(found, WaxeqError):
-        raise found
+        raise type(found)(str(found))
     return found
 
 
@@ -171,7 +168,7 @@ def _ready() -> tuple[ctypes.PyDLL, Any] | WaxeqError:
         code = ctypes.PyDLL(built._name, handle=built._handle)
         code.wx_calling.argtypes, code.wx_calling.restype = (_P, ctypes.py_object), ctypes.py_object
     except WaxeqError as e:
-        return e
+        return type(e)(str(e))  # one that was raised holds who called, and all that they had
     return code, table
 
 

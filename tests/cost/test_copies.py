@@ -189,3 +189,22 @@ def test_nothing_of_duckdb_is_drawn_among_the_data(table: TimingTable, tmp_path:
             assert db.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (False,)
     sources = [p for p in Path(archive.__file__).parents[1].rglob("*.py") if "duckdb.connect(" in p.read_text()]
     assert sources == [Path(archive.__file__)]
+
+
+def test_a_copy_of_an_archive_that_another_took_the_place_of_is_not_said_to_be_of_that(tmp_path: Path) -> None:
+    """Whoever only brought shards in noted that the copy was of what lay there by then."""
+    tables = [TimingTable.open(tmp_path / f"{n}.duckdb") for n in "ab"]
+    for t in tables:
+        t.memo_put("plan", "a", t.path.stem)
+        t.merge()
+        assert t.memo_get("plan", "a") == t.path.stem
+    tables[1].path.replace(tables[0].path)
+    with TimingTable(tables[0].path).database():
+        pass
+    assert TimingTable(tables[0].path).memo_get("plan", "a") == "b"
+
+
+def test_a_table_with_the_name_of_what_lies_beside_stays_a_table(table: TimingTable, tmp_path: Path) -> None:
+    to = tmp_path / "x.blocks"
+    table.export_parquet(to, HERE.id)
+    assert to.read_bytes().startswith(b"PAR1")

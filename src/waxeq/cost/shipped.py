@@ -96,10 +96,11 @@ def beside(tables: Sequence[str]) -> Shipped | None:
 
 
 def write_beside(table: Path, found: Shipped) -> None:
-    """The file beside a table, of which `found` is what it says. Where it cannot be written there is none."""
+    """The file beside a table, of which `found` is what it says. Where it cannot be written, or would be the table
+    itself, there is none."""
     stamp = _stamp(table)
     with suppress(OSError):
-        if stamp is not None:
+        if stamp is not None and table.suffix != SUFFIX:
             found.write(table.with_suffix(SUFFIX), _hash(table, stamp))
 
 

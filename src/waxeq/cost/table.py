@@ -187,6 +187,8 @@ class TimingTable:
                 with suppress(sqlite3.Error, OSError):
                     copies.make(db, copying.unseen)
             follows = copies.knows(db)
+            if not follows:  # it is of another archive, and must not be said to be of this one
+                copies.remove()
             found = self.shards.read(self._read_before)
             if found.read:
                 bring_in(db, found)
@@ -382,8 +384,8 @@ class TimingTable:
 
 
 def _tidy_all() -> None:
-    for table in _AT_EXIT.values():
-        with suppress(WaxeqError, OSError):
+    for table in [*_AT_EXIT.values()]:
+        with suppress(Exception):  # shards stay where they are, and there is nobody to tell
             table.tidy()
 
 
