@@ -163,7 +163,8 @@ _NOTES = (
     "program must evaluate, each alone on numbers that lie in a cache, whichever takes longer: where it is the copy, "
     "memory bounds the row. `error`: relative RMS against float64 (of sum_ab, which is one number, over eight draws of "
     "its arguments). `first call`: compiling and the first run, with what is imported meanwhile and no model compiled "
-    "before; for waxeq the whole search, with an empty timing table beside the calibration that ships for the machine, "
+    "before (what waxeq compiles once for a machine is: threads, products, calls); "
+    "for waxeq the whole search, with an empty timing table beside the calibration that ships for the machine, "
     "where there is one, and at most what torch.compile takes as its budget (*: with a budget of 12 s, and kernels "
     "that may have been compiled before).",
     "",
