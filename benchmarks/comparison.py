@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.row import Record, measure_row
+from benchmarks.row import Record, measure_row, processor
 from benchmarks.workloads import WORKLOADS
 from waxeq.cost.device import current_device
 
@@ -34,10 +34,13 @@ class Terms:
 def compare(
     rows: Sequence[str], terms: Terms, known: Sequence[Record], *, again: bool, done: Callable[[list[Record]], None]
 ) -> list[Record]:
-    """Records of all rows, old and new; `done` is told all of them after each row that was measured."""
-    records = {(r["row"], r["threads"]): r for r in known}
+    """Records of all rows, old and new, those of other machines among them; `done` is told all of them after each row
+    that was measured."""
+    records = {(r["row"], r["threads"], r["device"]): r for r in known}
+    device = about(terms.threads)["device"]
     for name in rows:
-        if not again and current(records.get((name, terms.threads)), terms):
+        before = records.get((name, terms.threads, device))
+        if not again and current(before, terms):
             continue
         record = measure_row(
             name,
@@ -47,17 +50,16 @@ def compare(
             search=terms.search,
             table=terms.table,
             caches=terms.caches,
-            before=_here(records.get((name, terms.threads)), terms.threads),
+            before=_comparable(before, terms.threads),
         )
-        records[name, terms.threads] = {**record, **about(terms.threads)}
+        records[name, terms.threads, device] = {**record, **about(terms.threads)}
         done(ordered(list(records.values())))
     return ordered(list(records.values()))
 
 
-def _here(record: Record | None, threads: int) -> Record | None:
-    """A record of this machine and these versions of peers."""
-    fresh = about(threads)
-    same = record is not None and all(record.get(k) == fresh[k] for k in ("device", "versions"))
+def _comparable(record: Record | None, threads: int) -> Record | None:
+    """A record of these versions of peers."""
+    same = record is not None and record.get("versions") == about(threads)["versions"]
     return record if same else None
 
 
@@ -72,10 +74,10 @@ def current(record: Record | None, terms: Terms) -> bool:
 
 
 def ordered(records: Sequence[Record]) -> list[Record]:
-    """In the order of the workloads, by number of threads; rows that exist no more are dropped."""
+    """By machine, in the order of the workloads, by number of threads; rows that exist no more are dropped."""
     place = {n: i for i, n in enumerate(WORKLOADS)}
     kept = [r for r in records if r["row"] in place]
-    return sorted(kept, key=lambda r: (place[r["row"]], r["threads"]))
+    return sorted(kept, key=lambda r: (processor(r), place[r["row"]], r["threads"]))
 
 
 def about(threads: int) -> Record:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contestants import CONTESTANTS
-from benchmarks.row import WAXEQ, Record
+from benchmarks.row import WAXEQ, Record, processor
 
 WHY = Path(__file__).parent / "why.txt"
 LOSS, DEEP_LOSS, OFF_ROOF = 1.0, 0.9, 1.3
@@ -23,6 +23,7 @@ class Standing:
 
     name: str
     threads: int
+    on: str
     waxeq: Record
     best: str
     peer: Record
@@ -59,6 +60,7 @@ def standing(record: Record) -> Standing | None:
     return Standing(
         record["row"],
         record["threads"],
+        processor(record),
         waxeq,
         best,
         found[best],
@@ -76,7 +78,8 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def reasons(path: Path = WHY) -> dict[str, str]:
-    """Why rows are lost, by row or ROW@THREADS: lines `name: sentence`; lines that start with # are comments."""
+    """Why rows are lost, by row or ROW@THREADS, and ` on PROCESSOR` behind either: lines `name: sentence`; lines that
+    start with # are comments."""
     rows = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         name, mark, text = line.partition(":")
@@ -88,14 +91,14 @@ def reasons(path: Path = WHY) -> dict[str, str]:
 def section(records: Sequence[Record], why: Mapping[str, str]) -> str:
     """All of it, in Markdown. Records are in the order of the report."""
     lines = ["## Every peer, on rows that others are measured on", "", *_NOTES, ""]
-    for threads in sorted({r["threads"] for r in records}):
-        lines += _threads([r for r in records if r["threads"] == threads], threads, why)
+    for on, threads in sorted({(processor(r), r["threads"]) for r in records}):
+        lines += _threads([r for r in records if (processor(r), r["threads"]) == (on, threads)], on, threads, why)
     return "\n".join(lines)
 
 
-def _threads(records: Sequence[Record], threads: int, why: Mapping[str, str]) -> Iterator[str]:
+def _threads(records: Sequence[Record], on: str, threads: int, why: Mapping[str, str]) -> Iterator[str]:
     standings = [s for s in map(standing, records) if s is not None]
-    yield from (f"### {threads} thread{'' if threads == 1 else 's'}", "")
+    yield from (f"### {on}, {threads} thread{'' if threads == 1 else 's'}", "")
     yield from summary(standings)
     yield from ("", *_table(_HEAD, map(cells, records)), "")
     yield from _listed(
@@ -105,7 +108,7 @@ def _threads(records: Sequence[Record], threads: int, why: Mapping[str, str]) ->
     if lost:
         rows = ((s.name, s.best, _interval(s.peer), _why(s, why)) for s in lost)
         yield from ("Lost:", "", *_table(("row", "best peer", "ratio", "why"), rows), "")
-    for about in dict.fromkeys(f"{r['date']}; {r['device']}; {_versions(r)}." for r in records):
+    for about in dict.fromkeys(f"{r['date']}; source {r['source']}; {r['device']}; {_versions(r)}." for r in records):
         yield from (about, "")
 
 
@@ -189,7 +192,9 @@ def _failed(record: Record) -> list[tuple[str, Record]]:
 
 
 def _why(s: Standing, why: Mapping[str, str]) -> str:
-    return why.get(f"{s.name}@{s.threads}") or why.get(s.name) or "not explained yet"
+    own = f"{s.name}@{s.threads}"
+    found = (why.get(n) for n in (f"{own} on {s.on}", f"{s.name} on {s.on}", own, s.name))
+    return next(filter(None, found), "not explained yet")
 
 
 def _time(c: Record) -> str:

@@ -35,6 +35,11 @@ search was given. `copy`: seconds of a copy that moves `moved` bytes; `arithmeti
 take alone, on what lies in a cache."""
 
 
+def processor(record: Record) -> str:
+    """What a row was measured on, in short."""
+    return record["device"].partition(",")[0]
+
+
 def measure_row(
     name: str,
     peers: Sequence[str],

@@ -33,11 +33,12 @@ _BOUNDS: Mapping[str, str] = MappingProxyType({"max": ">", "fmax": ">", "min": "
 @dataclass(frozen=True)
 class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
-    operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`: of
-    functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
-    result is written past the cache. `others`: the arguments that other results of the values are written to. `hides`:
-    constant bounds are variables. `ahead`: asks for what is read later. `careful`: what is computed once for a whole
-    row has fewer roundings than what is computed for each element."""
+    operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`:
+    of functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
+    result is written past the cache. `others`: the arguments that other results of the values are written to.
+    `decided`: guards of which it is known whether they hold. `hides`: constant bounds are variables. `ahead`: asks for
+    what is read later. `careful`: what is computed once for a whole row has fewer roundings than what is computed for
+    each element. `sections`: where guards begin to hold is a number."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -48,9 +49,11 @@ class Emitter:
     limits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     streams: bool = False
     others: Sequence[str] = ()
+    decided: Mapping[Guard, bool] = field(default_factory=dict)
     hides: ClassVar[bool] = True
     ahead: ClassVar[str | None] = "__builtin_prefetch"
     careful: ClassVar[bool] = True
+    sections: ClassVar[bool] = True
     outside: str = "((wx_context *)args[0])->outside"
 
     @property
@@ -216,12 +219,12 @@ class Emitter:
         r = self.values.rows[n]
         if r.op == "load":
             text = widened(f"x{r.name[0]}[{self.index(r.name[1])}]", r.dtype)
-            return f"({self._holds(r.guards)} ? {text} : 0)" if r.guards else text
+            return _either(self.holds(r.guards), text, "0")
         if r.op == "position":
             return rounded(f"(({variable(r.dtype)})({self.index(r.name)}))", r.dtype)
         if r.op == "within":
             (low, high), where = r.name
-            return f"({self._holds(((where, low, high),))} ? {self.name(r.args[0])} : {self.name(r.args[1])})"
+            return _either(self.holds(((where, low, high),)), *map(self.name, r.args))
         bound = self._bound(n)
         if bound is not None:
             return self._bounded(n, bound)
@@ -258,12 +261,14 @@ class Emitter:
         """The dtype of what a function takes."""
         return self.values.rows[r.args[1 if r.name == "Select" else 0]].dtype
 
-    def _holds(self, guards: Sequence[Guard]) -> str:
-        rows = []
-        for where, low, high in guards:
-            text = self.index(where)
-            rows.append(f"((uint64_t)({text}{f' - {low}' if low else ''}) < {high - low}u)")
-        return " & ".join(rows)
+    def holds(self, guards: Sequence[Guard]) -> str:
+        """Whether all of some guards hold: "1" and "0" where that is known."""
+        if not all(self.decided.get(g, True) for g in guards):
+            return "0"
+        return " & ".join(self._inside(*g) for g in guards if g not in self.decided) or "1"
+
+    def _inside(self, where: Index, low: int, high: int) -> str:
+        return f"((uint64_t)({self.index(where)}{f' - {low}' if low else ''}) < {high - low}u)"
 
     def index(self, index: Index) -> str:
         parts = [self._atom(a) if c == 1 else f"{self._atom(a)} * {c}" for a, c in index.terms]
@@ -290,6 +295,11 @@ class Emitter:
             parts.append(place if step == 1 else f"{place} * {step}")
             step *= self.space.width(k)
         return f"b{n}[{' + '.join(reversed(parts)) or '0'}]"
+
+
+def _either(holds: str, inside: str, outside: str) -> str:
+    """One of two values, by a condition that may be known."""
+    return {"1": inside, "0": outside}.get(holds, f"({holds} ? {inside} : {outside})")
 
 
 @cache

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.asked import next_piece, next_rows
+from waxeq_cfamily.fission import Fission
 from waxeq_cfamily.lanes import LANES, Lanes
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, nth, rounded, rounds, start, var, variable
+from waxeq_cfamily.sections import Sections
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.turned import squares, turns
@@ -52,10 +54,15 @@ class Loop:
         """Whether a fold's own axes reach the innermost loop: it then adds row to row."""
         return bool(self.order) and self.order[-1] not in self.sources[f][0]
 
-    def text(self) -> list[str]:
-        self.at: dict[int, list[str]] = {}
+    @cached_property
+    def at(self) -> dict[int, list[str]]:
+        """The definitions of rows, by how many loops are around them."""
+        found: dict[int, list[str]] = {}
         for n in self.cone():
-            self.at.setdefault(self.depth(n), []).extend(self.row(n))
+            found.setdefault(self.depth(n), []).extend(self.row(n))
+        return found
+
+    def text(self) -> list[str]:
         starts = [x for f in self.stage.folds if f not in self.scalar for x in self._cleared(f)]
         return [*next_rows(self), *starts, *self.nest(0)]
 
@@ -141,12 +148,18 @@ class Loop:
             return several.in_registers(low, high)
         if depth == len(self.order) - 2 and several.added:
             return several.together(low, high)
+        if last and self.stage.straight:
+            return Sections(self).text(low, high)
         inside = ["  " + x for x in self.nest(depth + 1)]
+        return [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
+
+    def innermost(self, low: str, high: str) -> list[str]:
+        """The innermost loop from one place to another, made of vectors."""
+        v, fission = var(self.order[-1]), Fission(self)
+        if self.streamed or len(fission.parts) > 1:
+            return self._in_cache(fission, v, low, high)
+        inside = ["  " + x for x in self.nest(len(self.order))]
         loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
-        if not (last and self.stage.straight):
-            return loop
-        if self.streamed:
-            return self._streamed(loop, v, low, high)
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 
     def bounds(self, k: str) -> tuple[str, str]:
@@ -182,23 +195,24 @@ class Loop:
             and self.values.out.stride(self.order[-1]) == 1
         )
 
-    def _streamed(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
-        """Pieces of results are made in cache and written past it."""
+    def _in_cache(self, fission: Fission, v: str, low: str, high: str) -> list[str]:
+        """The innermost loop in pieces: the loops that it is cut in have values in cache for each other, and results
+        that are streamed are made there and written past it."""
+        loops = fission.texts([*self.written()], _PIECE)
+        if not self.streamed:
+            return _in_pieces(v, _PIECE, low, high, [*loops])
         made = [(nth(i), CTYPES[self.values.rows[n].dtype], at) for i, (n, at) in enumerate(self.values.results)]
-        loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
-        return [
-            f"for (int64_t {v}_at = {low}; {v}_at < {high}; {v}_at += {_PIECE}) {{",
-            f"  const int64_t {v}_to = {v}_at + {_PIECE} < {high} ? {v}_at + {_PIECE} : {high};",
-            *("  " + x for x in next_piece(self)),
-            *(f"  WX_ALIGNED {t} piece{i}[{_PIECE}];" for i, t, _ in made),
-            *("  " + x for x in (self.pragma(), *loop)),
-            f"  const int64_t {v} = {v}_at;",
+        body = [
+            *next_piece(self),
+            *(f"WX_ALIGNED {t} piece{i}[{_PIECE}];" for i, t, _ in made),
+            *loops,
+            f"const int64_t {v} = {v}_at;",
             *(
-                f"  wx_stream(out{i} + {self.e.index(at)}, piece{i}, ({v}_to - {v}_at) * (int64_t)sizeof({t}));"
+                f"wx_stream(out{i} + {self.e.index(at)}, piece{i}, ({v}_to - {v}_at) * (int64_t)sizeof({t}));"
                 for i, t, at in made
             ),
-            "}",
         ]
+        return _in_pieces(v, _PIECE, low, high, body)
 
     def _terms(self, f: int) -> int:
         """How many numbers a fold takes in."""

@@ -7,19 +7,21 @@ for these. All else in the text is true at all sizes: nothing is left out becaus
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from waxeq.backend.extent import Extent, least, variable
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.scalars import variable as type_of
-from waxeq_cfamily.values import Guard, Unsupported, Values
+from waxeq_cfamily.values import Index, Unsupported, Values
 
 
 @dataclass(frozen=True)
 class SizedEmitter(Emitter):
     """`sizes`: for each size the operand that it is."""
 
+    sections: ClassVar[bool] = False
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def _pointers(self) -> Iterator[str]:
@@ -32,12 +34,8 @@ class SizedEmitter(Emitter):
             size = int(math.prod(self.space.width(k) for k in axes))
             yield f"WX_ALIGNED {type_of(self.values.rows[n].dtype)} b{n}[{max(1, size)}];"
 
-    def _holds(self, guards: Sequence[Guard]) -> str:
-        rows = []
-        for where, low, high in guards:
-            text = self.index(where)
-            rows.append(f"((uint64_t)({text}{f' - {low}' if low else ''}) < (uint64_t)({high - low}))")
-        return " & ".join(rows)
+    def _inside(self, where: Index, low: int, high: int) -> str:
+        return f"((uint64_t)({self.index(where)}{f' - {low}' if low else ''}) < (uint64_t)({high - low}))"
 
 
 def at_most(values: Values) -> Values:

@@ -65,6 +65,13 @@ def test_a_loss_without_a_reason_says_so_and_a_reason_may_be_of_one_number_of_th
     assert "not explained yet" in report.section([LOST], {})
     assert "alone" in report.section([LOST], {"abv@2": "alone", "abv": "else"})
     assert "else" in report.section([LOST], {"abv@1": "alone", "abv": "else"})
+    assert "there" in report.section([LOST], {"abv on machine": "there", "abv@2": "alone", "abv": "else"})
+
+
+def test_each_machine_has_tables_of_its_own() -> None:
+    text = report.section([WON, {**LOST, "device": "other, 2 cores"}], {})
+    assert text.index("### machine, 2 threads") < text.index("minilm") < text.index("### other, 2 threads")
+    assert text.index("### other, 2 threads") < text.index("| abv |")
 
 
 def test_failures_are_listed_and_absent_peers_are_a_dash() -> None:
@@ -90,7 +97,8 @@ def test_reasons_are_read_line_by_line(tmp_path: Path) -> None:
 
 
 def test_reasons_are_of_rows_that_exist() -> None:
-    assert {n.partition("@")[0] for n in report.reasons()} <= comparison.WORKLOADS.keys()
+    names = (n.partition(" on ")[0].partition("@")[0] for n in report.reasons())
+    assert {*names} <= comparison.WORKLOADS.keys()
 
 
 def measured_rows(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -114,6 +122,13 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyP
     assert [r["row"] for r in both] == ["minilm", "abv"]  # in the order of the set
     compare(["abv"], TERMS, both, again=True, done=lambda r: None)
     assert rows == ["abv", "minilm", "abv"]
+
+
+def test_rows_of_other_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = measured_rows(monkeypatch)
+    there = [{**LOST, "device": "other, 2 cores"}, {**WON, "device": "other, 2 cores"}]
+    found = compare(["abv"], TERMS, there, again=False, done=lambda r: None)
+    assert rows == ["abv"] and len(found) == 3 and all(r in found for r in there)
 
 
 @pytest.mark.parametrize(

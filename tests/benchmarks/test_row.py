@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,8 +201,17 @@ def test_a_real_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_copy_copies_all(threads: int) -> None:
-    source, target = np.arange(1001, dtype=np.uint8), np.zeros(1001, np.uint8)
+@pytest.mark.parametrize("slow", ["copyto", "bitwise_or"])
+def test_a_copy_copies_all(slow: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the one way or the other."""
+    usual = getattr(np, slow)
+
+    def slowly(*args: object, **named: object) -> object:
+        time.sleep(0.002)
+        return usual(*args, **named)
+
+    monkeypatch.setattr(np, slow, slowly)
+    source, target = np.arange(1001).astype(np.uint8), np.zeros(1001, np.uint8)
     copying(source, target, threads)()
     assert np.array_equal(source, target)
 

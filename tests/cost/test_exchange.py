@@ -164,6 +164,8 @@ def test_parquet_there_and_back(table: TimingTable, other: TimingTable, timing: 
     (found,) = merge(table, [path])
     assert (found.new, found.refused) == (5, 0)
     assert table.lookup([t.key for t in rows]) == {t.key: t for t in rows} and table.devices() == {HERE.id: HERE}
+    beside = TimingTable.open(tmp_path / "beside.duckdb", extra=[str(path)])
+    assert beside.known_peaks(HERE) == other.peaks(HERE), "ceilings were left out, and measured by everybody"
     with pytest.raises(TableError, match="no folder"):
         export(other, tmp_path / "none" / "x.parquet")
     assert not list(tmp_path.glob(".*.part"))

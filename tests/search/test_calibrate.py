@@ -181,3 +181,5 @@ def test_a_quick_run_measures_until_its_end(tmp_path: Path, monkeypatch: pytest.
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="there is no folder"):
         calibrate(options(tmp_path), Events(), out=tmp_path / "nowhere" / "a.parquet", quick=True)
+    with pytest.raises(TableError, match="make it, or name a file"):
+        calibrate(options(tmp_path), Events(), out=tmp_path / "nowhere", quick=True)

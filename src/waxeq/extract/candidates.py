@@ -97,11 +97,12 @@ class Space:
 
 def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER) -> list[Candidate]:
     """All candidates, in a deterministic order. Those of the cheapest cut of each class, and of its own e-node alone,
-    come whatever the time is; those of the other cuts until then."""
+    come whatever the time is; those of the other cuts until then, of classes that take most to make first: what is
+    fused into those does not have to be made alone."""
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
     made = [i for i in numbers if i not in space.leaves]
     loops = {(i, n): list(_loops(space, i, cut)) for i in made for n, cut in enumerate(cuts.of(i)) if cuts.first(i, n)}
-    for i in made:
+    for i in sorted(made, key=lambda i: -cuts.flow.get(i, 0.0)):
         for n, cut in enumerate(cuts.of(i)):
             if (i, n) not in loops and not until.expired:
                 loops[i, n] = list(_loops(space, i, cut))

@@ -108,6 +108,8 @@ def _require_place(out: Path) -> None:
     """Raise TableError before the work where a Parquet file could not be written after it."""
     if not out.parent.is_dir():
         raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
+    if not out.suffix and not out.is_dir():
+        raise TableError(f"there is no folder {out}: make it, or name a file that ends in .parquet")
     try:
         require_writable(out / "DEVICE.parquet" if out.is_dir() else out)
     except PlanError as e:

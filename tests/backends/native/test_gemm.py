@@ -146,11 +146,14 @@ def test_special_values(api: Api, kind: str, form: str, sides: tuple, special: f
 @pytest.mark.parametrize("rows", [28, 56, 200])
 def test_sums_are_made_in_runs(api: Api, form: str, depth: int, kept: int, rows: int) -> None:
     """Ones that are added to 2^24 one by one are lost, those of another run are not: a product of 192 that stood for
-    three of 64 was summed in one go, and its error was half as large again as theirs."""
+    three of 64 was summed in one go, and its error was half as large again as theirs. Where panels are not as deep
+    there are more runs, and fewer are lost."""
     a = np.ones((depth, rows), np.float32).T
     a[:, 0] = 2**24
     got = product(api, "f32", form, a, np.ones((depth, 64), np.float32), None)
-    np.testing.assert_array_equal(got, np.float32(2**24 + kept))
+    lost = depth + 2**24 - got.astype(np.float64)
+    assert (lost == lost[0, 0]).all()
+    assert 0 < lost[0, 0] <= depth - kept
 
 
 @pytest.mark.parametrize("kind", KINDS)

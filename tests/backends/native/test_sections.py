@@ -1,0 +1,99 @@
+"""Loops over what is padded or put side by side are written in sections: which are, and that each has its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand, operand_index
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term, postorder
+from waxeq.testing.conformance import check_call
+from waxeq_native.loops import FastLoops, Loops, NarrowLoops
+
+SIZES = {"m": 5, "n": 300, "p": 303, "q": 7, "r": 101, "s": 401, "t": 502}
+X, Y, Z = operand(0, "mn", "float32"), operand(1, "mn", "float32"), operand(2, "mr", "float32")
+
+
+def _call(meaning: Term, axes: str, sizes: Mapping[str, int] = SIZES, kernel: str = "loops") -> Call:
+    leaves = sorted((t for t in postorder(meaning) if t.head == "In"), key=operand_index)
+    views = {operand_index(t): View.dense(sorted(t.args[1]), sizes, t.args[2]) for t in leaves}
+    out = View.dense(axes, sizes, types(meaning)[meaning].dtype)
+    return Call(f"native.{kernel}", meaning, sizes, tuple(views.values()), out)
+
+
+def _text(call: Call) -> str:
+    work = Loops().of(call)
+    assert work is not None
+    return work.parts[-1].text
+
+
+def columns(x: Term, low: int = 1, value: float = 0.5) -> Term:
+    return Term("Pad", "n", "p", low, value, x)
+
+
+def rows(x: Term) -> Term:
+    return Term("Pad", "m", "q", 1, -2.0, x)
+
+
+def beside(x: Term, y: Term) -> Term:
+    return Term("Cat", "n", "r", "s", x, y)
+
+
+def _loops(text: str) -> int:
+    return text.count("#pragma omp simd")
+
+
+CASES = {
+    "columns": (columns(Term("Add", X, Y)), "mp", 3),
+    "at the beginning": (columns(X, 3), "mp", 2),
+    "at the end": (columns(X, 0), "mp", 2),
+    "rows": (rows(Term("Mul", X, Y)), "qn", 2),
+    "rows and columns": (columns(rows(Term("Add", X, Y))), "qp", 6),
+    "padded twice": (Term("Mul", columns(X, 1), columns(Y, 2)), "mp", 5),
+    "side by side": (beside(Term("Map", "neg", X), operand(1, "mr", "float32")), "ms", 2),
+    "a row of each": (Term("Cat", "m", "q", "k", X, operand(1, "qn", "float32")), "kn", 2),
+    "of a fold": (columns(Term("Zip", "sub", X, Term("Red", "max", "n", X))), "mp", 7),
+    "wide": (columns(rows(operand(0, "mn", "float64"))), "qp", 6),
+    "half": (columns(rows(operand(0, "mn", "float16"))), "qp", 6),
+    "whole numbers": (columns(rows(operand(0, "mn", "int32")), 1, 3.0), "qp", 6),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_section_is_a_loop(case: str) -> None:
+    meaning, axes, loops = CASES[case]
+    assert _loops(_text(_call(meaning, axes, {**SIZES, "k": 12}))) == loops
+
+
+@pytest.mark.parametrize("kernel", [Loops, NarrowLoops, FastLoops])
+@pytest.mark.parametrize("case", CASES)
+def test_every_element_is_as_the_meaning_has_it(case: str, kernel: type[Loops]) -> None:
+    meaning, axes, _ = CASES[case]
+    for n in (300, 1, 29, 33, 1500):
+        sizes = {**SIZES, "n": n, "p": n + 3, "s": n + 101, "k": 12}
+        for seed in range(3):
+            call = _call(meaning, axes, sizes, kernel.name)
+            assert check_call(kernel(), call, np.random.default_rng(seed)) is None, n
+
+
+def test_inside_there_is_no_mask() -> None:
+    """Each vector of a stencil asked whether it lies inside, twice for each array: 5.5 ms where all else took 2.4."""
+    text = _text(_call(columns(rows(Term("Add", X, Y))), "qp"))
+    inside = text.partition("for (int64_t i1 = i1_1; i1 < i1_2; i1++) {")[2].partition("}")[0]
+    assert "x0[" in inside and "x1[" in inside and "?" not in inside
+    assert text.count("uint64_t") == 1  # asked once for a row
+
+
+def test_short_rows_are_one_loop() -> None:
+    assert _loops(_text(_call(columns(X), "mp", {**SIZES, "n": 28, "p": 31}))) == 1
+    assert _loops(_text(_call(columns(X), "mp", {**SIZES, "n": 29, "p": 32}))) == 3
+
+
+def test_many_sections_are_left_in_one_loop() -> None:
+    many = Term("Mul", columns(X, 0), Term("Mul", Term("Mul", columns(X, 1), columns(X, 2)), columns(Y, 3)))
+    call = _call(many, "mp")
+    assert _loops(_text(call)) == 1
+    assert check_call(Loops(), call, np.random.default_rng(0)) is None
