@@ -16,8 +16,12 @@ from waxeq.ir.text import print_graph
 from waxeq.plan.plan import Plan
 from waxeq.testing.planned import Planner, errors
 from waxeq.testing.programs import random_program
+from waxeq_native import library
 
 PROGRAMS, TOGETHER = 2000, 20
+LITTLE = "-O1"
+"""Every second part of the programs is compiled so, in half the time: what is generated is right however far a compiler
+looks through it, or it was never right."""
 WRONGS = (WaxeqError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
 
@@ -51,8 +55,18 @@ def failures(planner: Planner, first: int) -> list[str]:
     return found
 
 
+@pytest.fixture
+def compiled_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = library.shared()
+    compiler = replace(usual.compiler, flags=(*usual.compiler.flags, LITTLE))
+    little = library.Library(usual.directory, compiler)
+    monkeypatch.setattr(library, "shared", lambda: little)
+
+
 @pytest.mark.parametrize("first", range(0, PROGRAMS, TOGETHER))
-def test_plans_of_random_programs_are_right(planner: Planner, first: int) -> None:
+def test_plans_of_random_programs_are_right(planner: Planner, first: int, request: pytest.FixtureRequest) -> None:
+    if first // TOGETHER % 2:
+        request.getfixturevalue("compiled_little")
     found = failures(planner, first)
     assert not found, "\n".join(found)
 

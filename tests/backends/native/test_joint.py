@@ -361,7 +361,7 @@ def _drawn(rng: np.random.Generator, dtype: str, depth: int) -> Term:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_random_meanings_together(dtype: str) -> None:
     rng, as_one = np.random.default_rng(3), 0
-    for _ in range(25):
+    for _ in range(10):
         common = [f("tanh", _drawn(rng, dtype, 2)), f("exp", _drawn(rng, dtype, 1))]
         meanings = [f(str(rng.choice(["Add", "Mul", "max"])), common[int(rng.integers(2))], _drawn(rng, dtype, 3))
                     for _ in range(int(rng.integers(2, 5)))]  # fmt: skip
@@ -378,7 +378,7 @@ def test_random_meanings_together(dtype: str) -> None:
         for got, want in zip(alone, outs, strict=True):
             np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
             close(got[np.isfinite(got)], want[np.isfinite(got)])
-    assert as_one > 10
+    assert as_one > 4
 
 
 def _read(m: Term) -> list[int]:

@@ -74,7 +74,7 @@ def test_running_folds(f: str, dtype: str) -> None:
     rng, ran = np.random.default_rng(1), 0
     calls = [
         _call(meaning, shape, dtype, 2)
-        for shape in ((37, 129), (2, 1), (1, 4000))
+        for shape in ((37, 129), (2, 1), *([(1, 4000)] if dtype == "float32" else []))
         for k in "ij"
         for meaning in _scans(f, k, operand(0, "ij", dtype))
     ]
