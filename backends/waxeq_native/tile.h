@@ -66,17 +66,19 @@ WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_
   N(finish)(rows, vectors, sum[0], C, ldc, valid, accumulate);
 }
 
-/* A tile of A by columns and of a whole panel of B: with the steps of B known, four k at a time, less is left to do beside
- * the products. Three tiles or more, so that the pace is a third of a row of B at most. */
+/* A tile of A by columns and of a whole panel of B: with the steps of B known, several k at a time, less is left to do
+ * beside the products. Three tiles or more, so that the pace is a third of a row of B at most. */
 WX_INLINE void N(tall)(const int rows, WX_TILE_PARAMETERS) {
-  enum { LINES = (4 * (2 * WX_VECTOR / 3) + WX_LINE_BYTES - 1) / WX_LINE_BYTES };
+  /* Of five rows in 16 registers gcc 12 keeps a sum in memory where it sees four k at once: that takes as long as six. */
+  const int steps = WX_VECTOR == 32 && rows == 5 ? 3 : 4;
+  const int lines = (steps * (2 * WX_VECTOR / 3) + WX_LINE_BYTES - 1) / WX_LINE_BYTES;
   N(vec) sum[WX_ROWS][2] = {{{0}}};
   (void)sb;
   WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
   int64_t k = 0;
-  for (; k + 4 <= depth; k += 4) {
-    WX_UNROLL for (int l = 0; l < LINES; l++) __builtin_prefetch(ahead + k * pace + l * WX_LINE_BYTES, 0, 2);
-    WX_UNROLL for (int w = 0; w < 4; w++)
+  for (; k + steps <= depth; k += steps) {
+    WX_UNROLL for (int l = 0; l < lines; l++) __builtin_prefetch(ahead + k * pace + l * WX_LINE_BYTES, 0, 2);
+    WX_UNROLL for (int w = 0; w < steps; w++)
       N(step)(rows, 2, 0, A + (k + w) * sa, sa, B + (k + w) * N(columns), sum);
   }
   for (; k < depth; k++) N(step)(rows, 2, 0, A + k * sa, sa, B + k * N(columns), sum);

@@ -208,7 +208,7 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
 def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
     """Heads h, queries i, keys j, depth k, values l: scores, softmax and what it weighs in one; alone, and as layers of
     transformers have them."""
-    for heads, n in (*((1, n) for n in sizes), (12, sizes[0] // 5 * 2)):
+    for heads, n in (*((1, n) for n in sizes), (12, sizes[0] // 5 * 2), (12, sizes[-1])):
         h, several = "h" * (heads > 1), {"h": heads} if heads > 1 else {}
         leaves = [(h + axes, "float32") for axes in ("ik", "jk", "jl")]
         q, k, v = _ins(*leaves)
