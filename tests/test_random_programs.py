@@ -55,18 +55,18 @@ def failures(planner: Planner, first: int) -> list[str]:
     return found
 
 
-@pytest.fixture
-def compiled_little(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session")
+def little() -> library.Library:
     usual = library.shared()
-    compiler = replace(usual.compiler, flags=(*usual.compiler.flags, LITTLE))
-    little = library.Library(usual.directory, compiler)
-    monkeypatch.setattr(library, "shared", lambda: little)
+    return library.Library(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, LITTLE)))
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, TOGETHER))
-def test_plans_of_random_programs_are_right(planner: Planner, first: int, request: pytest.FixtureRequest) -> None:
+def test_plans_of_random_programs_are_right(
+    planner: Planner, little: library.Library, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if first // TOGETHER % 2:
-        request.getfixturevalue("compiled_little")
+        monkeypatch.setattr(library, "shared", lambda: little)
     found = failures(planner, first)
     assert not found, "\n".join(found)
 

@@ -205,10 +205,7 @@ def _reachable(snapshot: Snapshot, roots: Mapping[str, int]) -> Snapshot:
             stack += [a for n in snapshot.classes[i].nodes for a in n.tensors]
 
     def renumbered(n: ENode) -> ENode:
-        args = list(n.args)
-        for p in n.places:
-            args[p] = order[args[p]]
-        return ENode(n.head, tuple(args), n.places)
+        return ENode(n.head, tuple(order[a] if p in n.places else a for p, a in enumerate(n.args)), n.places)
 
     old = [snapshot.classes[i] for i in order]
     classes = tuple(replace(c, nodes=tuple(map(renumbered, c.nodes))) for c in old)
