@@ -10,9 +10,11 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 # Each of several test processes stays on a core of its own, before NumPy counts cores: threads of BLAS that wait for a
 # core that another process has make a product forty times slower.
@@ -26,6 +28,9 @@ import pytest
 from hypothesis import settings
 
 from waxeq.cost.device import measure_peaks
+
+if TYPE_CHECKING:
+    from waxeq_native.library import Library
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -93,6 +98,17 @@ def made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("waxeq.cost.table.measure_peaks", cache(measure_peaks))
         yield
+
+
+@pytest.fixture(scope="session")
+def little() -> Library:
+    """Compiles with -O1, in half the time: for tests of what is generated, which is right however far a compiler looks
+    through it, or it was never right. Put in the place of `waxeq_native.library.shared`.
+    """
+    from waxeq_native.library import Library, shared
+
+    usual = shared()
+    return Library(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, "-O1")))
 
 
 @pytest.fixture(scope="session")
