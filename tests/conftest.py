@@ -56,10 +56,17 @@ def terminated(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
+CHUNK = 8
+"""Tests that a process is given at once, where several share them: with many more, one would still have dozens to run
+when the others have none."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_DATA_HOME"] = str(NOBODY)
     kept = getattr(config, "cache", None)  # what was compiled is kept from run to run, and by no other checkout
     os.environ["WAXEQ_CACHE"] = str(COMPILED if kept is None else kept.mkdir("waxeq-compiled"))
+    if getattr(config.option, "maxschedchunk", 0) is None:
+        config.option.maxschedchunk = CHUNK
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, terminated)
 

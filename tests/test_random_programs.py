@@ -54,6 +54,7 @@ def failures(planner: Planner, first: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, PROGRAMS, TOGETHER))
 def test_plans_of_random_programs_are_right(
     planner: Planner, little: library.Library, first: int, monkeypatch: pytest.MonkeyPatch
