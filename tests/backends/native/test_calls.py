@@ -369,3 +369,19 @@ def test_where_it_cannot_be_done_calls_are_made_in_python(
                     program(drawn(shape), drawn(shape, 1)), wanted(drawn(shape), drawn(shape, 1))
                 )
             assert program._runner.direct is None
+
+
+def test_the_reason_that_is_kept_holds_nothing_of_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept for the process's life; a traceback would keep every array of the first caller as long."""
+    monkeypatch.setattr(calling, "_lies", lambda a: False)
+
+    def asked() -> tuple[calling.Unusable, weakref.ref]:
+        large = np.empty(1 << 20)
+        reason = calling._ready.__wrapped__()
+        assert isinstance(reason, calling.Unusable)
+        return reason, weakref.ref(large)
+
+    reason, large = asked()
+    gc.collect()
+    assert large() is None
+    assert reason.__traceback__ is None and reason.__context__ is None and reason.__cause__ is None
