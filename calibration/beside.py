@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from waxeq.cost import archive, copying
-from waxeq.cost.shipped import write_beside
+from waxeq.cost import archive
+from waxeq.cost.shipping import ship
 
 
 def main() -> None:
     """Write them, and name each table."""
     for path in sorted(Path(__file__).parent.glob("*.parquet")):
         with archive.connect() as db:
-            write_beside(path, copying.of_tables(db, [str(path)]))
+            ship(db, path)
         print(path.name)
 
 

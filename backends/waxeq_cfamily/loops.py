@@ -112,7 +112,7 @@ class Emitter:
     @property
     def points(self) -> int:
         """How many points the outer axes have."""
-        return math.prod(self._extent(k) for k in self.space.outer)
+        return self.space.points()
 
     def _extent(self, axis: str) -> int:
         return -(-self.values.sizes[axis] // self.space.tiles.get(axis, 1))

@@ -109,9 +109,7 @@ def _splittable(values: Values, whole: Space, threads: int, operands: int) -> in
         if _of_pieces(values, source, operands):
             continue
         volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
-        points = math.prod(
-            -(-values.sizes[k] // whole.tiles.get(k, 1)) for k in whole.outer if k in values.rows[n].axes
-        )
+        points = whole.points(values.sizes.keys() - values.rows[n].axes)
         if volume >= _LONG and points < 2 * threads and math.prod(values.sizes[k] for k in axes) >= 4 * threads:
             return n
     return None

@@ -8,7 +8,7 @@ scalar. Stages over the same loops at the same level are one loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -78,6 +78,11 @@ class Space:
     def width(self, axis: str) -> int:
         """How much of an axis one point of the outer axes takes."""
         return min(self.tiles.get(axis, self.values.sizes[axis]), self.values.sizes[axis])
+
+    def points(self, without: Collection[str] = ()) -> int:
+        """How many points the outer axes have, but for some of these axes. What depends on no others is made so many
+        times over."""
+        return math.prod(-(-self.values.sizes[k] // self.tiles.get(k, 1)) for k in self.outer if k not in without)
 
     @cached_property
     def turned(self) -> frozenset[int]:

@@ -264,7 +264,7 @@ def operations(values: Values, n: int) -> float:
 
 def _operations(s: Space) -> float:
     """How many operations a walk makes: what does not depend on every point is made by each of them all the same."""
-    points = math.prod(-(-s.values.sizes[k] // s.tiles.get(k, 1)) for k in s.outer)
+    points = s.points()
     if not s.values.folded:
         return float(points * sum(_COSTLY if r.costly else 1 for r in s.values.rows))
     schedule, total = Schedule(s), 0.0

@@ -133,7 +133,7 @@ def laid(space: Space, *, aligned: bool) -> Laid:
     """A nest with folds on threads. `aligned`: all that is read and written begins at 16 bytes."""
     schedule = Schedule(space)
     v = space.vector
-    outer = math.prod(-(-space.values.sizes[k] // space.tiles.get(k, 1)) for k in space.outer)
+    outer = space.points()
     if v is not None and v in space.outer and v not in space.values.folded:
         return Laid(schedule, _columns(schedule, outer, space.values.sizes[v]))
     return Laid(schedule, _rows(schedule, outer, _width(space, v) if aligned and v is not None else 1))

@@ -19,7 +19,7 @@ from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
-from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
+from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported
 from waxeq_native.joint import STREAMED, Walk, joined, numbered
 from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
 from waxeq_native.work import NativeKernel, Part, Work
@@ -125,7 +125,7 @@ class Loops(NativeKernel):
 
     def grain(self, e: Emitter, threads: int) -> int:
         """How many points are worth a chunk."""
-        every = sum(operations(e.values).values())
+        every = sum(operations(e.space).values())
         share = -(-e.points // (_TAKES * threads)) if every <= _SHORT else 1
         return max(1, min(e.points, max(share, round(_GRAIN / max(1.0, every / max(1, e.points))))))
 
@@ -144,7 +144,7 @@ class Loops(NativeKernel):
 
     def features(self, call: Call) -> Features:
         values = self.values(call)
-        return _features(values, space(values, self.widths), call.bytes_read + call.out.bytes)
+        return _features(space(values, self.widths), call.bytes_read + call.out.bytes)
 
     @staticmethod
     def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:
@@ -159,7 +159,7 @@ class Loops(NativeKernel):
             return None
         pairs = [p for (_, c), row in zip(rows, reads, strict=True) for p in zip(row, c.operands, strict=True)]
         moved = sum({x: v.bytes for x, v in pairs}.values()) + sum(c.out.bytes for _, c in rows)
-        return _features(one.emitter.values, one.emitter.space, moved)
+        return _features(one.emitter.space, moved)
 
 
 class FastLoops(Loops):
@@ -225,11 +225,11 @@ def _apart() -> frozenset[tuple[str, str]]:
     return frozenset(p for p, row in functions().items() if p in own() and (row.kind != "exact" or p in libm()))
 
 
-def _features(values: Values, s: Space, moved: int) -> Features:
+def _features(s: Space, moved: int) -> Features:
     """The features of a loop that moves so many bytes."""
-    rows = {"launches": 1.0, "bytes": float(moved), **operations(values)}
+    rows = {"launches": 1.0, "bytes": float(moved), **operations(s)}
     if s.vector is None or any(
-        r.op == "load" and r.name[1].stride(v) not in (-1, 0, 1) for r in values.rows for v in (s.vector,)
+        r.op == "load" and r.name[1].stride(v) not in (-1, 0, 1) for r in s.values.rows for v in (s.vector,)
     ):
         rows["strided_bytes"] = rows.pop("bytes")
     return rows
@@ -242,12 +242,14 @@ def _functions(meaning: Term) -> frozenset[tuple[str, str]]:
     return frozenset((t.args[0], carried(k.dtype)) for t, k in kinds.items() if t.head in ("Map", "Zip"))
 
 
-def operations(values: Values) -> dict[str, float]:
-    """How many operations of each kind a nest makes: "operations", and those of functions by name."""
+def operations(s: Space) -> dict[str, float]:
+    """How many operations of each kind a walk makes: "operations", and those of functions by name. What depends on
+    fewer axes than there are points is made anew by each of them."""
+    values = s.values
     rows: dict[str, float] = {}
     for r in values.rows:
         axes = r.axes | {k for a in r.args for k in values.rows[a].axes} if r.op == "fold" else r.axes
-        count = float(math.prod(values.sizes[k] for k in axes))
+        count = float(s.points(axes) * math.prod(values.sizes[k] for k in axes))
         if r.costly:
             rows["operations"] = rows.get("operations", 0.0) + _COSTLY * count
             name = f"native:{r.name}:{carried(r.dtype)}"

@@ -178,17 +178,19 @@ class Products(NativeKernel):
     def features(self, call: Call) -> Mapping[str, float]:
         values, products = self._arranged(call)
         rows = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
+        assert products is not None
+        s = tiled(values, products, self.tile(values, products, call.threads))
         flops = 0.0
         inside: dict[str, float] = {}
-        for p in products or ():
+        for p in products:
             axes = values.rows[p.left].axes | values.rows[p.right].axes
-            volume = float(math.prod(values.sizes[k] for k in axes))
+            volume = float(s.points(axes) * math.prod(values.sizes[k] for k in axes))
             flops += 2.0 * volume
             inside["operations"] = inside.get("operations", 0.0) + 2.0 * volume
             if values.rows[p.right].op == "load" and values.rows[p.right].name[0] not in call.fixed:
                 right = values.rows[p.right].axes
                 rows["packed"] = rows.get("packed", 0.0) + math.prod(values.sizes[k] for k in right)
-        for name, count in operations(values).items():
+        for name, count in operations(s).items():
             rows[name] = max(0.0, count - inside.get(name, 0.0))
         return {**rows, "flops": flops}
 
@@ -213,7 +215,7 @@ def _block(o: Online) -> int:
 def _worth_packing(s: Space, p: Product) -> bool:
     """Whether several points read the same panels, and all blocks are as deep."""
     right = s.values.rows[p.right].axes
-    points = math.prod(-(-s.values.sizes[k] // s.tiles.get(k, 1)) for k in s.outer if k not in right)
+    points = s.points(right)
     even = s.values.sizes[p.depth] % s.width(p.depth) == 0
     return even and (points > 1 or (p.columns in s.tiles and p.columns in s.outer))
 

@@ -79,7 +79,7 @@ WX_INLINE void N(tall)(const int rows, WX_TILE_PARAMETERS) {
   for (; k + steps <= depth; k += steps) {
     WX_UNROLL for (int l = 0; l < lines; l++) __builtin_prefetch(ahead + k * pace + l * WX_LINE_BYTES, 0, 2);
     /* A core that foresees next elements does not foresee columns of A some three or four lines apart (Zen 3: 76 of 97
-     * GFLOP/s in place of 92). */
+     * GFLOP/s in place of 90 to 92). */
     if (WX_VECTOR == 32) WX_UNROLL for (int w = 0; w < steps; w++) __builtin_prefetch(A + (k + w + 4) * sa);
     WX_UNROLL for (int w = 0; w < steps; w++)
       N(step)(rows, 2, 0, A + (k + w) * sa, sa, B + (k + w) * N(columns), sum);

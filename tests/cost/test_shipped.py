@@ -9,15 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 
 from waxeq.cost import archive, copying
 from waxeq.cost.blocks import Block
-from waxeq.cost.device import Peaks
+from waxeq.cost.device import Device, Peaks
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import Family, Timing
+from waxeq.cost.known import Known
+from waxeq.cost.shared import Shared
 from waxeq.cost.shipped import SUFFIX, beside
+from waxeq.cost.shipping import told
 from waxeq.cost.table import TimingTable
+from waxeq.cost.told import KIND, Told
 
 Make = Callable[..., Timing]
 PEAKS = Peaks({"float32": 1e6}, 1e10, 8e10, 1e-6)
@@ -82,6 +87,37 @@ def test_of_families_nobody_asks_for_nothing_is_made(
     native = [t for t in rows if t.key.backend == "native"]
     model.estimate(native[0].key, native[0].features)
     assert made == [native[0].key.family] and set(model.measured) == {t.key for t in native}
+
+
+def test_what_all_timings_tell_together_ships_with_them(
+    table: TimingTable, timing: Make, tmp_path: Path, made: list[Family], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first search of two seconds went through 2,000 timings of kernels it had no call of, a third of one."""
+    device = Device("A CPU", 2, 1 << 15, 1 << 20, 1 << 25, 4 << 30, "Linux x86_64", "3.11", "2.5.0", "openblas", 1)
+    table.note_peaks(device, PEAKS)
+    loops = {"backend": "native", "device": device.id}
+    work = {"launches": 1.0, "map:exp:float32": 1.0}
+    rows = [
+        timing(n, kernel=k, samples=(1e-6 + n * 1e-8 * (1 + i),), features={f: n * v for f, v in work.items()}, **loops)
+        for i, k in enumerate(("native.loops", "native.loops_fast")) for n in range(1, 13)
+    ]  # fmt: skip
+    table.record(rows)
+    table.export_parquet(tmp_path / "a.parquet", device.id)
+    known = opened(tmp_path / "o.duckdb", tmp_path / "a.parquet").families(device.id)
+    made.clear()
+    key, features = replace(rows[0].key, text="(Map g)"), {**work, "map:cosh:float32": 3.0}
+    model = CostModel(PEAKS, known)
+    found = model.estimate(key, features)
+    assert found.source == "fitted" and made == [key.family]
+    assert found == CostModel(PEAKS, Known(known.groups)).estimate(key, features)
+    more = [timing(n, kernel="native.loops_fast", samples=(1.0,), **loops) for n in range(50, 60)]
+    before = model.prices(key.family)
+    assert model.learn(more) and model.prices(key.family) != before, "with many more, it is worked out anew"
+    on_gpu = CostModel(PEAKS, known, others={"native.loops": replace(PEAKS, bandwidth=1e9)})
+    monkeypatch.setattr(Shared, "of", staticmethod(lambda *_: pytest.fail("made anew")))
+    CostModel(PEAKS, known).estimate(key, features)
+    with pytest.raises(pytest.fail.Exception, match="made anew"):
+        on_gpu.estimate(key, features)
 
 
 def test_own_timings_join_those_of_their_family(
@@ -197,7 +233,16 @@ def test_blocks_are_read_and_unpacked_once(
 
 
 def test_files_beside_the_tables_that_ship_are_of_them(root: Path) -> None:
-    """`waxeq calibrate --output` writes both."""
+    """`waxeq calibrate --output` writes both; where features or laws are changed, `python calibration/beside.py`."""
     for path in sorted((root / "calibration").glob("*.parquet")):
         with archive.connect() as db:
-            assert beside([str(path)]) == copying.of_tables(db, [str(path)]), path
+            wanted = copying.of_tables(db, [str(path)])
+        found = beside([str(path)])
+        assert found is not None and found.families == wanted.families, path
+        assert {row: v for row, v in found.remembered.items() if row[0] != KIND} == wanted.remembered, path
+        for row, text in told(wanted).items():
+            now, then = Told.from_json(text), Told.from_json(found.remembered[row])
+            assert now.laws.keys() == then.laws.keys() and now.elements == then.elements, path
+            for (n, law), (then_n, then_law) in zip(now.laws.values(), then.laws.values(), strict=True):
+                assert (n, law.names) == (then_n, then_law.names), path
+                np.testing.assert_allclose(then_law.coefficients, law.coefficients, rtol=1e-3, err_msg=str(path))

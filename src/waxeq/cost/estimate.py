@@ -14,6 +14,7 @@ from waxeq.cost.key import Family, Timing, TimingKey
 from waxeq.cost.known import Known, Rows
 from waxeq.cost.places import Calls
 from waxeq.cost.shared import Shared, akin
+from waxeq.cost.told import Told
 
 ENOUGH = 8
 """Timings of a family from which it is fitted."""
@@ -82,6 +83,12 @@ class CostModel:
         self._rows = Rows(known)
         for family, group in known.groups.items():
             self._raise_ceiling(family.kernel, family.dtype, group.rate())
+        elsewhere = {
+            akin(f) for f in known.groups if f.kernel in self.others
+        }  # those laws were made of the CPU's ceilings
+        laws = {of: row for of, row in known.told.laws.items() if of not in elsewhere}
+        self._shared = {of: (n, Shared(law, self.peaks)) for of, (n, law) in laws.items()}
+        self._elements = dict(known.told.elements)
 
     def learn(self, timings: Iterable[Timing]) -> frozenset[Family]:
         """Take in timings; the families whose estimates may have changed."""
@@ -126,14 +133,26 @@ class CostModel:
 
     def prices(self, family: Family) -> Mapping[str, float]:
         """Seconds that one unit of each feature of a family takes, as the timings of all kernels akin to its kernel
-        tell; worked out anew when there are many timings more."""
+        tell."""
+        return self._in_common(family).prices({n for t in self._rows.of(family).values() for n in t.work}, family.dtype)
+
+    def _in_common(self, family: Family) -> Shared:
+        """What kernels akin to that of a family have in common; worked out anew when there are many timings
+        more."""
         group = [other for other in self._rows if akin(other) == akin(family)]
         count, known = self._shared.get(akin(family), (0, None))
         now = sum(map(self._rows.count, group))
         if known is None or now > _MORE * count:
             known = Shared.of(self._timings(group), self.peaks_of(family.kernel))
             self._shared[akin(family)] = now, known
-        return known.prices({n for t in self._rows.of(family).values() for n in t.work}, family.dtype)
+        return known
+
+    def told(self) -> Told:
+        """What all timings tell together, for kernels of the CPU."""
+        for family in self._rows:
+            self._in_common(family)
+            self._of_elements(family.backend)
+        return Told({of: (n, known.law) for of, (n, known) in self._shared.items()}, self._elements)
 
     def _timings(self, families: Iterable[Family]) -> list[Timing]:
         return [t for f in families for t in self._rows.of(f).values()]

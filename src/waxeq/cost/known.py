@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import overload
 
 from waxeq.cost.key import Family, Timing, TimingKey
+from waxeq.cost.told import Told
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,10 @@ class Group:
 
 class Known(Sequence[Timing]):
     """Timings in an order that depends on nothing but what they are of: that of their digests. Those of a family are
-    made when one of them is looked at, or its group is asked for them."""
+    made when one of them is looked at, or its group is asked for them. `told`: what most of them tell together."""
 
-    def __init__(self, groups: Mapping[Family, Group]) -> None:
+    def __init__(self, groups: Mapping[Family, Group], told: Told | None = None) -> None:
+        self.told = told or Told()
         self.groups = dict(sorted(groups.items(), key=lambda row: row[1].first))
 
     @cached_property

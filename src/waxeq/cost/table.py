@@ -29,7 +29,7 @@ from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.known import Known
 from waxeq.cost.near import Near, newer
 from waxeq.cost.shards import Content, Shards, timing_rows
-from waxeq.cost.shipped import write_beside
+from waxeq.cost.shipping import ship
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
 
 Answer = TypeVar("Answer")
@@ -379,7 +379,7 @@ class TimingTable:
         these `codes`; how many. The file appears whole or not at all, and beside it what reads it faster."""
         with self.database() as db:
             count = parquet.write(db, Path(path), device, self.extra, codes)
-            write_beside(Path(path), copying.of_tables(db, [str(path)]))
+            ship(db, Path(path))
             return count
 
 
