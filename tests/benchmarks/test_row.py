@@ -127,7 +127,7 @@ def test_without_a_plan_the_peers_are_timed_all_the_same(monkeypatch: pytest.Mon
     assert found[WAXEQ] == {"failed": "no plan"} and "seconds" in found["one"] and "ratio" not in found["one"]
 
 
-@pytest.mark.parametrize(("before", "asked"), [(None, True), (1.4, True), (11.0, False)])
+@pytest.mark.parametrize(("before", "asked"), [(None, True), (1.4, True), (11.0, True), (21.0, False)])
 def test_a_search_has_no_more_time_than_the_peer_that_paces_it(
     monkeypatch: pytest.MonkeyPatch, before: float | None, asked: bool
 ) -> None:
