@@ -130,11 +130,12 @@ def test_a_brief_trial_makes_no_run_again_that_leaves_no_doubt(
 
     def turns(rivals: Any, *, ran: Any, **limits: Any) -> Any:
         assert set(rivals) == {"plan", "written"} and ran == {"written": took}
+        assert limits == {"rounds": 5, "fewest": 1, "budget": max(0.0, 0.3 - 2 * took)}
         return {n: Samples((s,)) for n, s in times.items()}
 
     monkeypatch.setattr(contest, "take_turns", turns)
     result: Any = SimpleNamespace(program=SimpleNamespace(flat_results=lambda inputs: {}))
     traced: Any = SimpleNamespace(inputs={})
-    trial = contest._brief(result, traced, lambda: made.append(1), took, ran, alone=alone)
+    trial = contest._brief(result, traced, lambda: made.append(1), took, ran, 0.3, alone=alone)
     assert len(made) == runs and trial.brief and trial.verdict == "faster"
     assert times or (trial.plan == ran and 0 < trial.written < 1.0)

@@ -191,7 +191,7 @@ def test_a_quick_model_leaves_more_of_the_budget_for_searching(tmp_path: Path) -
         session.leave(lasts(3.0, most := 100 * usual, begun=True))
         assert session.kept == usual, "a slow one has no less"
         session.leave(lasts(10.0, most, begun=True))
-        assert 0.2 < session.kept < usual, "one that is too slow for a contest has what single runs take"
+        assert 0.2 < session.kept < usual, "one that is too slow for a contest has what few runs take"
         session.leave(lasts(0.01, most, begun=True))
         assert session.kept < 0.03
         assert session.until == pytest.approx(was + 0.5 * 100 * (usual - session.kept)), "and the block its part of it"

@@ -140,7 +140,7 @@ def report_view(d: Data) -> RenderableType:
         below.append(
             ("plan", f"{time_(t['plan'])} measured, {time_(d['predicted'])} predicted{off if t['plan'] else ''}")
         )
-        how = "a single run" if t["brief"] else "median, interleaved, in a fresh process"
+        how = "few runs" if t["brief"] else "median, interleaved, in a fresh process"
         known = "; remembered" if t["remembered"] else ""
         below.append(("as written", f"{time_(t['written'])} ({how}{known})"))
     else:

@@ -1,7 +1,8 @@
 """The contest: which plan is the fastest, and is it faster than the model as written?
 
 Whole plans are timed side by side with the model, in a process of its own: what the compiler used of threads, caches
-and memory would else be part of the result. Where the budget has no room for that, plan and model run once each here.
+and memory would else be part of the result. Where the budget has no room for that, plan and model have a turn each
+here, or a few.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ _LAST, _SINGLE = 0.35, 3
 _LARGE = 256 << 20
 """Bytes of arrays that are not copied for a contest before it is known that there will be one."""
 _CLEAR = 1.2
-"""What a plan must gain in a single run to be believed."""
+"""What a plan must gain in so few runs to be believed."""
+_TURNS, _SPARE = 5, 0.3
+"""Turns that plan and model have here at most, and seconds of the budget that all but the first may take."""
 _WAITED, _SURE = 0.04, 1.5
 """Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must
 be for that."""
-BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a single run each"
+BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a turn or a few each"
 
 
 class Ground:
@@ -116,7 +119,8 @@ def hold(
     if session.deadline.left < opens + _RUNS * once:
         session.blas(session.options.threads)
         alone = session.options.threads == 1
-        return 0, _brief(results[0], traced, written, took, ran.get(texts[0]), alone=alone)
+        spare = min(_SPARE, max(0.0, session.deadline.left))
+        return 0, _brief(results[0], traced, written, took, ran.get(texts[0]), spare, alone=alone)
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens)))
         answer = held.process.call(
@@ -153,17 +157,26 @@ def _key(session: Session, texts: Sequence[str]) -> str:
 
 
 def _brief(
-    result: Result, traced: Traced, written: Callable[[], object], took: float, ran: float | None, *, alone: bool
+    result: Result,
+    traced: Traced,
+    written: Callable[[], object],
+    took: float,
+    ran: float | None,
+    spare: float,
+    *,
+    alone: bool,
 ) -> Trial:
-    """One run of each, which has no interval. `took`: seconds that a run of the model had a core; `ran`: seconds of the
-    plan's first run, if it was made here. Where the model takes long, and the plan's first run is far ahead of one of
-    the model's, these count: of that one whose seconds are known, where one thread is all it has (`alone`)."""
+    """A turn of each, and more of them for `spare` seconds; so few have no interval. `took`: seconds that a run of the
+    model had a core; `ran`: seconds of the plan's first run, if it was made here. Where the model takes long, and the
+    plan's first run is far ahead of one of the model's, these count: of that one whose seconds are known, where one
+    thread is all it has (`alone`)."""
     plan = model = 0.0
     if ran is not None and took > _WAITED:
         plan, model = ran, took if alone and took > _SURE * ran else _seconds(written)
     if model <= _SURE * plan:
         rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
-        times = take_turns(rivals, rounds=1, budget=0.0, ran={"written": took})
+        until = max(0.0, spare - 2 * took)  # when another turn of each would be over
+        times = take_turns(rivals, rounds=_TURNS, fewest=1, budget=until, ran={"written": took})
         plan, model = times["plan"].median, times["written"].median
     ratio = model / plan
     verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"

@@ -28,7 +28,7 @@ from waxeq.search.block import Optimized
 class Trial:
     """Plan against model as written, interleaved in a fresh process: seconds (medians), ratio with a 95 % interval.
 
-    `brief`: they were timed in a single run each instead, in the process that searched, and there is no interval.
+    `brief`: they had a turn or a few instead, in the process that searched, and there is no interval.
     """
 
     plan: float
@@ -43,7 +43,7 @@ class Trial:
     @property
     def span(self) -> str:
         """The ratio and how sure it is."""
-        return f"{self.ratio:.2f}x " + ("in a single run" if self.brief else f"[{self.low:.2f}, {self.high:.2f}]")
+        return f"{self.ratio:.2f}x " + ("in few runs" if self.brief else f"[{self.low:.2f}, {self.high:.2f}]")
 
 
 @dataclass(frozen=True)

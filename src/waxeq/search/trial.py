@@ -101,7 +101,7 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
                 f"no plan is faster than the model as written (ratio {trial.ratio:.2f}); without --strict the model "
                 "as written would be the plan"
             )
-        sure = "in a single run" if trial.brief else f"95 % between {trial.low:.2f} and {trial.high:.2f}"
+        sure = "in few runs" if trial.brief else f"95 % between {trial.low:.2f} and {trial.high:.2f}"
         span = f"{trial.ratio:.2f}x, {sure}"
         kept = f"the model as written is kept: the plan's speed against it is {span}"
         result = replace(result, plan=as_written(result.plan), report=replace(result.report, kept=kept))
