@@ -14,6 +14,7 @@ from typing import ClassVar
 from waxeq.backend.extent import Extent, least, variable
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.scalars import variable as type_of
+from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index, Unsupported, Values
 
 
@@ -38,9 +39,10 @@ class SizedEmitter(Emitter):
         return f"((uint64_t)({self.index(where)}{f' - {low}' if low else ''}) < (uint64_t)({high - low}))"
 
 
-def at_most(values: Values) -> Values:
-    """The same values at the largest sizes: what a walk costs there."""
-    return replace(values, sizes={k: int(n) for k, n in values.sizes.items()})
+def at_most(s: Space) -> Space:
+    """The same walk at the largest sizes: what it costs there."""
+    sizes, tiles = ({k: int(n) for k, n in given.items()} for given in (s.values.sizes, s.tiles))
+    return replace(s, values=replace(s.values, sizes=sizes), tiles=tiles)
 
 
 def require_elements(values: Values) -> None:
