@@ -70,7 +70,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("left", [0.0, 1.0])
-def test_a_trial_that_the_budget_has_no_room_for_is_a_single_run(
+def test_a_trial_that_the_budget_has_no_room_for_is_brief(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: float
 ) -> None:
     """No process is started, each contestant runs once, the report says so, and nothing of it is remembered."""

@@ -83,9 +83,8 @@ class CostModel:
         self._rows = Rows(known)
         for family, group in known.groups.items():
             self._raise_ceiling(family.kernel, family.dtype, group.rate())
-        elsewhere = {
-            akin(f) for f in known.groups if f.kernel in self.others
-        }  # those laws were made of the CPU's ceilings
+        # laws that ship were made with the CPU's ceilings
+        elsewhere = {akin(f) for f in known.groups if f.kernel in self.others}
         laws = {of: row for of, row in known.told.laws.items() if of not in elsewhere}
         self._shared = {of: (n, Shared(law, self.peaks)) for of, (n, law) in laws.items()}
         self._elements = dict(known.told.elements)
@@ -137,8 +136,8 @@ class CostModel:
         return self._in_common(family).prices({n for t in self._rows.of(family).values() for n in t.work}, family.dtype)
 
     def _in_common(self, family: Family) -> Shared:
-        """What kernels akin to that of a family have in common; worked out anew when there are many timings
-        more."""
+        """What kernels akin to that of a family have in common; worked out anew when there are many more
+        timings."""
         group = [other for other in self._rows if akin(other) == akin(family)]
         count, known = self._shared.get(akin(family), (0, None))
         now = sum(map(self._rows.count, group))
