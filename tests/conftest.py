@@ -109,13 +109,13 @@ def made_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def little() -> Library:
-    """Compiles with -O1, in half the time: for tests of what is generated, which is right however far a compiler looks
-    through it, or it was never right. Put in the place of `waxeq_native.library.shared`.
+    """Compiles with -O0, in a third of the time: for tests of what is generated, which is right however far a compiler
+    looks through it, or it was never right. Put in the place of `waxeq_native.library.shared`.
     """
     from waxeq_native.library import Library, shared
 
     usual = shared()
-    return Library(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, "-O1")))
+    return Library(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, "-O0")))
 
 
 @pytest.fixture(scope="session")

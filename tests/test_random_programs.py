@@ -19,8 +19,8 @@ from waxeq.testing.programs import random_program
 from waxeq_native import library
 
 PROGRAMS, TOGETHER = 2000, 20
-USUALLY = 4
-"""Every fourth part of the programs is compiled as plans are, the others in half the time."""
+USUALLY = 8
+"""Every eighth part of the programs is compiled as plans are, the others in a third of the time."""
 WRONGS = (WaxeqError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
 
