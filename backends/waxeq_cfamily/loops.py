@@ -109,14 +109,6 @@ class Emitter:
         """The text of a product: one for each member of the C family."""
         raise NotImplementedError("the walks of loops have no products of matrices")
 
-    @property
-    def points(self) -> int:
-        """How many points the outer axes have."""
-        return self.space.points()
-
-    def _extent(self, axis: str) -> int:
-        return -(-self.values.sizes[axis] // self.space.tiles.get(axis, 1))
-
     def _pointers(self) -> Iterator[str]:
         for n, (text, dtype) in enumerate(zip(self.operands, self.dtypes, strict=True)):
             alone = "" if n in self.aliased else " restrict"
@@ -150,7 +142,7 @@ class Emitter:
         """The outer axes from the number of the point."""
         rest, first = "t", True
         for k in reversed(self.space.outer):
-            n = self._extent(k)
+            n = self.space.extent(k)
             last = k == self.space.outer[0]
             text = rest if last else f"{rest} % {n}"
             width = self.space.tiles.get(k)

@@ -79,10 +79,14 @@ class Space:
         """How much of an axis one point of the outer axes takes."""
         return min(self.tiles.get(axis, self.values.sizes[axis]), self.values.sizes[axis])
 
+    def extent(self, axis: str) -> int:
+        """How many places of an outer axis there are: pieces of one that is cut in pieces."""
+        return -(-self.values.sizes[axis] // self.tiles.get(axis, 1))
+
     def points(self, without: Collection[str] = ()) -> int:
         """How many points the outer axes have, but for some of these axes. What depends on no others is made so many
         times over."""
-        return math.prod(-(-self.values.sizes[k] // self.tiles.get(k, 1)) for k in self.outer if k not in without)
+        return math.prod(self.extent(k) for k in self.outer if k not in without)
 
     @cached_property
     def turned(self) -> frozenset[int]:

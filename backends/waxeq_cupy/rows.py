@@ -74,7 +74,7 @@ class Rows:
                 yield f"if (t >= {laid.points}) return;"
         else:
             yield f"const {i} t = ({i})({block});"
-        yield from self.text.places("t", laid.around, {k: laid.extent(k) for k in laid.around})
+        yield from self.text.places("t", laid.around, {k: laid.space.extent(k) for k in laid.around})
         if laid.columned:
             yield from self._column()
         yield "(void)t, (void)rank;"

@@ -80,10 +80,6 @@ class Laid:
         """Outer axes of which a block has points: all but those that columns are places of."""
         return tuple(k for k in self.space.outer if not (self.columned and k == self.space.vector))
 
-    def extent(self, axis: str) -> int:
-        """How many places of an outer axis there are: pieces of one that is folded in pieces."""
-        return -(-self.values.sizes[axis] // self.space.tiles.get(axis, 1))
-
     @property
     def tiles(self) -> int:
         """How many blocks stand side by side along the vector axis."""
@@ -92,7 +88,7 @@ class Laid:
 
     @property
     def points(self) -> int:
-        return math.prod(self.extent(k) for k in self.around)
+        return math.prod(self.space.extent(k) for k in self.around)
 
     @property
     def blocks(self) -> int:

@@ -98,7 +98,7 @@ class Loops(NativeKernel):
                 at += -(-w.elements * numpy_dtype(dtypes[-1]).itemsize // 64) * 64
 
         def write() -> tuple[Part, ...]:
-            return tuple(Part(e.function(NAME), e.points, self.grain(e, call.threads)) for e in emitters)
+            return tuple(Part(e.function(NAME), e.space.points(), self.grain(e, call.threads)) for e in emitters)
 
         looked_up = any(w.space.values.positions for w in walks)
         walk = None if looked_up else self._walk(call, walks, emitters[0], widths)
@@ -125,9 +125,9 @@ class Loops(NativeKernel):
 
     def grain(self, e: Emitter, threads: int) -> int:
         """How many points are worth a chunk."""
-        every = sum(operations(e.space).values())
-        share = -(-e.points // (_TAKES * threads)) if every <= _SHORT else 1
-        return max(1, min(e.points, max(share, round(_GRAIN / max(1.0, every / max(1, e.points))))))
+        every, points = sum(operations(e.space).values()), e.space.points()
+        share = -(-points // (_TAKES * threads)) if every <= _SHORT else 1
+        return max(1, min(points, max(share, round(_GRAIN / max(1.0, every / max(1, points))))))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is. None where what

@@ -138,7 +138,7 @@ class Products(NativeKernel):
                 "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
                 f"  WX_ALIGNED char scratch[{max(64, scratch)}];",
             )
-            return (*parts, Part(text, e.points, 1))
+            return (*parts, Part(text, e.space.points(), 1))
 
         return Work(write, workspace, packs=packs)
 

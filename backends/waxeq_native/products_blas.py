@@ -130,7 +130,7 @@ class BlasProducts(Products):
                 "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
                 "  const wx_blas *blas = (const wx_blas *)((wx_context *)args[0])->library;",
             )
-            return (_ALONE, Part(text, e.points, 1), _AGAIN)
+            return (_ALONE, Part(text, e.space.points(), 1), _AGAIN)
 
         return Work(write, library=ctypes.addressof(table()))
 

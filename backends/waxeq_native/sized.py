@@ -78,7 +78,7 @@ class _Loops(Sized, loops.Loops):
 
     def grain(self, e: Emitter, threads: int) -> int:
         """Never a thread's share of the largest size: that may be all there is at a small one."""
-        return super().grain(replace(e, space=at_most(e.space)), max(threads, e.points))
+        return super().grain(replace(e, space=at_most(e.space)), max(threads, e.space.points()))
 
 
 class SizedLoops(_Loops):

@@ -147,7 +147,7 @@ class Unit:
         if one is not None:
             self._args = (ctypes.c_void_p * len(steps))(*(ctypes.addressof(s.args) for s in steps))
             (body,) = compiled([one.text]).values()
-            both = Phase(body, ctypes.addressof(self._args), one.emitter.points, one.grain)
+            both = Phase(body, ctypes.addressof(self._args), one.emitter.space.points(), one.grain)
             self.phases = [both, *(p for s in steps for p in s.phases[1:])]
 
     @property

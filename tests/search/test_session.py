@@ -164,6 +164,45 @@ def test_a_call_that_takes_longer_than_there_is_time_is_not_timed(
         assert timed == [short] and session.skipped == 1
 
 
+def test_what_there_is_no_time_to_time_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five kernels were compiled in what was left of a second, and none of them was timed then."""
+    with opened(tmp_path) as session:
+        rows, _, _ = _candidates(session)
+        calls = list({session.prices.key(r.call): r.call for r in rows}.values())[:5]
+        of, compiled, timed = session.prices.of, list[Call](), list[Call]()
+        monkeypatch.setattr(session.prices, "of", lambda calls: [replace(e, seconds=1.0) for e in of(calls)])
+        monkeypatch.setattr("waxeq.search.session.prepare", lambda rows: compiled.extend(c for _, c in rows))
+        monkeypatch.setattr(session, "_timed", lambda call, seconds: timed.append(call))
+        monkeypatch.setattr(session, "_keep", lambda *rows: None)
+        monkeypatch.setattr("waxeq.search.session._quiet", lambda found: SimpleNamespace(key=str(found)))
+        session.deadline, session.kept = Deadline(5.0), 0.0
+        session.measure(calls)
+        assert compiled == timed == calls[:2] and session.skipped == 3
+
+
+def test_a_search_looks_on_while_it_can_time_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cautious from when nothing that matters can be timed any more, not from the first call left out."""
+    moods, rounds = list[str](), list[int]()
+    with opened(tmp_path) as session:
+        rows, space, roots = _candidates(session)
+        problem = session.prices.problem
+
+        def asked(*given: object, mood: str) -> object:
+            if mood != "hopeful":
+                moods.append(mood)
+            return problem(*given, mood=mood)  # pyright: ignore[reportArgumentType]
+
+        def measure(calls: Sequence[Call], **more: object) -> int:
+            rounds.append(len(calls))
+            session.skipped += 1
+            return int(len(rounds) == 1)
+
+        monkeypatch.setattr(session.prices, "problem", asked)
+        monkeypatch.setattr(session, "measure", measure)
+        assert blocks_search.choose(session, space, rows, roots) is not None
+    assert moods[:3] == ["expected", "expected", "cautious"]
+
+
 def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = np.ones((8, 8), np.float32), np.ones((8, 8), np.float32)
     light, heavy = (

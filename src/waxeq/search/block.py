@@ -265,14 +265,14 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
     """
     unusable = len(session.prices.excluded)
     measuring = session.options.measure and session.options.cost != "roofline"
-    measured, polished, doubts, looks, skipped = 0, 0, 0, 0, session.skipped
+    measured, polished, doubts, looks, short = 0, 0, 0, 0, False
 
     def timed(*choices: Choice) -> int:
         last = n == _ROUNDS or polished == _POLISHES
         return session.measure(_unmeasured(choices)) if measuring and not last else 0
 
     for n in range(_ROUNDS + 1):
-        looking = measuring and n < _HOPEFUL_ROUNDS and not polished and session.skipped == skipped
+        looking, skipped = measuring and n < _HOPEFUL_ROUNDS and not polished and not short, session.skipped
         mood = "expected" if looking or not measuring else "cautious"
         problem = session.prices.problem(space, rows, roots, mood=mood)
         choice = start = greedy(problem, session.choosing())
@@ -280,6 +280,7 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
             return None
         trying = looking and not session.hurried
         new = timed(start, *(_hopeful(session, space, rows, roots, start) if trying else ()))
+        short = short or (new == 0 and session.skipped > skipped)
         if new == 0 and measuring and not polished and not doubts:
             doubts, new = 1, session.measure(doubted(problem, start))
         if new == 0 and measuring and not polished and looks < _LOOKS:
@@ -289,7 +290,7 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
             choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
             new = timed(choice)
         measured += new
-        untold = looking and session.skipped > skipped  # nobody has the time to find out
+        untold = looking and short  # nobody has the time to find out
         if (new == 0 and not untold) or len(session.prices.excluded) > unusable:
             break
     return Chosen(problem, choice, (start,) if choice.method == "polished" else (), measured)

@@ -39,13 +39,13 @@ _ENDS = 1.5
 """Seconds that proofs, notes and the search's last step take as well."""
 _HOPELESS = 1.5
 """A contest that would take so many times what is kept for it is not waited for: one run of each must do."""
-_LAST, _SINGLE = 0.35, 3
+_LAST, _SINGLE = 0.35, 2
 """Seconds that the last compilation and the proof take then, and runs of about the model's length."""
 _LARGE = 256 << 20
 """Bytes of arrays that are not copied for a contest before it is known that there will be one."""
 _CLEAR = 1.2
 """What a plan must gain in so few runs to be believed."""
-_TURNS, _SPARE = 5, 0.3
+_TURNS, _SPARE = 5, 1.0
 """Turns that plan and model have here at most, and seconds of the budget that all but the first may take."""
 _WAITED, _SURE = 0.04, 1.5
 """Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must

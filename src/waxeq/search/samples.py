@@ -206,17 +206,24 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
 
 
 def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
-    """Heads h, queries i, keys j, depth k, values l: scores, softmax and what it weighs in one; alone, and as layers of
-    transformers have them."""
+    """Heads h, queries i, keys j, depth k, values l: scores, softmax and what it weighs, in one, and scores on their
+    own; of one head, and as layers of transformers have them."""
     for heads, n in (*((1, n) for n in sizes), (12, sizes[0] // 5 * 2), (12, sizes[-1])):
         h, several = "h" * (heads > 1), {"h": heads} if heads > 1 else {}
+        extents = {**several, "i": n, "j": n}
         leaves = [(h + axes, "float32") for axes in ("ik", "jk", "jl")]
         q, k, v = _ins(*leaves)
         scores = Term("Sum", "k", Term("Mul", q, k))
-        exp = Term("Map", "exp", Term("Zip", "sub", scores, Term("Red", "max", "j", scores)))
-        weights = Term("Zip", "div", exp, Term("Sum", "j", exp))
-        meaning = Term("Sum", "j", Term("Mul", weights, v))
-        yield _sample(meaning, {**several, "i": n, "j": n, "k": 64, "l": 64}, leaves, h + "il")
+        yield _sample(_weighed(scores, v), {**extents, "k": 64, "l": 64}, leaves, h + "il")
+        yield _sample(scores, {**extents, "k": 64}, leaves[:2], h + "ij")
+        apart = [(h + axes, "float32") for axes in ("ij", "jl")]
+        yield _sample(_weighed(*_ins(*apart)), {**extents, "l": 64}, apart, h + "il")
+
+
+def _weighed(scores: Term, values: Term) -> Term:
+    """Values weighed by the softmax of scores along the keys."""
+    exp = Term("Map", "exp", Term("Zip", "sub", scores, Term("Red", "max", "j", scores)))
+    return Term("Sum", "j", Term("Mul", Term("Zip", "div", exp, Term("Sum", "j", exp)), values))
 
 
 def _number(value: float, dtype: str) -> Term:

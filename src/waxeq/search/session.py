@@ -45,6 +45,9 @@ from waxeq.search.tables import Opened, open_table
 Value = TypeVar("Value")
 _RUNS = 2
 """Runs that timing a long call takes at least."""
+_COMPILER, _COMPILED, _BELIEVED = 0.12, 0.05, 0.5
+"""Seconds that starting a compiler takes, and what one call needs of it, on a usual machine; and how many of these a
+search must have seen to believe its own as much."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
 _UNHURRIED = 64
@@ -136,6 +139,8 @@ class Session(Beside):
     """Seconds into the budget at which this search began."""
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
+    expected: float = 0.0
+    """Seconds that compiling should have taken so far."""
     model: str = ""
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     others: list[Future] = field(default_factory=list)
@@ -265,25 +270,26 @@ class Session(Beside):
         return self.closed or self.events.stop_requested
 
     def measure(self, calls: Sequence[Call], each: float = 0.02, visits: int = 1, again: bool = False) -> int:
-        """Time calls the table does not know, most costly first, until done, out of the budget, or of the block's share
-        of it, or asked to stop; how many. With more `visits` than one each is timed anew after all others, and of
-        up to four the fastest counts: what a call takes differs more from moment to moment than within one. `again`:
-        what the table knows of a call stays where it is the faster one.
+        """Time calls the table does not know, those that come first before others, until done, out of the budget, or of
+        the block's share of it, or asked to stop; how many. With more `visits` than one each is timed anew after all
+        others, and of up to four the fastest counts: what a call takes differs more from moment to moment than within
+        one. `again`: what the table knows of a call stays where it is the faster one.
         """
         wanted = list({self.prices.key(c): c for c in calls}.values())
-        if not self._afforded(wanted):
+        chosen = self._afforded(wanted, each)
+        if not chosen:
             self.skipped += len(wanted)
             return 0
         # on one core what is compiled meanwhile would only take longer
         free = cores() > 1 or self.is_alone()
-        calls = self._ready(self._afforded(wanted)) if free else ()
+        calls = self._ready(chosen) if free else ()
         free = free and self.is_alone()
         begun, load = time.perf_counter(), Load.now()
         taken: list[list[Timing]] = [[] for _ in calls]
         try:
             for n in range(visits * len(calls) * free):
                 call = calls[n % len(calls)]
-                if not self._afforded([call]):
+                if self.pressed or not self.affords(self._lasts([call])[0]):
                     continue
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
                 taken[n % len(calls)].append(self._timed(call, each))
@@ -306,12 +312,23 @@ class Session(Beside):
     def _timed(self, call: Call, seconds: float) -> Timing:
         return timed(self.bench, self.kernels[call.kernel], call, self.prices.key(call), seconds)
 
-    def _afforded(self, calls: Sequence[Call]) -> list[Call]:
-        """The calls that there is time for, one by one."""
+    def _afforded(self, calls: Sequence[Call], each: float) -> list[Call]:
+        """The calls that there is time for, after those before them, when each is compiled and timed for `each`
+        seconds: what is compiled and not timed was compiled for nothing."""
         if self.pressed:
             return []
-        lasts = (_RUNS * e.seconds for e in self.prices.of(calls))
-        return [c for c, seconds in zip(calls, lasts, strict=True) if self.affords(seconds)]
+        slow = (_BELIEVED + self.compiling_seconds) / (_BELIEVED + self.expected)
+        found, taken = list[Call](), slow * _COMPILER
+        for c, seconds in zip(calls, self._lasts(calls), strict=True):
+            lasts = max(each, seconds) + slow * _COMPILED
+            if self.affords(taken + lasts):
+                found.append(c)
+                taken += lasts
+        return found
+
+    def _lasts(self, calls: Sequence[Call]) -> list[float]:
+        """Seconds that timing each call takes at least."""
+        return [_RUNS * e.seconds for e in self.prices.of(calls)]
 
     def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
         """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
@@ -331,6 +348,7 @@ class Session(Beside):
             ready = calls
         finally:
             self.compiling_seconds += time.perf_counter() - begun
+            self.expected += _COMPILER + _COMPILED * len(ready)
         return [c for c in ready if c.kernel not in self.prices.excluded]
 
     def require_ready(self, calls: Iterable[Call]) -> bool:
