@@ -150,15 +150,12 @@ def test_a_call_that_takes_longer_than_there_is_time_is_not_timed(
     with opened(tmp_path) as session:
         rows, _, _ = _candidates(session)
         long, short = list({session.prices.key(r.call): r.call for r in rows}.values())[:2]
-        of, timed = session.prices.of, list[Call]()
+        of, timed = session.prices.of, _noted(session, monkeypatch)
 
         def slower(calls: Sequence[Call]) -> list[Estimate]:
             return [replace(e, seconds=3.0 if c is long else 1e-3) for c, e in zip(calls, of(calls), strict=True)]
 
         monkeypatch.setattr(session.prices, "of", slower)
-        monkeypatch.setattr(session, "_timed", lambda call, seconds: timed.append(call))
-        monkeypatch.setattr(session, "_keep", lambda *rows: None)
-        monkeypatch.setattr("waxeq.search.session._quiet", lambda found: SimpleNamespace(key=str(found)))
         session.deadline, session.kept = Deadline(5.0), 0.0
         session.measure([long, short])
         assert timed == [short] and session.skipped == 1
@@ -169,12 +166,9 @@ def test_what_there_is_no_time_to_time_is_not_compiled(tmp_path: Path, monkeypat
     with opened(tmp_path) as session:
         rows, _, _ = _candidates(session)
         calls = list({session.prices.key(r.call): r.call for r in rows}.values())[:5]
-        of, compiled, timed = session.prices.of, list[Call](), list[Call]()
+        of, compiled, timed = session.prices.of, list[Call](), _noted(session, monkeypatch)
         monkeypatch.setattr(session.prices, "of", lambda calls: [replace(e, seconds=1.0) for e in of(calls)])
         monkeypatch.setattr("waxeq.search.session.prepare", lambda rows: compiled.extend(c for _, c in rows))
-        monkeypatch.setattr(session, "_timed", lambda call, seconds: timed.append(call))
-        monkeypatch.setattr(session, "_keep", lambda *rows: None)
-        monkeypatch.setattr("waxeq.search.session._quiet", lambda found: SimpleNamespace(key=str(found)))
         session.deadline, session.kept = Deadline(5.0), 0.0
         session.measure(calls)
         assert compiled == timed == calls[:2] and session.skipped == 3
@@ -256,6 +250,15 @@ def test_kernels_that_turn_out_not_to_run_are_replaced(tmp_path: Path, monkeypat
         used = {s.call.kernel for s in found.plan.steps}
         assert used and not any(n.startswith("native.") for n in used)
         assert not found.note and any("the disk is full" in n for n in session.notes)
+
+
+def _noted(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls that a session will be about to time: none of them is."""
+    timed = list[Call]()
+    monkeypatch.setattr(session, "_timed", lambda call, seconds: timed.append(call))
+    monkeypatch.setattr(session, "_keep", lambda *rows: None)
+    monkeypatch.setattr("waxeq.search.session._quiet", lambda found: SimpleNamespace(key=str(found)))
+    return timed
 
 
 def _stop() -> None:

@@ -180,7 +180,6 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
     x, v = operand(0, "ij", dtype), operand(1, "j", dtype)
     y, w = operand(1, "ij", dtype), operand(2, "j", dtype)
     shifted = Term("Add", x, v)
-    exp = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "j", x)))
     centred = Term("Zip", "sub", x, Term("Mul", Term("Sum", "j", x), _number(1 / 384, dtype)))
     spread = Term("Mul", Term("Sum", "j", Term("Map", "square", centred)), _number(1 / 384, dtype))
     scaled = Term("Mul", centred, Term("Map", "rsqrt", Term("Add", spread, _number(1e-5, dtype))))
@@ -193,7 +192,7 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
         (Term("Mul", Term("Mul", shifted, half), erf), ("ij", "j"), "ij"),
         (Term("Mul", Term("Mul", x, Term("Map", "sigmoid", x)), y), ("ij", "ij"), "ij"),
         (Term("Select", positive, x, Term("Map", "neg", y)), ("ij", "ij"), "ij"),
-        (Term("Zip", "div", exp, Term("Sum", "j", exp)), ("ij",), "ij"),
+        (_softmax(x), ("ij",), "ij"),
         (Term("Add", Term("Mul", scaled, v), w), ("ij", "j", "j"), "ij"),
         (Term("Add", Term("Map", "tanh", Term("Mul", Term("Add", x, y), half)), w), ("ij", "ij", "j"), "ij"),
         (Term("Sum", "j", x), ("ij",), "i"),
@@ -222,8 +221,13 @@ def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
 
 def _weighed(scores: Term, values: Term) -> Term:
     """Values weighed by the softmax of scores along the keys."""
-    exp = Term("Map", "exp", Term("Zip", "sub", scores, Term("Red", "max", "j", scores)))
-    return Term("Sum", "j", Term("Mul", Term("Zip", "div", exp, Term("Sum", "j", exp)), values))
+    return Term("Sum", "j", Term("Mul", _softmax(scores), values))
+
+
+def _softmax(x: Term) -> Term:
+    """Along the axis j, as it is computed: from the differences to the maximum."""
+    exp = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "j", x)))
+    return Term("Zip", "div", exp, Term("Sum", "j", exp))
 
 
 def _number(value: float, dtype: str) -> Term:
