@@ -6,11 +6,11 @@ their own precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
@@ -27,19 +27,21 @@ from waxeq_cupy.sides import GROUP, After, Side, indented, loads, nearest, summe
 from waxeq_cupy.text import Text
 
 PROCESSORS = 132
-"""Of a large GPU; it runs about two blocks on each at once."""
+"""Of a large GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """`rows` x `columns` of the result for each block, `depth` of either side at a time. `own`: rows and columns of a
-    thread, or of a warp on tensor cores. `pace`: how fast a full one is made, against the best."""
+    thread, or of a warp on tensor cores. `pace`: how fast a full one is made, against the best. `together`: blocks that
+    a processor runs at one time."""
 
     rows: int
     columns: int
     depth: int
     own: tuple[int, int]
     pace: float
+    together: int = 2
 
     def blocks(self, p: Product) -> int:
         """How many of them a product has."""
@@ -57,8 +59,9 @@ class Tile:
         return waves * self.rows * self.columns / self.pace
 
 
+T = TypeVar("T", bound=Tile)
 _THREADS = (Tile(128, 128, 8, (8, 8), 1.0), Tile(64, 64, 16, (4, 4), 0.7), Tile(32, 32, 16, (4, 4), 0.4))
-_WARPS = (Tile(128, 128, 32, (64, 32), 1.0), Tile(64, 64, 32, (32, 32), 0.7), Tile(32, 32, 32, (16, 16), 0.35))
+_WARPS = (Tile(128, 128, 32, (64, 32), 1.0), Tile(64, 64, 32, (32, 32), 0.76), Tile(32, 32, 32, (16, 16), 0.44))
 TILES: Mapping[str, tuple[Tile, ...]] = MappingProxyType(
     {
         "float16": _WARPS,
@@ -72,8 +75,6 @@ TF32 = tuple(replace(t, depth=16) for t in _WARPS)
 """Those for float32 that is rounded."""
 
 
-_WAVES = 2
-"""Blocks for each processor from which there are enough."""
 _DEEP = 2
 """Tiles of either side that a piece of the depth has at least."""
 
@@ -82,12 +83,25 @@ def piece(p: Product, t: Tile) -> int | None:
     """How much of the first axis of the depth a piece has, where a product has too few tiles to fill a GPU and depth
     enough to share out; None where it has not."""
     first, inner = p.values.sizes[p.depths[0]], p.size(p.depths[1:])
-    pieces = min(-(-_WAVES * PROCESSORS // t.blocks(p)), p.size(p.depths) // (_DEEP * t.depth), first)
+    pieces = min(-(-t.together * PROCESSORS // t.blocks(p)), p.size(p.depths) // (_DEEP * t.depth), first)
     if pieces < 2:
         return None
     step = t.depth if inner == 1 else 1
     width = -(-first // pieces // step) * step
     return width if width < first else None
+
+
+def pieces(p: Product, width: int | None) -> int:
+    """How many pieces of so many places the first axis of the depth has; one where it is in none."""
+    return 1 if width is None else -(-p.values.sizes[p.depths[0]] // width)
+
+
+def split(p: Product, tiles: Iterable[T]) -> T:
+    """The tile with which a product that has its depth in pieces takes the least time. Raises Unsupported."""
+    found = [t for t in tiles if piece(p, t) is not None]
+    if not found:
+        raise Unsupported("too little depth, or tiles enough")
+    return min(found, key=lambda t: t.time(p) / pieces(p, piece(p, t)))
 
 
 @dataclass(frozen=True)
@@ -147,14 +161,10 @@ class Written:
         p, found = self.product, self._beside(row, own)
         return Side(self.text, p, row, own, p.dtype, names, found, "" if self.piece is None else "end")
 
-    @property
-    def pieces(self) -> int:
-        return 1 if self.piece is None else -(-self.product.values.sizes[self.product.depths[0]] // self.piece)
-
     def launch(self, reads: tuple[int | Slot, ...], to: Slot | None = None) -> Launch:
         """Raises Unsupported."""
         self.text.check()
-        p, blocks = self.product, self.tile.blocks(self.product) * self.pieces
+        p, blocks = self.product, self.tile.blocks(self.product) * pieces(self.product, self.piece)
         if blocks > MOST_BLOCKS or max(map(p.size, (p.rows, p.columns, p.depths))) >= 1 << 30:
             raise Unsupported("more than a launch has")
         written = self.text.written(self._body())
@@ -182,15 +192,7 @@ class Written:
         yield "int row, column;"
         yield f"wx_placed(blockIdx.x % {down * across}u, {down}, {across}, &row, &column);"
         yield f"row *= {t.rows}, column *= {t.columns};"
-        rest = f"(blockIdx.x / {down * across}u)"
-        if self.piece is None:
-            yield f"const int deep = 0, end = wx_opaque({p.size(p.depths)});"
-        else:
-            yield from pieces_of_depth(p, self.piece, self.pieces, rest)
-            rest = f"({rest} / {self.pieces}u)"
-        yield f"const {text.integer} t = ({text.integer}){rest};"
-        yield from text.places("t", p.around, p.values.sizes)
-        yield "(void)t;"
+        yield from placed(text, p, self.piece, f"(blockIdx.x / {down * across}u)", f"wx_opaque({p.size(p.depths)})")
         yield from left.lines("left", flags[0])
         yield from right.lines("right", flags[1])
         yield "tile::multiplied(left, right, a, b, c, row, column, deep, end);"
@@ -208,14 +210,21 @@ class Written:
         return 2 if self.product.dtype == "float64" else 4
 
 
-def pieces_of_depth(p: Product, piece: int, pieces: int, number: str) -> Iterator[str]:
-    """Where the depth of a piece begins and ends: `piece` places of its first axis, of which there are so many pieces;
-    the places within that axis go along."""
-    k = p.depths[0]
-    size, inner = p.values.sizes[k], p.size(p.depths[1:])
-    step = piece * inner
-    yield f"const int {var(k)}_t = (int)({number} % {pieces}u), deep = {var(k)}_t * {step};"
-    yield f"const int end = deep + {step} < {size * inner} ? deep + {step} : {size * inner};"
+def placed(text: Text, p: Product, width: int | None, number: str, end: str) -> Iterator[str]:
+    """Of which product the sums with a number are, and of which piece of its depth, from `deep` to `end`: so many places
+    of its first axis, or all of it, which ends as is said; the places within that axis go along."""
+    if width is None:
+        yield f"const int deep = 0, end = {end};"
+    else:
+        k, many = p.depths[0], pieces(p, width)
+        size, inner = p.values.sizes[k], p.size(p.depths[1:])
+        step = width * inner
+        yield f"const int {var(k)}_t = (int)({number} % {many}u), deep = {var(k)}_t * {step};"
+        yield f"const int end = deep + {step} < {size * inner} ? deep + {step} : {size * inner};"
+        number = f"({number} / {many}u)"
+    yield f"const {text.integer} t = ({text.integer}){number};"
+    yield from text.places("t", p.around, p.values.sizes)
+    yield "(void)t;"
 
 
 def over_pieces(p: Product, width: int, count: int) -> tuple[Product, Space, Slot]:
@@ -330,10 +339,7 @@ class SplitGemm(Gemm):
 
     def tile(self, p: Product) -> Tile:
         """The largest that there are enough of with the depth in pieces."""
-        found = [t for t in TILES[p.dtype] if piece(p, t) is not None]
-        if not found:
-            raise Unsupported("too little depth, or tiles enough")
-        return min(found, key=lambda t: t.time(p) / -(-p.values.sizes[p.depths[0]] // (piece(p, t) or 1)))
+        return split(p, TILES[p.dtype])
 
     def _work(self, call: Call, aligned: bool) -> Work | None:
         try:

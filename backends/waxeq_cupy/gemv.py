@@ -17,7 +17,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
-from waxeq_cupy.gemm import PROCESSORS, Gemm, beside, over_pieces, pieces_of_depth
+from waxeq_cupy.gemm import PROCESSORS, Gemm, beside, over_pieces, pieces, placed
 from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Slot, Work, launched, library, resolved
 from waxeq_cupy.products import Product, few
 from waxeq_cupy.sides import GROUP, After, Side, indented, loads, lying_along, nearest, summed
@@ -104,14 +104,10 @@ class Written:
         """Raises Unsupported."""
         self.text.check()
         p = self.product
-        blocks = self.laid.blocks(p) * self._pieces
+        blocks = self.laid.blocks(p) * pieces(p, self.piece)
         if blocks > MOST_BLOCKS or p.size(p.columns) >= 1 << 30 or p.size(p.depths) >= 1 << 30:
             raise Unsupported("more than a launch has")
         return Launch(self.text.written(self._body()), blocks, _THREADS, reads, to, bool(p.values.positions))
-
-    @property
-    def _pieces(self) -> int:
-        return 1 if self.piece is None else -(-self.product.values.sizes[self.product.depths[0]] // self.piece)
 
     def _sides(self) -> tuple[Side, Side]:
         p, on = self.product, self.laid
@@ -130,15 +126,7 @@ class Written:
         yield f"WX_SHARED({c}, s, few::shared);"
         yield f"WX_KEPT({c}, c, few::kept);"
         yield f"const int column = (int)(blockIdx.x % {across}u) * {on.columns};"
-        rest = f"(blockIdx.x / {across}u)"
-        if self.piece is None:
-            yield f"const int deep = 0, end = {p.size(p.depths)};"
-        else:
-            yield from pieces_of_depth(p, self.piece, self._pieces, rest)
-            rest = f"({rest} / {self._pieces}u)"
-        yield f"const {text.integer} t = ({text.integer}){rest};"
-        yield from text.places("t", p.around, p.values.sizes)
-        yield "(void)t;"
+        yield from placed(text, p, self.piece, f"(blockIdx.x / {across}u)", str(p.size(p.depths)))
         yield from left.lines("left", None)
         yield from right.lines("right", None)
         yield "few::multiplied(left, right, s, c, column, deep, end);"

@@ -190,17 +190,18 @@ template <wx_kind KIND, int M, int N, int STAGES, bool LEFT_ALONG, bool RIGHT_AL
     __syncthreads();
   }
 
-  /* By one thread: brings the sides of a tile at a row and a column, so many stages of the depth. `l` and `r` are called
-     with a place in shared memory, an mbarrier, and the places along the two axes of a side, the nearest first. */
+  /* By one thread: brings the sides of a tile at a row and a column, so many stages of the depth from `deep` on. `l` and
+     `r` are called with a place in shared memory, an mbarrier, and the places along the two axes of a side, the nearest
+     first. */
   template <class L, class R>
   static __device__ __forceinline__ void brought(uint32_t ring, uint32_t bars, turn &at, const L &l, const R &r, int row,
-                                                 int column, int steps) {
+                                                 int column, int deep, int steps) {
 #pragma unroll 1
     for (int n = 0; n < steps; n++, at.next()) {
       wx_mbarrier_wait(empty(bars, at), at.parity ^ 1);
       wx_mbarrier_expect(full(bars, at), stage);
-      sided<LEFT_ALONG, M>(l, ring + at.stage * stage, full(bars, at), row, n * depth);
-      sided<RIGHT_ALONG, N>(r, ring + at.stage * stage + left, full(bars, at), column, n * depth);
+      sided<LEFT_ALONG, M>(l, ring + at.stage * stage, full(bars, at), row, deep + n * depth);
+      sided<RIGHT_ALONG, N>(r, ring + at.stage * stage + left, full(bars, at), column, deep + n * depth);
     }
   }
   template <bool ALONG, int ROWS, class S>

@@ -6,6 +6,7 @@ one stage; the last stage writes the result. Costly values are computed again ra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,9 @@ from waxeq_cfamily.values import Values, chain
 
 _SPREAD = 16
 """Elements that an axis must have for the ranks of a team to share out the vector axis and no longer one."""
+_RANKS, _TOGETHER, _ALONE = 256, 100, 4
+"""About how many ranks share out a loop; what their common fold costs beside its steps (0.4 us on an H200), and what a
+step costs for which each reads a line of its own, both in steps that they take side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,10 @@ class Schedule:
         groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         for f in self.folds:
             groups.setdefault((self._levels[f], self._order(f)), []).append(f)
-        made = [Stage(order, self._spread(order), tuple(fs)) for (_, order), fs in sorted(groups.items())]
+        made = [
+            Stage(order, self._shared_out(order, self.folds[fs[0]][0]), tuple(fs))
+            for (_, order), fs in sorted(groups.items())
+        ]
         last = tuple(k for k in self.space.inner if k in self.space.written)
         return (*made, Stage(last, self._spread(last)))
 
@@ -80,6 +87,17 @@ class Schedule:
         axes, source = self.folds[fold]
         over = [k for k in self.space.inner if k in self.space.under(source) or k in axes]
         return (*(k for k in over if k not in axes), *(k for k in over if k in axes))
+
+    def _shared_out(self, order: tuple[str, ...], axes: tuple[str, ...]) -> str | None:
+        """The axis of a fold over `axes` that ranks share out: one that it keeps, where each rank is sooner done with
+        folds of its own than all of them with one common fold after another."""
+        width, found = self.space.width, self._spread(order)
+        kept = [k for k in order if k not in axes]
+        if found in kept or not kept:
+            return found
+        longest, others, steps = max(kept, key=width), math.prod(map(width, kept)), math.prod(map(width, axes))
+        alone = -(-width(longest) // _RANKS) * (others // width(longest)) * steps * _ALONE
+        return longest if alone < others * (-(-steps // _RANKS) + _TOGETHER) else found
 
     def _spread(self, order: tuple[str, ...]) -> str | None:
         if not order:

@@ -153,17 +153,23 @@ def _columns(schedule: Schedule, outer: int, size: int) -> Threads:
 
 def _rows(schedule: Schedule, outer: int, width: int) -> Threads:
     space = schedule.space
-    spread = max((space.width(s.spread) for s in schedule.stages if s.spread is not None), default=1)
-    taken = -(-spread // width)
+    shared = [k for s in schedule.stages if (k := s.spread) is not None]
+    spread = max(map(space.width, shared), default=1)
+    taken = max((-(-space.width(k) // (width if k == space.vector else 1)) for k in shared), default=1)
     if spread <= WARP * _UNROLLED:
         ranks = min(WARP, _up(taken))
-        while ranks == WARP and ranks < min(_up(taken), _BLOCK) and outer * ranks < _BUSY // 4:
+        while WARP <= ranks < min(_up(taken), _BLOCK) and outer * ranks < _BUSY // 4 and _many(taken, ranks):
             ranks *= 2
     else:
         ranks = min(_MOST, _up(-(-spread // _EACH)))
         while ranks < min(_up(taken), _MOST) and outer * ranks < _BUSY // 2:
             ranks *= 2
     return Threads(1, ranks, max(1, _BLOCK // ranks) if ranks <= WARP else 1, width)
+
+
+def _many(taken: int, ranks: int) -> bool:
+    """Whether so many ranks may be twice as many: beyond two warps each should still take several times."""
+    return ranks == WARP or taken >= 4 * ranks
 
 
 def _up(n: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -139,5 +140,18 @@ class Virtual(Device):
         return self.simulated.aligned([self.storage.within(a) for a in arrays])
 
     def bound(self, work: Work, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:
-        seen = [self.storage.within(a) for a in (*operands, out, workspace)]
-        return self.simulated.bound(work, seen[:-2], seen[-2], seen[-1])
+        arrays = (*operands, out, workspace)
+        seen = [self.storage.within(a) for a in arrays]
+        lent = [replace(a, owner=None) for a in arrays if isinstance(a, DeviceArray)]
+        return [self._started(f, lent) for f in self.simulated.bound(work, seen[:-2], seen[-2], seen[-1])]
+
+    def _started(self, start: Instruction, lent: Sequence[DeviceArray]) -> Instruction:
+        """An instruction that keeps no memory, as those of a GPU do not. It raises WildAddress where some was given
+        back."""
+
+        def run() -> None:
+            for a in lent:
+                self.storage.within(a)
+            start()
+
+        return run

@@ -65,10 +65,12 @@ def against_plan(c: Check, name: str) -> Outcome:
     best = min(rows, key=lambda r: r["seconds"])
     ours = Bound(c, best["plan"], dict(best["chosen"]))
     given = {n: mapped(a, _tensor) for n, a in arguments(w, small=bool(c.kit.about["small"])).items()}
-    return RIGHT, {
-        "plan": best["case"],
-        **_in_turns(ours.replayed, [list(w.ordered(given))], w.forms["torch"](), compiled=True),
-    }
+    form, names = w.forms["torch"](), tuple(given)
+
+    def by_name(*values: Any) -> Any:
+        return form(**dict(zip(names, values, strict=True)))
+
+    return RIGHT, {"plan": best["case"], **_in_turns(ours.replayed, [[*given.values()]], by_name, compiled=True)}
 
 
 def _tensor(a: np.ndarray) -> Any:

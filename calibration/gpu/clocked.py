@@ -10,6 +10,7 @@ import numpy as np
 
 from waxeq.backend.kernel import Instruction
 from waxeq.backend.storage import DeviceArray, Storage
+from waxeq.runtime.device_timing import Turns
 
 _ROUNDS = 9
 _RUNS = 10
@@ -37,13 +38,13 @@ def replayed(on: Storage, steps: Sequence[Instruction]) -> Callable[[], None]:
     return run
 
 
-def cold(on: Storage, steps: Sequence[Instruction], cache: DeviceArray) -> float:
+def cold(on: Storage, turns: Turns, cache: DeviceArray) -> float:
     """Median seconds of a call that finds nothing of its own in the cache: `cache`, larger than that, is copied over
     before each run, and the time of that is taken off."""
     half = cache.size // 2
     to, of = (cache.strided(n * half, (half,), (1,), cache.dtype) for n in range(2))
     flush: list[Any] = [lambda: on.copy(to, of)]
-    both, alone = replayed(on, [*flush, *steps] * _RUNS), replayed(on, flush * _RUNS)
+    both, alone = replayed(on, [*flush, *turns.steps] * _RUNS), replayed(on, flush * _RUNS)
     rounds = [on.seconds(both, 1) - on.seconds(alone, 1) for _ in range(_ROUNDS)]
     return max(median(rounds) / _RUNS, 1e-9)
 

@@ -35,6 +35,11 @@ def rms_norm(torch, x, gain):
     return torch.nn.functional.rms_norm(x, x.shape[-1:], gain, 1e-5)
 
 
+def negated(torch, x):
+    """A copy, but for signs."""
+    return -x
+
+
 def column_sum(torch, x):
     """Over the first axis."""
     return x.sum(0)
@@ -59,7 +64,7 @@ def attention(torch, q, k, v):
 PEERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        *(bias_gelu_residual, transposed, softmax, layer_norm, rms_norm, column_sum, product, product_bias_gelu),
+        *(bias_gelu_residual, negated, transposed, softmax, layer_norm, rms_norm, column_sum, product, product_bias_gelu),
         attention,
     )
 }

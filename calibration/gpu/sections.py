@@ -15,7 +15,7 @@ from calibration.gpu.clocked import cold
 from calibration.gpu.journal import LEFT_OUT, RIGHT, WRONG
 from calibration.gpu.kit import Item, digest, shown
 from calibration.gpu.plans import TOLERANCE, Bound, plan_of, workload
-from calibration.gpu.targets import Target
+from calibration.gpu.targets import COPIED, Target
 from calibration.gpu.tuned import fastest
 
 from waxeq.runtime.device_timing import Turns, time_on
@@ -31,8 +31,19 @@ the dtype of the result are that far off."""
 def _machine(c: Check) -> Iterator[Case]:
     yield "environment", lambda: (RIGHT, machine.environment(c.gpu, c.host, real=c.real))
     yield "copy", lambda: (RIGHT, machine.copy_rate(c.storage, real=c.real))
+    yield "copy by a kernel", partial(_copy_rate, c)
     for dtype in ("float16", "float32"):
         yield f"product {dtype}", partial(_product_rate, c, dtype)
+
+
+def _copy_rate(c: Check) -> Outcome:
+    """Bytes read and written a second by a kernel that hardly does anything else: a driver copies by other units, which
+    may be slower."""
+    found = next((i for i in c.items("target") if i.target == COPIED), None)
+    if found is None:
+        return LEFT_OUT, {"why": "the kit has no such call"}
+    moved = found.call.bytes_read + found.call.out.bytes
+    return RIGHT, {"kernel": found.call.kernel, "bytes": moved, "bytes_per_second": moved / _once(c, found)}
 
 
 def _product_rate(c: Check, dtype: str) -> Outcome:
@@ -105,8 +116,7 @@ def _one_timed(c: Check, i: Item, section: str) -> Outcome:
     c.timings.record(timing)
     if section == "target":
         t = c.targets[i.target]
-        steps = Turns(c.storage, c.bench, kernel, call).steps
-        found |= {"target": t.name, "cold": cold(c.storage, steps, c.cache)}
+        found |= {"target": t.name, "cold": cold(c.storage, Turns(c.storage, c.bench, kernel, call), c.cache)}
         found["operations"] = 2 * sum(prod(call.sizes[k] for k in axes) for axes in t.operations)
     return RIGHT, found
 

@@ -84,6 +84,8 @@ _FEW = {"i": 6, "j": 264}
 _COPY = Goal("copy", 0.90)
 _ROW = Goal("copy", 0.85)
 _DECODE = Goal("copy", 0.80)
+COPIED = "negated float32"
+"""What moves memory and hardly does anything else."""
 
 
 def _element_wise() -> Iterator[Target]:
@@ -93,6 +95,7 @@ def _element_wise() -> Iterator[Target]:
         leaves = [("ij", dtype), ("j", dtype), ("ij", dtype)]
         yield Target(f"bias gelu residual {dtype}", t, leaves, "ij", _ROWS, _FEW, _COPY, "bias_gelu_residual")
     x = Term("Map", "neg", operand(0, "ij", F32))
+    yield Target(COPIED, x, [("ij", F32)], "ij", _ROWS, _FEW, _COPY, "negated")
     yield Target("transposed float32", x, [("ji", F32)], "ij", {"i": 16384, "j": 8192}, _FEW, _COPY, "transposed")
 
 

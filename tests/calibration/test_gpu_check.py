@@ -40,10 +40,12 @@ from waxeq.errors import PlanError, UsageError
 from waxeq.frontend.trace import trace
 from waxeq.memory.plan import assign_plan
 from waxeq.plan.plan import Buffer, Output, Plan, Step
+from waxeq.runtime.device_timing import Turns
 from waxeq.runtime.program import Program
 from waxeq_cupy import nvrtc
 from waxeq_cupy.device import VARIABLE, VIRTUAL, MissingDevice
 from waxeq_cupy.driver import Driver
+from waxeq_cupy.virtual import WildAddress
 
 PROGRAM = Path(__file__).resolve().parents[2] / "calibration" / "gpu_check.py"
 
@@ -481,8 +483,14 @@ def test_a_plan_gets_the_kernels_that_are_the_fastest(check: Check, monkeypatch:
 def test_clocks(check: Check) -> None:
     assert copy_bandwidth(check.storage, 1 << 12) > 0
     flush = check.storage.uploaded(np.zeros(1 << 12, np.uint8))
-    ran: list[int] = []
-    assert cold(check.storage, [lambda: ran.append(1)], flush) > 0 and len(ran) > 10
+    item = next(i for i in check.items("target") if i.call.kernel == "cupy.loops")
+    turns = Turns(check.storage, check.bench, check.kernels["cupy.loops"], item.call)
+    assert cold(check.storage, turns, flush) > 0
+    (left, *_) = turns.steps
+    left()
+    del turns
+    with pytest.raises(WildAddress):
+        left()  # what keeps the memory of a call is no more: a GPU would be written to where others have theirs
 
 
 def test_every_target_has_a_call_and_a_peer(check: Check) -> None:

@@ -312,7 +312,7 @@ WX_KERNEL(256) NAME(WX_IN(uint16_t) x0, WX_IN(uint16_t) x1, WX_OUT(float) out, W
   const auto left = [&](uint32_t to, uint32_t bar, int x, int y) { wx_tma_load(to, left_map, bar, x, y); };
   const auto right = [&](uint32_t to, uint32_t bar, int x, int y) { wx_tma_load(to, right_map, bar, x, y); };
   if (threadIdx.x >= tile::multiplying) {
-    if (threadIdx.x == tile::multiplying) tile::brought(ring, bars, at, left, right, 0, 0, 4);
+    if (threadIdx.x == tile::multiplying) tile::brought(ring, bars, at, left, right, 0, 0, 0, 4);
   } else {
     WX_SUMS(c, tile::kept);
     tile::multiplied(ring, bars, at, c, 4);
