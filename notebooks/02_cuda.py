@@ -101,8 +101,8 @@ assert np.array_equal(program(x), y)
 # %% [markdown]
 # ## What a GPU would say
 #
-# No GPU has run any of this yet. On a machine that has one, `python calibration/gpu_check.py` checks every kernel
-# against float64 and times it beside torch; `docs/cuda.md` says how its timings come into a table here.
+# On a machine that has one, `python calibration/gpu_check.py` checks every kernel against float64 and times it beside
+# torch; `docs/cuda.md` says what an H200 said, and how such timings come into a table here.
 
 # %%
 folder.cleanup()

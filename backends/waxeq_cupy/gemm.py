@@ -211,8 +211,8 @@ class Written:
 
 
 def placed(text: Text, p: Product, width: int | None, number: str, end: str) -> Iterator[str]:
-    """Of which product the sums with a number are, and of which piece of its depth, from `deep` to `end`: so many places
-    of its first axis, or all of it, which ends as is said; the places within that axis go along."""
+    """Of which product the sums with a number are, and of which piece of its depth, from `deep` to `end`: so many
+    places of its first axis, or all of it, which ends as is said; the places within that axis go along."""
     if width is None:
         yield f"const int deep = 0, end = {end};"
     else:

@@ -23,6 +23,7 @@ struct alignas(64) wx_map { uint64_t opaque[16]; }; /* CUtensorMap */
   __shared__ __align__(8) uint64_t wx_mbarriers[n];                                                                    \
   const uint32_t name = (uint32_t)__cvta_generic_to_shared(wx_mbarriers)
 #define WX_SUMS(name, n) float name[n]       /* what wgmma adds to */
+#define WX_SUMS_OF(name, parts, n) float name[parts][n]
 #define WX_FACTORS(name, n) uint32_t name[n] /* what it multiplies, where that is in registers */
 
 WX_FN void wx_mbarrier_init(uint32_t bar, int count) {
@@ -164,27 +165,42 @@ template <int STAGES> struct wx_turn {
   __device__ __forceinline__ void next() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
+  __device__ __forceinline__ void skip(uint32_t stages) {
+    const uint32_t to = stage + stages;
+    stage = to % STAGES, parity ^= to / STAGES & 1;
+  }
 };
 
-/* ALONG: elements lie side by side along the depth. */
-template <wx_kind KIND, int M, int N, int STAGES, bool LEFT_ALONG, bool RIGHT_ALONG> struct wx_warpgroups {
+/* ALONG: elements lie side by side along the depth. PING_PONG: each of two groups has every other tile for itself, so
+   that one multiplies while the other one gives away what it has; elsewhere all groups share each tile. */
+template <wx_kind KIND, int M, int N, int STAGES, bool LEFT_ALONG, bool RIGHT_ALONG, bool PING_PONG = false>
+struct wx_warpgroups {
   static constexpr int line = 128, depth = line / (KIND == WX_TF32 ? 4 : 2), step = 32; /* bytes of 8 or 16 deep */
   static constexpr int box = 64 * line; /* 64 rows of either side */
   static constexpr int left = M * line, right = N * line, stage = left + right, ring = STAGES * stage;
-  static constexpr int multiplying = M / 64 * 128, threads = multiplying + 128, kept = N / 2, stages = STAGES;
+  static constexpr int multiplying = M / 64 * 128, threads = multiplying + 128, stages = STAGES;
+  static constexpr int sharing = PING_PONG ? 2 : 1, parts = PING_PONG ? M / 64 : 1, kept = N / 2; /* sums of 64 rows */
+  static constexpr int mbarriers = 2 * STAGES + (PING_PONG ? 2 : 0); /* full, empty, whose turn it is */
   typedef wx_warps<M, 64, 16, 64> part; /* how the sums of 64 columns lie */
   static constexpr int turned = part::turned;
   typedef wx_turn<STAGES> turn;
+  static_assert(!PING_PONG || multiplying == 256, "two groups");
   static_assert(KIND != WX_TF32 || (LEFT_ALONG && RIGHT_ALONG), "tf32 is multiplied along the depth only");
 
   static __device__ __forceinline__ uint32_t full(uint32_t bars, const turn &at) { return bars + at.stage * 8; }
   static __device__ __forceinline__ uint32_t empty(uint32_t bars, const turn &at) { return bars + (STAGES + at.stage) * 8; }
 
+  static __device__ __forceinline__ int group() { return (int)threadIdx.x / 128; }
+  /* The group whose tiles come after those of the one before, where tiles are not shared. */
+  static __device__ __forceinline__ int later() { return PING_PONG ? group() : 0; }
+  static __device__ __forceinline__ uint32_t turn_of(uint32_t bars, int who) { return bars + (2 * STAGES + who) * 8; }
+
   /* By all threads, first of all. A stage is full when its bytes are there, empty when each warp is done with it. */
   static __device__ __forceinline__ void begun(uint32_t bars) {
     if (threadIdx.x == 0) {
       for (int n = 0; n < STAGES; n++)
-        wx_mbarrier_init(bars + n * 8, 1), wx_mbarrier_init(bars + (STAGES + n) * 8, multiplying / 32);
+        wx_mbarrier_init(bars + n * 8, 1), wx_mbarrier_init(bars + (STAGES + n) * 8, multiplying / sharing / 32);
+      for (int n = 2 * STAGES; n < mbarriers; n++) wx_mbarrier_init(bars + n * 8, 4);
       wx_mbarrier_fence();
     }
     __syncthreads();
@@ -214,25 +230,39 @@ template <wx_kind KIND, int M, int N, int STAGES, bool LEFT_ALONG, bool RIGHT_AL
     }
   }
 
+  /* By the groups that multiply, before a tile, the one with this number of those that a group has: where tiles are not
+     shared, until the other one has all stages of the tile before, so that both take them in the order in which they
+     are brought. */
+  static __device__ __forceinline__ void in_order(uint32_t bars, turn &at, int number, int steps) {
+    if constexpr (PING_PONG) {
+      if (number || group()) wx_mbarrier_wait(turn_of(bars, group()), (number - !group()) & 1), at.skip(steps);
+    }
+  }
+
   /* By the groups that multiply: c becomes the sums of a tile over so many stages of the depth. A stage is given back
      when the one after it is on its way. */
   template <class C>
   static __device__ __forceinline__ void multiplied(uint32_t ring, uint32_t bars, turn &at, C &c, int steps) {
-    const int group = threadIdx.x / 128;
 #pragma unroll
-    for (int n = 0; n < kept; n++) c[n] = 0;
-    wx_sums_stay(c);
+    for (int i = 0; i < parts; i++) {
+#pragma unroll
+      for (int n = 0; n < kept; n++) c[i][n] = 0;
+      wx_sums_stay(c[i]);
+    }
     turn last = at;
 #pragma unroll 1
     for (int n = 0; n < steps; n++) {
       wx_mbarrier_wait(full(bars, at), at.parity);
-      const uint32_t a = ring + at.stage * stage + group * box, b = ring + at.stage * stage + left;
+      const uint32_t a = ring + at.stage * stage + (PING_PONG ? 0 : group() * box), b = ring + at.stage * stage + left;
       wx_wgmma_fence();
 #pragma unroll
       for (int k = 0; k < line / step; k++) {
-        const uint64_t x = wx_wgmma_matrix<LEFT_ALONG>(a + k * (LEFT_ALONG ? step : 16 * line), box);
         const uint64_t y = wx_wgmma_matrix<RIGHT_ALONG>(b + k * (RIGHT_ALONG ? step : 16 * line), box);
-        wx_wgmma<KIND, N, !LEFT_ALONG, !RIGHT_ALONG>(c, x, y);
+#pragma unroll
+        for (int i = 0; i < parts; i++) {
+          const uint64_t x = wx_wgmma_matrix<LEFT_ALONG>(a + i * box + k * (LEFT_ALONG ? step : 16 * line), box);
+          wx_wgmma<KIND, N, !LEFT_ALONG, !RIGHT_ALONG>(c[i], x, y);
+        }
       }
       wx_wgmma_commit();
       if (n) {
@@ -242,8 +272,10 @@ template <wx_kind KIND, int M, int N, int STAGES, bool LEFT_ALONG, bool RIGHT_AL
       last = at;
       at.next();
     }
+    if constexpr (PING_PONG) freed(turn_of(bars, 1 - group()));
     wx_wgmma_wait<0>();
-    wx_sums_stay(c);
+#pragma unroll
+    for (int i = 0; i < parts; i++) wx_sums_stay(c[i]);
     freed(empty(bars, last));
   }
   static __device__ __forceinline__ void freed(uint32_t bar) {
@@ -254,6 +286,9 @@ template <wx_kind KIND, int M, int N, int STAGES, bool LEFT_ALONG, bool RIGHT_AL
   template <int W, class C, class S, class F>
   static __device__ __forceinline__ void given(C &c, S &shared, int at_row, int at_column, const F &give) {
 #pragma unroll
-    for (int n = 0; n < N; n += 64) part::template given<W>(c, shared, at_row, at_column + n, give, n / 2);
+    for (int i = 0; i < parts; i++)
+#pragma unroll
+      for (int n = 0; n < N; n += 64)
+        part::template given<W>(c[i], shared, at_row + (PING_PONG ? i - group() : 0) * 64, at_column + n, give, n / 2);
   }
 };

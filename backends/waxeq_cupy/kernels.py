@@ -190,6 +190,16 @@ class Loops(device.OnDevice):
         return on.bound(w, operands, out, workspace) if w.launches else ()
 
 
+class Copy(Loops):
+    """A copy: into another order of axes, out of a view, along axes that the operand lacks."""
+
+    name = "copy"
+    form = "copy"
+
+    def accepts(self, call: Call) -> bool:
+        return call.meaning.head == "In" and super().accepts(call)
+
+
 def decided(call: Call, what: Hashable, find: Callable[[], Found]) -> Found:
     """What `find` makes of a call: looked for once, and refused once. Raises Unsupported."""
 
@@ -275,4 +285,4 @@ def _operations(s: Space) -> float:
     return total
 
 
-KERNELS = (Loops,)
+KERNELS = (Loops, Copy)

@@ -57,10 +57,12 @@ def side(name: str, m: TensorMap) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class GroupTile(Tile):
-    """`depth` is of 16 bits. `stages`: tiles of both sides that are in shared memory."""
+    """`depth` is of 16 bits. `stages`: tiles of both sides that are in shared memory. `ping_pong`: each of two groups
+    has every other tile for itself."""
 
     together: int = 1
     stages: int = 4
+    ping_pong: bool = False
 
     @property
     def threads(self) -> int:
@@ -84,6 +86,7 @@ TILES = (
     GroupTile(64, 128, 64, (64, 128), 0.83, stages=4, together=2),
 )
 """The largest first; their paces are those of a product of 8,192 on an H200."""
+PING_PONG = GroupTile(128, 128, 64, (64, 128), 0.94, stages=6, ping_pong=True)
 
 
 @dataclass(frozen=True)
@@ -153,10 +156,11 @@ class Grouped:
         p, t = self.product, self.tile
         left, right = self.maps
         flags = (str(self._along(m)).lower() for m in self.maps)
-        yield f"typedef wx_warpgroups<{KINDS[p.dtype]}, {t.rows}, {t.columns}, {t.stages}, {', '.join(flags)}> tile;"
+        own = ", ".join((*flags, "true") if t.ping_pong else flags)
+        yield f"typedef wx_warpgroups<{KINDS[p.dtype]}, {t.rows}, {t.columns}, {t.stages}, {own}> tile;"
         yield f'static_assert(tile::ring + {PATTERN} == {self.shared} && tile::threads == {t.threads}, "");'
         yield "WX_RING(ring, tile::ring);"
-        yield "WX_MBARRIERS(bars, 2 * tile::stages);"
+        yield "WX_MBARRIERS(bars, tile::mbarriers);"
         yield "WX_SHARED(float, s, tile::turned);"
         yield "tile::begun(bars);"
         yield "tile::turn at;"
@@ -166,18 +170,20 @@ class Grouped:
         yield "    wx_map_prefetch(left_map), wx_map_prefetch(right_map);"
         brought = "tile::brought(ring, bars, at, left, right, row, column, deep, steps);"
         sides = (*side("left", left), *side("right", right))
-        yield from indented(indented(self._each((*sides, brought))))
+        yield from indented(indented(self._each((*sides, brought), "blockIdx.x", "gridDim.x")))
         yield "  }"
         yield "} else {"
         yield f"  wx_registers_more<{t.registers}>();"
-        yield from indented(self._each(self._multiplied()))
+        yield "  int own = 0;"
+        first, step = "blockIdx.x + tile::later() * gridDim.x", "tile::sharing * gridDim.x"
+        yield from indented(self._each(self._multiplied(), first, step))
         yield "}"
 
-    def _each(self, lines: Iterable[str]) -> Iterator[str]:
-        """A loop over the tiles that a block makes."""
+    def _each(self, lines: Iterable[str], first: str, step: str) -> Iterator[str]:
+        """A loop over the tiles that a thread takes part in."""
         p, t, text = self.product, self.tile, self.text
         down, across = t.down(p), t.across(p)
-        yield f"for (uint32_t number = blockIdx.x; number < {self._tiles}u; number += gridDim.x) {{"
+        yield f"for (uint32_t number = {first}; number < {self._tiles}u; number += {step}) {{"
         yield "  int row, column;"
         yield f"  wx_placed(number % {down * across}u, {down}, {across}, &row, &column);"
         yield f"  row *= {t.rows}, column *= {t.columns};"
@@ -187,8 +193,9 @@ class Grouped:
         yield "}"
 
     def _multiplied(self) -> Iterator[str]:
-        yield "WX_SUMS(c, tile::kept);"
-        yield f"tile::multiplied(ring, bars, at, c, steps);"
+        yield "WX_SUMS_OF(c, tile::parts, tile::kept);"
+        yield "tile::in_order(bars, at, own++, steps);"
+        yield "tile::multiplied(ring, bars, at, c, steps);"
         after = After.of(self.text, self.product, _SIDE_BY_SIDE, aligned=True)
         yield f"tile::given<{after.width}>(c, s, row, column, [&](int m, int n, const auto &sums) {{"
         yield from indented(after.lines())
@@ -259,6 +266,19 @@ class SmallWgmmaGemm(WgmmaGemm):
     which = 2
 
 
+class PingPongWgmmaGemm(WgmmaGemm):
+    """The same with two groups that take turns at whole tiles: while one multiplies, the other one makes what comes
+    after its sums. Source: CUTLASS, "Efficient GEMM in CUDA", warp-specialized persistent ping-pong kernels."""
+
+    name = "gemm_wgmma_ping_pong"
+
+    def differs(self, call: Call) -> bool:
+        return True
+
+    def tile(self, p: Product) -> GroupTile:
+        return PING_PONG
+
+
 class SplitWgmmaGemm(WgmmaGemm):
     """The same where the tiles are few: the depth is cut in pieces, whose unrounded sums a second launch adds up. A few
     rows are such products: bringing a matrix to shared memory takes all processors."""
@@ -299,4 +319,6 @@ class RoundedWgmmaGemm(WgmmaGemm):
         return True
 
 
-KERNELS = (WgmmaGemm, LargeWgmmaGemm, MiddleWgmmaGemm, SmallWgmmaGemm, SplitWgmmaGemm, RoundedWgmmaGemm)
+KERNELS = (
+    WgmmaGemm, LargeWgmmaGemm, MiddleWgmmaGemm, SmallWgmmaGemm, PingPongWgmmaGemm, SplitWgmmaGemm, RoundedWgmmaGemm,
+)  # fmt: skip

@@ -64,7 +64,17 @@ def attention(torch, q, k, v):
 PEERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        *(bias_gelu_residual, negated, transposed, softmax, layer_norm, rms_norm, column_sum, product, product_bias_gelu),
+        *(
+            bias_gelu_residual,
+            negated,
+            transposed,
+            softmax,
+            layer_norm,
+            rms_norm,
+            column_sum,
+            product,
+            product_bias_gelu,
+        ),
         attention,
     )
 }

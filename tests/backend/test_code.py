@@ -168,16 +168,19 @@ def test_what_a_module_takes_from_another_counts_through_a_third(load: Load, tmp
     assert load(kernel, helpers).code != before
 
 
-def test_a_module_that_is_loaded_later_counts_from_then_on(load: Load, tmp_path: Path) -> None:
+def test_a_module_that_only_some_processes_load_counts_in_all(load: Load, tmp_path: Path) -> None:
     late = "from madeup import late\n        return late.go(scale)"
     kernel = edited(KERNEL, "return (lambda: scale(operands[0], out),)", late)
     two = edited(kernel, "Made = ", "class Again(Doubles):\n    pass\n\n\nMade = ")
-    (tmp_path / "madeup" / "late.py").write_text("def go(x):\n    return x\n")
+    place = tmp_path / "madeup" / "late.py"
+    place.write_text("def go(x):\n    return x\n")
     alone = load(two, name="Again").code
     first = load(two)
-    assert first.code
+    assert first.code and "madeup.late" not in sys.modules
     importlib.import_module("madeup.late")
-    assert vars(sys.modules[type(first).__module__])["Again"]().code != alone
+    assert vars(sys.modules[type(first).__module__])["Again"]().code == alone
+    place.write_text("def go(x):\n    return -x\n")
+    assert load(two, name="Again").code != alone
 
 
 def test_a_package_that_imports_from_itself_has_an_end(load: Load, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ static int run(void (*kernel)(A...), const Argument *arguments, int result, int 
 #define WX_RING(name, n) const uint32_t name = wx::ring(n)
 #define WX_MBARRIERS(name, n) const uint32_t name = wx::mbarriers_of(n)
 #define WX_SUMS(name, n) wx::Sums<n> name
+#define WX_SUMS_OF(name, parts, n) wx::Sums<n> name[parts]
 #define WX_FACTORS(name, n) wx::Held<n> name
 #define wx_exp2 exp2f
 #define wx_mbarrier_init wx::mbarrier_init

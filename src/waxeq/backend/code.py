@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import sha256
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -103,12 +105,29 @@ class _Unit:
 
 def _unit(module: str) -> _Unit | None:
     m = sys.modules.get(module)
-    return None if m is None else _read(module, m)
+    return _unloaded(module, sys.modules.get(_package(module))) if m is None else _read(module, m)
 
 
 @lru_cache(maxsize=256)
 def _read(name: str, module: ModuleType) -> _Unit | None:
-    source, package = _source(module), module.__package__ or module.__name__.rpartition(".")[0]
+    return _made(name, _source(module), module.__package__ or module.__name__.rpartition(".")[0])
+
+
+@lru_cache(maxsize=256)
+def _unloaded(name: str, package: ModuleType | None) -> _Unit | None:
+    """A module of a package that only some processes load (a function imports it), read where it lies: in all of them
+    a kernel's text is the same."""
+    try:
+        found = find_spec(name) if package is not None else None
+    except (ImportError, ValueError):  # what it is said to be in is no package
+        return None
+    if found is None or not isinstance(found.loader, InspectLoader):
+        return None
+    source = found.loader.get_source(name)
+    return None if source is None else _made(name, source.encode(), found.parent or "")
+
+
+def _made(name: str, source: bytes | None, package: str) -> _Unit | None:
     try:
         text = None if source is None else _text(name, source, package)
     except SyntaxError:
@@ -177,7 +196,8 @@ def _brought(source: str, what: str | None, home: str) -> Collection[_Definition
             return None if unit is None else unit.defined.values()
         unit = _unit(source)
         if unit is None or what not in unit.defined.keys() | unit.imported.keys():
-            return None
+            unit = _unit(whole)
+            return None if unit is None else unit.defined.values()
         if what in unit.defined:
             return (unit.defined[what],)
         source, what = unit.imported[what]

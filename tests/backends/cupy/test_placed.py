@@ -93,6 +93,17 @@ def test_a_plan_on_the_device_uploads_its_weights_once(optimize: Optimize, stora
     assert not storage.blocks, "all memory is given back"
 
 
+def test_results_that_are_views_of_others_are_copied_on_the_device(optimize: Optimize) -> None:
+    def model(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x.T, np.tanh(x).reshape(8, 8, 96)
+
+    x = _array(64, 96)
+    result = optimize(model, x, backends=("cupy",), device="cuda")
+    assert "cupy.copy" in _steps(result.plan)
+    for got, want in zip(result.program(x), model(x), strict=True):
+        assert np.abs(got - want).max() < 1e-6
+
+
 def test_large_work_goes_to_the_device_and_small_work_stays(optimize: Optimize) -> None:
     def model(x: np.ndarray) -> np.ndarray:
         return np.tanh(x) * 1.5 + np.exp(-x * x)

@@ -52,6 +52,8 @@ def _tiles() -> Iterator[tuple[str, Call]]:
         ("_large", F16, (136, 264, 72), "mk", "kn"), ("_large", BF16, (40, 16, 200), "km", "nk"),
         ("_middle", BF16, (136, 136, 136), "mk", "nk"), ("_middle", F16, (16, 40, 328), "km", "kn"),
         ("_small", F16, (72, 136, 328), "mk", "kn"), ("_small", BF16, (72, 16, 8), "mk", "nk"),
+        ("_ping_pong", F16, (264, 264, 392), "mk", "kn"), ("_ping_pong", BF16, (72, 136, 72), "km", "nk"),
+        ("_split", F16, (8, 136, 520), "mk", "nk"), ("_split", BF16, (72, 136, 1032), "mk", "kn"),
         ("_tf32", F32, (70, 132, 100), "mk", "nk"),
     ):  # fmt: skip
         t = Term("Map", "tanh", Term("Add", product(a, b, dtype), operand(2, "n", dtype)))
@@ -80,16 +82,20 @@ def _around() -> Iterator[tuple[str, Call]]:
 CASES = {**dict(_tiles()), **dict(_around())}
 
 
-def launch(c: Call) -> Launch:
+def launched(c: Call) -> Sequence[Launch]:
     w = NAMED[c.kernel].work(c)
     assert w is not None
-    (x,) = w.launches
-    return x
+    return w.launches
+
+
+def launch(c: Call) -> Launch:
+    """The only one, or that of the pieces."""
+    return launched(c)[0]
 
 
 @pytest.fixture
 def device(simulated_with: Callable[[Iterable[Launch]], Simulated]) -> Simulated:
-    return simulated_with(map(launch, CASES.values()))
+    return simulated_with(x for c in CASES.values() for x in launched(c))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -115,13 +121,24 @@ def drawn(c: Call) -> list[np.ndarray]:
     return [rng.standard_normal(v.shape).astype(numpy_dtype(v.dtype)) for v in c.operands]
 
 
-def test_one_block_makes_all_tiles_with_the_same_bits(device: Simulated) -> None:
-    c = CASES["_small float16 mk kn"]
+@pytest.mark.parametrize(("name", "tiles"), [("_small float16 mk kn", 4), ("_ping_pong float16 mk kn", 9)])
+def test_one_block_makes_all_tiles_with_the_same_bits(name: str, tiles: int, device: Simulated) -> None:
+    c = CASES[name]
     x, operands = launch(c), drawn(c)
     results = []
-    for blocks, device.order in ((4, 0), (1, 0), (1, 1), (3, 2)):
+    for blocks, device.order in ((tiles, 0), (1, 0), (1, 1), (3, 2), (4, 7)):
         results.append(ran(c, device, operands, replace(x, blocks=blocks)))
-    assert x.blocks == 4 and all(np.array_equal(results[0], r) for r in results)
+    assert x.blocks == tiles and all(np.array_equal(results[0], r) for r in results)
+
+
+def test_a_few_rows_take_all_processors_in_pieces_of_the_depth() -> None:
+    sizes = {"m": 8, "n": 4096, "k": 4096}
+    first, second = launched(call("_split", product("mk", "nk", F16), sizes, ["mk", "nk"], "mn", F16))
+    assert 132 <= first.blocks <= 264 and first.maps and not second.maps
+    whole = {"m": 4096, "n": 4096, "k": 4096}
+    assert not NAMED["cupy.gemm_wgmma_split"].accepts(
+        call("_split", product("mk", "nk", F16), whole, ["mk", "nk"], "mn", F16)
+    )
 
 
 def test_memory_that_no_map_can_have_is_multiplied_by_other_text(device: Simulated) -> None:
@@ -183,7 +200,8 @@ def test_tiles_suit_their_product() -> None:
 
 
 def test_products_compile_for_their_architecture_alone_and_spill_nothing(compiler: nvrtc.Nvrtc) -> None:
-    names = [n for n in CASES if n.startswith(("_large", "_middle bfloat16", "_tf32", "rows that"))]
+    some = ("_large", "_middle bfloat16", "_ping_pong", "_split", "_tf32", "rows that")
+    names = [n for n in CASES if n.startswith(some)]
     kernels = {x.name: x for x in (launch(CASES[n]) for n in (*names, "a batch", "_small float16 mk kn"))}
     cubin = compiler.cubin(prelude() + "\n".join(x.source for x in kernels.values()), "sm_90a")
     assert not re.search(r"serializ|setmaxnreg|warning", cubin.log), "wgmma that waits, registers that stay"
@@ -314,10 +332,10 @@ WX_KERNEL(256) NAME(WX_IN(uint16_t) x0, WX_IN(uint16_t) x1, WX_OUT(float) out, W
   if (threadIdx.x >= tile::multiplying) {
     if (threadIdx.x == tile::multiplying) tile::brought(ring, bars, at, left, right, 0, 0, 0, 4);
   } else {
-    WX_SUMS(c, tile::kept);
+    WX_SUMS_OF(c, tile::parts, tile::kept);
     tile::multiplied(ring, bars, at, c, 4);
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
-    for (int n = 0; n < tile::kept; n++) out[(row + n / 2 % 2 * 8) * 64 + column + n / 4 * 8 + n % 2] = c[n];
+    for (int n = 0; n < tile::kept; n++) out[(row + n / 2 % 2 * 8) * 64 + column + n / 4 * 8 + n % 2] = c[0][n];
   }
 }
 """
@@ -346,7 +364,11 @@ PLANTED: Mapping[str, tuple[str, str, str]] = {
     "no fence before wgmma": ("wx_wgmma_fence();", "", "no wgmma.fence"),
     "mbarriers that are not made known": ("wx_mbarrier_fence();", "", "not known to all"),
     "mbarriers before they are made": ("__syncthreads();", "", "was not made|not known to all"),
-    "other factors for each warp": ("group * box, b", "group * box + threadIdx.x / 32 % 2 * 32, b", "warps of a group"),
+    "other factors for each warp": (
+        "group() * box), b",
+        "group() * box) + threadIdx.x / 32 % 2 * 32, b",
+        "warps of a group",
+    ),
     "no swizzle": ("swizzle = 1;", "swizzle = 0;", "does not know"),
     "another stride": ("stride = 1024 >> 4", "stride = 512 >> 4", "wrong"),
     "another step": ("LEFT_ALONG ? step : 16", "LEFT_ALONG ? 2 * step : 16", "wrong"),
@@ -354,17 +376,39 @@ PLANTED: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def planted(name: str) -> str:
-    """The text of a kernel whose tile has one fault."""
-    old, new, _ = PLANTED.get(name, ("", "", ""))
+TURNS: Mapping[str, tuple[str, str, str]] = {
+    "nobody waits for a turn": ("wx_mbarrier_wait(turn_of(bars, group()), (number - !group()) & 1), ", "", EARLY),
+    "no stages are skipped": (", at.skip(steps)", "", "two boxes are brought|wrong|do not come"),
+    "a turn is never given": ("if constexpr (PING_PONG) freed(turn_of", "if (0) freed(turn_of", "do not come"),
+}
+"""Faults of two groups that take turns."""
+
+
+def own_tile(fault: tuple[str, str, str], number: str) -> str:
+    """The text of the tile with one fault, under another name."""
+    old, new, _ = fault
     own = prelude()[prelude().index("/* How a matrix lies in shared memory, for wgmma") :]
     own = own[: own.index("\n};\n", own.index("struct wx_warpgroups")) + 4]
     assert old in own
     own = own.replace(old, new, 1) if old else own
-    number = f"{list(PLANTED).index(name)}" if name else "right"
     for made in ("wx_wgmma_matrix", "wx_turn", "wx_warpgroups"):
         own = re.sub(rf"\b{made}\b", f"{made}_{number}", own)
+    return own
+
+
+def planted(name: str) -> str:
+    """The text of a kernel whose tile has one fault."""
+    number = f"{list(PLANTED).index(name)}" if name else "right"
+    own = own_tile(PLANTED.get(name, ("", "", "")), number)
     return own + PLAIN.replace("TILE", f"wx_warpgroups_{number}").replace("NAME", f"planted_wgmma_{number}")
+
+
+def ping_pong(name: str) -> Launch:
+    """Two groups that take turns at nine tiles of one block, with one fault."""
+    x = launch(CASES["_ping_pong float16 mk kn"])
+    number = f"turns{list(TURNS).index(name)}" if name else "turns"
+    text = x.text.replace("wx_warpgroups<", f"wx_warpgroups_{number}<")
+    return replace(x, text=own_tile(TURNS.get(name, ("", "", "")), number) + text, blocks=1)
 
 
 def outcome(name: str, device: Simulated, *, swizzled: bool = True, step: int = 256) -> str:
@@ -402,3 +446,22 @@ def test_what_is_planted_is_found_in_any_order(faulty: Simulated) -> None:
         for name, (_, _, said) in PLANTED.items():
             assert re.search(said, found := outcome(name, faulty)), f"{name}, order {faulty.order}: {found}"
     assert outcome("", faulty) == "right", "the device works after a fault"
+
+
+def test_groups_that_do_not_take_turns_are_found(device: Simulated) -> None:
+    c = CASES["_ping_pong float16 mk kn"]
+    operands = drawn(c)
+    made = {n: ping_pong(n) for n in ("", *TURNS)}
+    device.compiled(list(made.values()))
+    want = ran(c, device, operands, launch(c))
+    for name, x in made.items():
+        said = list[str]()
+        for device.order in (0, 1, 2):
+            try:
+                said.append("right" if np.array_equal(ran(c, device, operands, x), want) else "wrong")
+            except KernelFault as e:
+                said.append(str(e))
+        if name:
+            assert any(re.search(TURNS[name][2], x) for x in said), f"{name}: {said}"
+        else:
+            assert said == ["right"] * 3
