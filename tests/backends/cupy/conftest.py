@@ -87,6 +87,9 @@ def _folds() -> Iterator[tuple[str, Call]]:
     yield "a fold of folds in columns", call(best, {"i": 40, "j": 6, "k": 50}, ["jki", "j"], "i")
     around = Term("Add", Term("Sum", "k", cube), Term("Red", "max", "j", Term("Sum", "k", cube)))
     yield "folds that are used twice", call(around, {"i": 9, "j": 40, "k": 50}, ["ijk"], "ij")
+    long = {"i": 7, "j": 5, "k": 1100}  # folds that all ranks share out, one after another
+    yield "a fold of long folds", call(best, long, ["ijk", "j"], "i")
+    yield "long folds that are used twice", call(around, long, ["ijk"], "ij")
 
 
 def _maps() -> Iterator[tuple[str, Call]]:

@@ -207,7 +207,7 @@ def faulty(call: Call, text: str, device: Simulated, loops: Loops) -> str:
     return str(found.value)
 
 
-@pytest.mark.parametrize("name", ["a transposed copy", "a fold of folds", "folds that are used twice"])
+@pytest.mark.parametrize("name", ["a transposed copy", "a fold of long folds", "long folds that are used twice"])
 def test_a_barrier_that_a_generated_kernel_lacks_is_found(
     name: str, named: Callable[[str], Call], device: Simulated, loops: Loops
 ) -> None:
