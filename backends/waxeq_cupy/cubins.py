@@ -7,14 +7,18 @@ Any number of processes may share a folder; what is damaged is compiled again (`
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
+from waxeq.amounts import cores
 from waxeq_cupy.nvrtc import FLAGS, MISSING, CompileFailed, MissingCompiler, Nvrtc
 from waxeq_native.library import directory
 from waxeq_native.store import LIMIT, Store
 
+_LEAST = 2
+"""Kernels that are compiled together at least, others by other threads: the text before them takes a while itself."""
 _brought: dict[tuple[str, str, str], bytes] = {}
 """Images that came with a plan, by architecture, the text before every kernel, and the kernel's name."""
 
@@ -69,25 +73,35 @@ class Cubins:
         return "none" if self.compiler is None else self.compiler.version
 
     def images(self, sources: Mapping[str, str], prelude: str, architecture: str = "") -> Mapping[str, bytes]:
-        """For each kernel, by name, an image that has it: kernels that are compiled together share one. Each source
-        stands after `prelude`. `architecture`: another one than usual, for instructions that it alone has ("sm_90a").
-        Raises CompileFailed, MissingCompiler, and OSError where the folder cannot be written."""
+        """For each kernel, by name, an image that has it: kernels that are compiled together, by one of as many threads
+        as there are cores, share one. Each source stands after `prelude`. `architecture`: another one than usual, for
+        instructions that it alone has ("sm_90a"). Raises CompileFailed, MissingCompiler, and OSError where the folder
+        cannot be written."""
         wanted = architecture or self.architecture
         keys = {name: self._key(name, text, prelude, wanted) for name, text in sources.items()}
         fit = _fits(wanted)
         brought = {n: next((i for a in fit if (i := _brought.get((a, prelude, n)))), None) for n in sources}
         found = {name: brought[name] or self._stored(key) for name, key in keys.items()}
         missing = {name: text for name, text in sources.items() if found[name] is None}
-        if missing:
-            if self.compiler is None:
-                raise MissingCompiler(f"A kernel was not compiled for {wanted} yet, and {MISSING}")
-            cubin = self.compiler.cubin(prelude + "\n".join(missing.values()), wanted)
-            if lacking := sorted(missing.keys() - cubin.kernels.keys()):
-                raise CompileFailed(f"The source of {lacking[0]} defines no kernel of that name.")
-            self._put(cubin.code, [keys[name] for name in missing])
-            self.made += len(missing)
-            found |= dict.fromkeys(missing, cubin.code)
+        if missing and self.compiler is None:
+            raise MissingCompiler(f"A kernel was not compiled for {wanted} yet, and {MISSING}")
+        many = min(cores(), -(-len(missing) // _LEAST))
+        groups = [[*missing][n::many] for n in range(many)]
+        with ThreadPoolExecutor(max(many, 1)) as pool:
+            codes = pool.map(lambda names: self._made(names, missing, prelude, wanted), groups)
+            for names, code in zip(groups, codes, strict=True):
+                self._put(code, [keys[name] for name in names])
+                self.made += len(names)
+                found |= dict.fromkeys(names, code)
         return {name: image for name, image in found.items() if image is not None}
+
+    def _made(self, names: Sequence[str], sources: Mapping[str, str], prelude: str, architecture: str) -> bytes:
+        """Machine code for some kernels. Raises CompileFailed."""
+        assert self.compiler is not None
+        cubin = self.compiler.cubin("\n".join((prelude, *(sources[n] for n in names))), architecture)
+        if lacking := sorted({*names} - cubin.kernels.keys()):
+            raise CompileFailed(f"The source of {lacking[0]} defines no kernel of that name.")
+        return cubin.code
 
     def _key(self, *parts: str) -> str:
         whole = (*parts, self.version, *FLAGS)

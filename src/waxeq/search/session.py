@@ -139,8 +139,8 @@ class Session(Beside):
     """Seconds into the budget at which this search began."""
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
-    expected: float = 0.0
-    """Seconds that compiling should have taken so far."""
+    usual_seconds: float = 0.0
+    """Seconds that compiling would have taken so far on a usual machine."""
     model: str = ""
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     others: list[Future] = field(default_factory=list)
@@ -317,7 +317,7 @@ class Session(Beside):
         seconds: what is compiled and not timed was compiled for nothing."""
         if self.pressed:
             return []
-        slow = (_BELIEVED + self.compiling_seconds) / (_BELIEVED + self.expected)
+        slow = (_BELIEVED + self.compiling_seconds) / (_BELIEVED + self.usual_seconds)
         found, taken = list[Call](), slow * _COMPILER
         for c, seconds in zip(calls, self._lasts(calls), strict=True):
             lasts = max(each, seconds) + slow * _COMPILED
@@ -334,35 +334,39 @@ class Session(Beside):
         """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
         report says so. Raises FallbackError with `strict`."""
         calls = [c for c in calls if c.kernel not in self.prices.excluded]
-        begun, ready = time.perf_counter(), list[Call]()
+        ready = list[Call]()
         together = _TOGETHER * cores() if self.deadline.seconds is not None else _UNHURRIED
         try:
             for start in range(0, len(calls), together):
                 if self.pressed:
                     break
                 group = calls[start : start + together]
-                prepare((self.kernels[c.kernel], c) for c in group)
+                self._compile(group)
                 ready += group
         except WaxeqError as e:
             self._give_up(calls, e)
             ready = calls
-        finally:
-            self.compiling_seconds += time.perf_counter() - begun
-            self.expected += _COMPILER + _COMPILED * len(ready)
         return [c for c in ready if c.kernel not in self.prices.excluded]
 
     def require_ready(self, calls: Iterable[Call]) -> bool:
         """Make ready all calls of plans that are about to run. False where kernels of theirs had to be given up: then
         others are to be searched. Raises FallbackError with `strict`."""
         calls, known = list(calls), len(self.prices.excluded)
+        try:
+            self._compile(calls)
+        except WaxeqError as e:
+            self._give_up(calls, e)
+        return len(self.prices.excluded) == known
+
+    def _compile(self, calls: Sequence[Call]) -> None:
+        """Make calls ready with one start of a compiler, and note how long that took and should have taken. Raises what
+        their kernels raise."""
         begun = time.perf_counter()
         try:
             prepare((self.kernels[c.kernel], c) for c in calls)
-        except WaxeqError as e:
-            self._give_up(calls, e)
         finally:
             self.compiling_seconds += time.perf_counter() - begun
-        return len(self.prices.excluded) == known
+            self.usual_seconds += _COMPILER + _COMPILED * len(calls)
 
     def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
         """Exclude the kernels that cannot be made ready, and all that are made in the same way, with a note. Raises
@@ -372,7 +376,7 @@ class Session(Beside):
         before = set(self.prices.excluded)
         for c in calls:
             try:
-                prepare([(self.kernels[c.kernel], c)])
+                self._compile([c])
             except WaxeqError:
                 way = self.kernels[c.kernel].prepare
                 self.prices.exclude([n for n, k in self.kernels.items() if k.prepare is way])

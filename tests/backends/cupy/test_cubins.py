@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from waxeq_cupy import cubins as kept
 from waxeq_cupy import nvrtc
 from waxeq_cupy.cubins import Cubins
 from waxeq_cupy.kernels import prelude
@@ -47,6 +48,21 @@ def test_what_is_new_is_compiled_and_nothing_else(tmp_path: Path, compiler: nvrt
     cubins.images({"one": text("one")}, prelude())
     cubins.images({"one": text("one"), "two": text("two")}, prelude())
     assert cubins.made == 2
+
+
+def test_kernels_are_compiled_by_as_many_threads_as_there_are_cores(
+    tmp_path: Path, compiler: nvrtc.Nvrtc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: all of them were one text, of 64 kernels on a machine of 16 cores."""
+    monkeypatch.setattr(kept, "cores", lambda: 3)
+    counted = Elsewhere(compiler.version, compiler)
+    cubins = Cubins(tmp_path, counted, "sm_90")
+    sources = {n: text(n) for n in "abcdefg"}
+    images = cubins.images(sources, prelude())
+    assert (cubins.made, counted.asked) == (7, 3) and images.keys() == sources.keys()
+    assert cubins.images(sources, prelude()) == images and counted.asked == 3
+    with pytest.raises(nvrtc.CompileFailed, match="defines no kernel"):
+        cubins.images({**{n: text(n, 5) for n in "abcd"}, "none": text("another")}, prelude())
 
 
 @pytest.mark.parametrize("what", ["source", "prelude", "architecture", "version"])
