@@ -6,7 +6,7 @@ their own precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -227,6 +227,18 @@ def placed(text: Text, p: Product, width: int | None, number: str, end: str) -> 
     yield "(void)t;"
 
 
+def summed_up(
+    p: Product, width: int, dtypes: tuple[str, ...], first: Callable[[Product, Sequence[int], Slot], Launch], *,
+    aligned: bool,
+) -> Work:  # fmt: skip
+    """A product whose depth is in pieces of so many places of its first axis: `first` makes the launch of the pieces,
+    from that product, what it reads and where its unrounded sums go; a second one adds them up. Raises Unsupported."""
+    reads = tuple(range(len(dtypes)))
+    part, last, slot = over_pieces(p, width, len(reads))
+    second = launched(last, (*dtypes, slot.dtype), frozenset(), (*reads, slot), None, aligned)
+    return Work((first(part, reads, slot), second), slot.room, beside(p) + 2.0 * slot.elements)
+
+
 def over_pieces(p: Product, width: int, count: int) -> tuple[Product, Space, Slot]:
     """A product of each piece of so many places of the first axis of the depth, for a call with so many operands; the
     walk that adds up what comes of them, with all that comes after; and where they lie in between."""
@@ -346,14 +358,14 @@ class SplitGemm(Gemm):
             p = self.product(call)
             if call.out.elements == 0:
                 return Work(())
-            reads, dtypes = tuple(range(len(call.operands))), tuple(v.dtype for v in call.operands)
-            tile = self.tile(p)
+            tile, dtypes = self.tile(p), tuple(v.dtype for v in call.operands)
             width = piece(p, tile)
             assert width is not None
-            part, last, slot = over_pieces(p, width, len(reads))
-            first = Written(part, tile, dtypes, frozenset(), aligned, piece=width).launch(reads, slot)
-            second = launched(last, (*dtypes, slot.dtype), frozenset(), (*reads, slot), None, aligned)
-            return Work((first, second), slot.room, beside(p) + 2.0 * slot.elements)
+
+            def first(part: Product, reads: Sequence[int], to: Slot) -> Launch:
+                return Written(part, tile, dtypes, frozenset(), aligned, piece=width).launch((*reads,), to)
+
+            return summed_up(p, width, dtypes, first, aligned=aligned)
         except Unsupported:
             return None
 

@@ -7,7 +7,7 @@ of its own, with all that comes after the product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,8 +17,8 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
-from waxeq_cupy.gemm import PROCESSORS, Gemm, beside, over_pieces, pieces, placed
-from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Slot, Work, launched, library, resolved
+from waxeq_cupy.gemm import PROCESSORS, Gemm, beside, pieces, placed, summed_up
+from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Slot, Work, library, resolved
 from waxeq_cupy.products import Product, few
 from waxeq_cupy.sides import GROUP, After, Side, indented, loads, lying_along, nearest, summed
 from waxeq_cupy.text import Text
@@ -170,15 +170,16 @@ class Gemv(Gemm):
             p = self.product(call)
             if call.out.elements == 0:
                 return Work(())
-            reads, whole = tuple(range(len(call.operands))), self._written(call, p, aligned=aligned)
+            whole = self._written(call, p, aligned=aligned)
             dtypes, width = whole.dtypes, whole.piece
             if width is None:
                 whole = replace(whole, replaced=frozenset(self.in_place(call)))
-                return Work((whole.launch(reads, None),), operations=beside(p))
-            part, last, slot = over_pieces(p, width, len(reads))
-            first = Written(part, dtypes, frozenset(), aligned, width).launch(reads, slot)
-            second = launched(last, (*dtypes, slot.dtype), frozenset(), (*reads, slot), None, aligned)
-            return Work((first, second), slot.room, beside(p) + 2.0 * slot.elements)
+                return Work((whole.launch(tuple(range(len(dtypes))), None),), operations=beside(p))
+
+            def first(part: Product, reads: Sequence[int], to: Slot) -> Launch:
+                return Written(part, dtypes, frozenset(), aligned, width).launch((*reads,), to)
+
+            return summed_up(p, width, dtypes, first, aligned=aligned)
         except Unsupported:
             return None
 

@@ -8,7 +8,7 @@ memory begins elsewhere than at 16 bytes a tensor map cannot say so, and the ker
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -19,8 +19,8 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import var
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
-from waxeq_cupy.gemm import PROCESSORS, Gemm, RoundedGemm, Tile, beside, over_pieces, piece, pieces, placed, split
-from waxeq_cupy.kernels import Launch, Slot, Work, launched, library
+from waxeq_cupy.gemm import PROCESSORS, Gemm, RoundedGemm, Tile, beside, piece, pieces, placed, split, summed_up
+from waxeq_cupy.kernels import Launch, Slot, Work, library
 from waxeq_cupy.products import Product, plain
 from waxeq_cupy.sides import After, indented
 from waxeq_cupy.tensormaps import ALIGNED, ARCHITECTURE, LINE, TensorMap, boxes
@@ -87,6 +87,7 @@ TILES = (
 )
 """The largest first; their paces are those of a product of 8,192 on an H200."""
 PING_PONG = GroupTile(128, 128, 64, (64, 128), 0.94, stages=6, ping_pong=True)
+"""That of two groups which take turns at tiles."""
 
 
 @dataclass(frozen=True)
@@ -292,14 +293,14 @@ class SplitWgmmaGemm(WgmmaGemm):
         return split(p, TILES)
 
     def launches(self, call: Call, p: Product) -> Work:
-        reads, dtypes = tuple(range(len(call.operands))), tuple(v.dtype for v in call.operands)
-        tile = self.tile(p)
+        tile, dtypes = self.tile(p), tuple(v.dtype for v in call.operands)
         width = piece(p, tile)
         assert width is not None
-        part, last, slot = over_pieces(p, width, len(reads))
-        first = Grouped(part, tile, dtypes, frozenset(), width).launch(reads, slot)
-        second = launched(last, (*dtypes, slot.dtype), frozenset(), (*reads, slot), None, aligned=True)
-        return Work((first, second), slot.room, beside(p) + 2.0 * slot.elements)
+
+        def first(part: Product, reads: Sequence[int], to: Slot) -> Launch:
+            return Grouped(part, tile, dtypes, frozenset(), width).launch((*reads,), to)
+
+        return summed_up(p, width, dtypes, first, aligned=True)
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """None: threads of a fold share out what they read in another way than what they write."""

@@ -61,20 +61,6 @@ def attention(torch, q, k, v):
     return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
 
 
-PEERS: Mapping[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (
-        *(
-            bias_gelu_residual,
-            negated,
-            transposed,
-            softmax,
-            layer_norm,
-            rms_norm,
-            column_sum,
-            product,
-            product_bias_gelu,
-        ),
-        attention,
-    )
-}
+_ALL = (bias_gelu_residual, negated, transposed, softmax, layer_norm, rms_norm, column_sum, product, product_bias_gelu,
+        attention)  # fmt: skip
+PEERS: Mapping[str, Callable[..., Any]] = {f.__name__: f for f in _ALL}
