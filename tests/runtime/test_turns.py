@@ -41,6 +41,13 @@ def test_few_rounds_are_taken_even_without_time() -> None:
     assert {n: len(t.seconds) for n, t in times.items()} == {"a": 5, "b": 5}
 
 
+def test_no_round_begins_that_would_end_after_its_time() -> None:
+    """Regression: turns of a short trial, each after a rest of 0.1 s, took twice what was left of the budget."""
+    calls = {n: lambda: time.sleep(0.06) for n in "ab"}
+    times = take_turns(calls, budget=0.2, rounds=9, fewest=1, ran=dict.fromkeys("ab", 0.06))
+    assert {n: len(t.seconds) for n, t in times.items()} == {"a": 1, "b": 1}
+
+
 def test_who_ran_just_now_needs_no_first_call() -> None:
     calls = list[str]()
     take_turns({n: lambda n=n: calls.append(n) for n in "ab"}, budget=0.0, rounds=1, ran={"a": 1.0})

@@ -42,18 +42,21 @@ def take_turns(
     long: float = _LONG,
 ) -> dict[str, Samples]:
     """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
-    `rounds`, after `budget` seconds but not before `fewest` rounds, or when of what was found nothing is `unsettled`:
-    it is asked after 2, 3, 6, 12 ... rounds who should go on. `ran`: seconds of a call of those that made one just now,
-    which need no first one. Calls of over `long` seconds are timed without an untimed one before."""
+    `rounds`, before one that would end after `budget` seconds if it took as long as the last, but not before `fewest`
+    rounds, or when of what was found nothing is `unsettled`: it is asked after 2, 3, 6, 12 ... rounds who should go on.
+    `ran`: seconds of a call of those that made one just now, which need no first one. Calls of over `long` seconds are
+    timed without an untimed one before."""
     rng = random.Random(seed)
     known = ran or {}
     once = {n: known[n] if n in known else _once(fn, long) for n, fn in rivals.items()}
     taken: dict[str, list[float]] = {n: [] for n in rivals}
     running = list(rivals)
     with uncollected():
-        end = time.perf_counter() + budget
+        now = time.perf_counter()
+        end, lasted = now + budget, 0.0
         for n in range(rounds):
-            if (n >= fewest and time.perf_counter() > end) or (n >= _ALONE and len(running) == 1):
+            lasted, now = time.perf_counter() - now, time.perf_counter()
+            if (n >= fewest and now + lasted > end) or (n >= _ALONE and len(running) == 1):
                 break
             for name in rng.sample(running, len(running)):
                 taken[name].append(_turn(rivals[name], taken[name][-1] if taken[name] else once[name], long))

@@ -175,8 +175,7 @@ def _brief(
         plan, model = ran, took if alone and took > _SURE * ran else _seconds(written)
     if model <= _SURE * plan:
         rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
-        until = max(0.0, spare - 2 * took)  # when another turn of each would be over
-        times = take_turns(rivals, rounds=_TURNS, fewest=1, budget=until, ran={"written": took})
+        times = take_turns(rivals, rounds=_TURNS, fewest=1, budget=spare, ran={"written": took})
         plan, model = times["plan"].median, times["written"].median
     ratio = model / plan
     verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
