@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from waxeq.backend.call import Call
+from waxeq.backend.kernel import Kernel
 from waxeq.cost.estimate import Estimate
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.table import TimingTable
@@ -172,6 +173,18 @@ def test_what_there_is_no_time_to_time_is_not_compiled(tmp_path: Path, monkeypat
         session.deadline, session.kept = Deadline(5.0), 0.0
         session.measure(calls)
         assert compiled == timed == calls[:2] and session.skipped == 3
+
+
+def test_what_kernels_take_to_be_compiled_is_reckoned_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: all that a search of 8 s wanted to time was compiled for a GPU at once, and nothing was timed."""
+    with opened(tmp_path) as session:
+        rows, _, _ = _candidates(session)
+        calls = list({session.prices.key(r.call): r.call for r in rows}.values())[:5]
+        timed = _noted(session, monkeypatch)
+        monkeypatch.setattr(Kernel, "compiling", 1.5)
+        session.deadline, session.kept = Deadline(5.0), 0.0
+        session.measure(calls)
+        assert timed == calls[:3] and session.skipped == 2 and session.usual_seconds > 4.5
 
 
 def test_a_search_looks_on_while_it_can_time_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

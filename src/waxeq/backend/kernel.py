@@ -84,6 +84,11 @@ class Kernel(ABC):
         return None
 
     @property
+    def compiling(self) -> float:
+        """Seconds that making a call ready takes on a usual machine, besides starting a compiler."""
+        return 0.05
+
+    @property
     def code(self) -> str:
         """What names the kernel's own text: timings taken with another text are not used. A kernel whose text is not
         (only) its class overrides this."""

@@ -45,9 +45,9 @@ from waxeq.search.tables import Opened, open_table
 Value = TypeVar("Value")
 _RUNS = 2
 """Runs that timing a long call takes at least."""
-_COMPILER, _COMPILED, _BELIEVED = 0.12, 0.05, 0.5
-"""Seconds that starting a compiler takes, and what one call needs of it, on a usual machine; and how many of these a
-search must have seen to believe its own as much."""
+_COMPILER, _BELIEVED = 0.12, 0.5
+"""Seconds that starting a compiler takes on a usual machine; and how many seconds of compiling a search must have seen
+to believe its own machine as much."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
 _UNHURRIED = 64
@@ -320,7 +320,7 @@ class Session(Beside):
         slow = (_BELIEVED + self.compiling_seconds) / (_BELIEVED + self.usual_seconds)
         found, taken = list[Call](), slow * _COMPILER
         for c, seconds in zip(calls, self._lasts(calls), strict=True):
-            lasts = max(each, seconds) + slow * _COMPILED
+            lasts = max(each, seconds) + slow * self.kernels[c.kernel].compiling
             if self.affords(taken + lasts):
                 found.append(c)
                 taken += lasts
@@ -366,7 +366,7 @@ class Session(Beside):
             prepare((self.kernels[c.kernel], c) for c in calls)
         finally:
             self.compiling_seconds += time.perf_counter() - begun
-            self.usual_seconds += _COMPILER + _COMPILED * len(calls)
+            self.usual_seconds += _COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
 
     def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
         """Exclude the kernels that cannot be made ready, and all that are made in the same way, with a note. Raises
