@@ -87,15 +87,30 @@ class Cubins:
             raise MissingCompiler(f"A kernel was not compiled for {wanted} yet, and {MISSING}")
         many = min(cores(), -(-len(missing) // _LEAST))
         groups = [[*missing][n::many] for n in range(many)]
+        failed: list[CompileFailed] = []
         with ThreadPoolExecutor(max(many, 1)) as pool:
             codes = pool.map(lambda names: self._made(names, missing, prelude, wanted), groups)
             for names, code in zip(groups, codes, strict=True):
+                if isinstance(code, CompileFailed):
+                    failed.append(code)
+                    continue
                 self._put(code, [keys[name] for name in names])
                 self.made += len(names)
                 found |= dict.fromkeys(names, code)
+        if failed:
+            raise failed[0]
         return {name: image for name, image in found.items() if image is not None}
 
-    def _made(self, names: Sequence[str], sources: Mapping[str, str], prelude: str, architecture: str) -> bytes:
+    def _made(
+        self, names: Sequence[str], sources: Mapping[str, str], prelude: str, architecture: str
+    ) -> bytes | CompileFailed:
+        """Machine code for some kernels, or why there is none: that of others is kept all the same."""
+        try:
+            return self._compiled(names, sources, prelude, architecture)
+        except CompileFailed as e:
+            return e
+
+    def _compiled(self, names: Sequence[str], sources: Mapping[str, str], prelude: str, architecture: str) -> bytes:
         """Machine code for some kernels. Raises CompileFailed."""
         assert self.compiler is not None
         cubin = self.compiler.cubin("\n".join((prelude, *(sources[n] for n in names))), architecture)

@@ -10,7 +10,7 @@ from typing import Any
 
 from calibration.gpu.journal import LEFT_OUT, RIGHT, Journal
 from calibration.gpu.plans import PLANS
-from calibration.gpu.targets import Goal, targets
+from calibration.gpu.targets import COPIED, Goal, targets
 
 from waxeq.runtime.files import write_atomically
 
@@ -98,8 +98,8 @@ def _copy(j: Journal) -> float | None:
 
 
 def _goals(j: Journal) -> list[Sequence[object]]:
-    """Every goal, whether it was measured or not."""
-    rows = [(t.name, t.goal) for t in targets()] + list(PLANS.items())
+    """Every goal, whether it was measured or not; what the others are held to has none."""
+    rows = [(t.name, t.goal) for t in targets() if t.name != COPIED] + list(PLANS.items())
     found = []
     for name, goal in rows:
         value = _measured(j, name, goal)

@@ -183,6 +183,19 @@ def test_a_module_that_only_some_processes_load_counts_in_all(load: Load, tmp_pa
     assert load(two, name="Again").code != alone
 
 
+@pytest.mark.parametrize("text", ["raise OSError('no library')", "# -*- coding: none -*-", "x = '\\xff'"])
+def test_what_a_function_may_import_is_never_run(text: str, load: Load, tmp_path: Path) -> None:
+    late = "from madeup.lazy.inner import go\n        return go(scale)"
+    kernel = edited(KERNEL, "return (lambda: scale(operands[0], out),)", late)
+    (tmp_path / "madeup" / "lazy").mkdir()
+    (tmp_path / "madeup" / "lazy" / "__init__.py").write_bytes(text.encode("latin-1"))
+    inner = tmp_path / "madeup" / "lazy" / "inner.py"
+    inner.write_bytes(text.encode("latin-1"))
+    broken = load(kernel).code
+    inner.write_text("def go(x):\n    return x\n")
+    assert load(kernel).code != broken and "madeup.lazy" not in sys.modules
+
+
 def test_a_package_that_imports_from_itself_has_an_end(load: Load, tmp_path: Path) -> None:
     (tmp_path / "madeup" / "__init__.py").write_text("def all_of_it():\n    from madeup import absent\n")
     assert load(edited(KERNEL, "return True", "from madeup import absent\n        return absent")).code

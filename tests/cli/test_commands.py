@@ -208,6 +208,15 @@ def test_a_closed_pipe_is_quiet() -> None:
     child.stderr.close()
 
 
+def test_a_full_disk_is_a_sentence_and_no_bug() -> None:
+    program = "import sys; from waxeq.cli import main; sys.exit(main(['rules', 'list', '--json']))"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "disk is full" in done.stderr
+
+
 def test_json_has_no_infinity(waxeq, model, quick, tmp_path: Path) -> None:
     text = model().read_text().replace("np.maximum(x @ w, 0) + 1", "(x @ w) / 0.0")
     path = tmp_path / "inf.plan.json"

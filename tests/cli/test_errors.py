@@ -81,6 +81,11 @@ def test_syntax_error(fails, model) -> None:
     assert "broken.py:2: " in fails(CODE["target"], model("import numpy as np\ndef model(x:\n", "broken.py"))
 
 
+def test_a_file_that_is_no_text(fails, model) -> None:
+    sentence = fails(CODE["target"], model("def model(x):\n    return x\0\n", "binary.py"))
+    assert "binary.py: source code" in sentence and "None" not in sentence
+
+
 def test_unknown_name(fails, model) -> None:
     sentence = fails(CODE["target"], f"{model()}:other")
     assert "'other'" in sentence and "it has model" in sentence

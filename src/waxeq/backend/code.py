@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.abc import InspectLoader
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -115,16 +115,28 @@ def _read(name: str, module: ModuleType) -> _Unit | None:
 
 @lru_cache(maxsize=256)
 def _unloaded(name: str, package: ModuleType | None) -> _Unit | None:
-    """A module of a package that only some processes load (a function imports it), read where it lies: in all of them
-    a kernel's text is the same."""
+    """A module of a package that only some processes load (a function imports it), read where it lies and never run: in
+    all of them a kernel's text is the same."""
+    found = None if package is None else _lying(name, package)
+    return None if found is None else _made(name, found[0], found[1])
+
+
+def _lying(name: str, package: ModuleType) -> tuple[bytes, str] | None:
+    """The source of a module of a package, and which package its own imports are relative to; None where there is
+    none."""
+    spec, path = None, getattr(package, "__path__", None)
+    whole, *parts = name.split(".")
+    for part in parts:
+        whole = f"{whole}.{part}"
+        spec = PathFinder.find_spec(whole, path) if path is not None else None
+        path = None if spec is None else spec.submodule_search_locations
+    if spec is None or spec.origin is None:
+        return None
     try:
-        found = find_spec(name) if package is not None else None
-    except (ImportError, ValueError):  # what it is said to be in is no package
-        return None
-    if found is None or not isinstance(found.loader, InspectLoader):
-        return None
-    source = found.loader.get_source(name)
-    return None if source is None else _made(name, source.encode(), found.parent or "")
+        return Path(spec.origin).read_bytes(), spec.parent or ""
+    except OSError:  # in an archive, perhaps
+        source = spec.loader.get_source(name) if isinstance(spec.loader, InspectLoader) else None
+        return None if source is None else (source.encode(), spec.parent or "")
 
 
 def _made(name: str, source: bytes | None, package: str) -> _Unit | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import warnings
@@ -134,6 +135,8 @@ def run(argv: Sequence[str]) -> int:
             import traceback
 
             traceback.print_exc()
+        if isinstance(e, OSError) and e.errno == errno.ENOSPC:
+            _discard_stdout()  # what is still to be written there would fail again
         say(sentence(e))
         return code_of(e)
 
@@ -149,6 +152,8 @@ def sentence(e: Exception) -> str:
         return f"waxeq: {text}; see waxeq --help"
     if isinstance(e, MemoryError):
         return f"waxeq: there is not enough memory: {text or 'none is left'}; use smaller inputs"
+    if isinstance(e, OSError) and e.errno == errno.ENOSPC:
+        return f"waxeq: a disk is full, or what the output goes to: {text}; make room and run the command again"
     return (
         f"waxeq: internal error: {type(e).__name__}: {text}; this is a bug, please report it with what --traceback "
         "prints"

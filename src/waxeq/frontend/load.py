@@ -102,7 +102,7 @@ def _load(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as e:
-        raise TargetError(f"{path}:{e.lineno}: {e.msg}") from e
+        raise TargetError(f"{path if e.lineno is None else f'{path}:{e.lineno}'}: {e.msg}") from e
     except (Exception, SystemExit) as e:
         raise TargetError(f"{at(path, e)}: loading it raises {type(e).__name__}: {e}") from e
     finally:

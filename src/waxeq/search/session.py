@@ -48,6 +48,8 @@ _RUNS = 2
 _COMPILER, _BELIEVED = 0.12, 0.5
 """Seconds that starting a compiler takes on a usual machine; and how many seconds of compiling a search must have seen
 to believe its own machine as much."""
+_KNOWN = 0.03
+"""Seconds in which no compiler starts: what took less was compiled before."""
 _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
 _UNHURRIED = 64
@@ -359,14 +361,16 @@ class Session(Beside):
         return len(self.prices.excluded) == known
 
     def _compile(self, calls: Sequence[Call]) -> None:
-        """Make calls ready with one start of a compiler, and note how long that took and should have taken. Raises what
-        their kernels raise."""
+        """Make calls ready with one start of a compiler, and note how long that took and should have taken; what was
+        there already tells nothing. Raises what their kernels raise."""
         begun = time.perf_counter()
         try:
             prepare((self.kernels[c.kernel], c) for c in calls)
         finally:
-            self.compiling_seconds += time.perf_counter() - begun
-            self.usual_seconds += _COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
+            took = time.perf_counter() - begun
+            self.compiling_seconds += took
+            if took > _KNOWN:
+                self.usual_seconds += _COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
 
     def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
         """Exclude the kernels that cannot be made ready, and all that are made in the same way, with a note. Raises

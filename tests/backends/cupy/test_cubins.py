@@ -63,6 +63,7 @@ def test_kernels_are_compiled_by_as_many_threads_as_there_are_cores(
     assert cubins.images(sources, prelude()) == images and counted.asked == 3
     with pytest.raises(nvrtc.CompileFailed, match="defines no kernel"):
         cubins.images({**{n: text(n, 5) for n in "abcd"}, "none": text("another")}, prelude())
+    assert cubins.made == 10, "what others compiled meanwhile is kept"
 
 
 @pytest.mark.parametrize("what", ["source", "prelude", "architecture", "version"])
