@@ -7,7 +7,7 @@ Any number of processes may share a folder; what is damaged is compiled again (`
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -85,30 +85,29 @@ class Cubins:
         missing = {name: text for name, text in sources.items() if found[name] is None}
         if missing and self.compiler is None:
             raise MissingCompiler(f"A kernel was not compiled for {wanted} yet, and {MISSING}")
-        many = min(cores(), -(-len(missing) // _LEAST))
-        groups = [[*missing][n::many] for n in range(many)]
-        failed: list[CompileFailed] = []
-        with ThreadPoolExecutor(max(many, 1)) as pool:
-            codes = pool.map(lambda names: self._made(names, missing, prelude, wanted), groups)
-            for names, code in zip(groups, codes, strict=True):
-                if isinstance(code, CompileFailed):
-                    failed.append(code)
-                    continue
-                self._put(code, [keys[name] for name in names])
-                self.made += len(names)
-                found |= dict.fromkeys(names, code)
-        if failed:
-            raise failed[0]
+        for names, code in self._made(missing, prelude, wanted) if missing else ():
+            self._put(code, [keys[name] for name in names])
+            self.made += len(names)
+            found |= dict.fromkeys(names, code)
         return {name: image for name, image in found.items() if image is not None}
 
     def _made(
-        self, names: Sequence[str], sources: Mapping[str, str], prelude: str, architecture: str
-    ) -> bytes | CompileFailed:
-        """Machine code for some kernels, or why there is none: that of others is kept all the same."""
-        try:
-            return self._compiled(names, sources, prelude, architecture)
-        except CompileFailed as e:
-            return e
+        self, sources: Mapping[str, str], prelude: str, architecture: str
+    ) -> Iterator[tuple[Sequence[str], bytes]]:
+        """Kernels that were compiled together, and their machine code. Raises CompileFailed, after all others."""
+        many, failed = min(cores(), -(-len(sources) // _LEAST)), None
+        groups = [[*sources][n::many] for n in range(many)]
+        with ThreadPoolExecutor(many) as pool:
+            jobs = [pool.submit(self._compiled, names, sources, prelude, architecture) for names in groups]
+            for names, job in zip(groups, jobs, strict=True):
+                try:
+                    code = job.result()
+                except CompileFailed as e:
+                    failed = failed or e
+                else:
+                    yield names, code
+        if failed is not None:
+            raise failed
 
     def _compiled(self, names: Sequence[str], sources: Mapping[str, str], prelude: str, architecture: str) -> bytes:
         """Machine code for some kernels. Raises CompileFailed."""

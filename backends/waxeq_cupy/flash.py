@@ -24,7 +24,7 @@ from waxeq_cupy.gemm import PROCESSORS
 from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Work, library, operations
 from waxeq_cupy.nvrtc import SHARED
 from waxeq_cupy.products import Product
-from waxeq_cupy.sides import GROUP, Side, indented, loads, nearest, placed, summed
+from waxeq_cupy.sides import GROUP, Side, indented, loads, nearest, piece_of, placed, product_of, summed
 from waxeq_cupy.text import Text
 
 _WIDEST: Mapping[str, int] = {"float16": 128, "bfloat16": 128, "float32": 128, "float64": 64}
@@ -184,12 +184,10 @@ class Written:
             yield f"const int first = 0, last = {keys};"
         else:
             n, piece = self.partial.pieces, self.way.piece
-            yield f"const int piece = (int)({rest} % {n}u), first = piece * {piece};"
-            yield f"const int last = first + {piece} < {keys} ? first + {piece} : {keys};"
+            assert piece is not None
+            yield from piece_of(("piece", "first", "last"), piece, n, keys, rest)
             rest = f"({rest} / {n}u)"
-        yield f"const {text.integer} t = ({text.integer}){rest};"
-        yield from text.places("t", p.around, p.values.sizes)
-        yield "(void)t;"
+        yield from product_of(text, p, rest)
 
     def _scored(self) -> Iterator[str]:
         yield f"const auto score = [&](int m, int n, {summed(self.attention.dtype)} product) {{"

@@ -23,7 +23,7 @@ from waxeq_cfamily.values import Unsupported
 from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Loops, Slot, Work, launched, library, operations, resolved
 from waxeq_cupy.pieces import WIDTHS, threaded
 from waxeq_cupy.products import Product, in_pieces, only
-from waxeq_cupy.sides import GROUP, After, Side, indented, loads, nearest, summed
+from waxeq_cupy.sides import GROUP, After, Side, indented, loads, nearest, piece_of, product_of, summed
 from waxeq_cupy.text import Text
 
 PROCESSORS = 132
@@ -192,7 +192,7 @@ class Written:
         yield "int row, column;"
         yield f"wx_placed(blockIdx.x % {down * across}u, {down}, {across}, &row, &column);"
         yield f"row *= {t.rows}, column *= {t.columns};"
-        yield from placed(text, p, self.piece, f"(blockIdx.x / {down * across}u)", f"wx_opaque({p.size(p.depths)})")
+        yield from begun(text, p, self.piece, f"(blockIdx.x / {down * across}u)", f"wx_opaque({p.size(p.depths)})")
         yield from left.lines("left", flags[0])
         yield from right.lines("right", flags[1])
         yield "tile::multiplied(left, right, a, b, c, row, column, deep, end);"
@@ -210,21 +210,17 @@ class Written:
         return 2 if self.product.dtype == "float64" else 4
 
 
-def placed(text: Text, p: Product, width: int | None, number: str, end: str) -> Iterator[str]:
+def begun(text: Text, p: Product, width: int | None, number: str, end: str) -> Iterator[str]:
     """Of which product the sums with a number are, and of which piece of its depth, from `deep` to `end`: so many
     places of its first axis, or all of it, which ends as is said; the places within that axis go along."""
     if width is None:
         yield f"const int deep = 0, end = {end};"
     else:
         k, many = p.depths[0], pieces(p, width)
-        size, inner = p.values.sizes[k], p.size(p.depths[1:])
-        step = width * inner
-        yield f"const int {var(k)}_t = (int)({number} % {many}u), deep = {var(k)}_t * {step};"
-        yield f"const int end = deep + {step} < {size * inner} ? deep + {step} : {size * inner};"
+        step = width * p.size(p.depths[1:])
+        yield from piece_of((f"{var(k)}_t", "deep", "end"), step, many, p.size(p.depths), number)
         number = f"({number} / {many}u)"
-    yield f"const {text.integer} t = ({text.integer}){number};"
-    yield from text.places("t", p.around, p.values.sizes)
-    yield "(void)t;"
+    yield from product_of(text, p, number)
 
 
 def summed_up(

@@ -17,7 +17,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
-from waxeq_cupy.gemm import PROCESSORS, Gemm, beside, pieces, placed, summed_up
+from waxeq_cupy.gemm import PROCESSORS, Gemm, begun, beside, pieces, summed_up
 from waxeq_cupy.kernels import MOST_BLOCKS, Launch, Slot, Work, library, resolved
 from waxeq_cupy.products import Product, few
 from waxeq_cupy.sides import GROUP, After, Side, indented, loads, lying_along, nearest, summed
@@ -126,7 +126,7 @@ class Written:
         yield f"WX_SHARED({c}, s, few::shared);"
         yield f"WX_KEPT({c}, c, few::kept);"
         yield f"const int column = (int)(blockIdx.x % {across}u) * {on.columns};"
-        yield from placed(text, p, self.piece, f"(blockIdx.x / {across}u)", str(p.size(p.depths)))
+        yield from begun(text, p, self.piece, f"(blockIdx.x / {across}u)", str(p.size(p.depths)))
         yield from left.lines("left", None)
         yield from right.lines("right", None)
         yield "few::multiplied(left, right, s, c, column, deep, end);"

@@ -34,6 +34,21 @@ def placed(text: Text, number: str, axes: Sequence[str], beside: str | None) -> 
         yield from text.places(f"{number}_over", axes[:-1], sizes)
 
 
+def piece_of(names: tuple[str, str, str], width: int, many: int, whole: int, number: str) -> Iterator[str]:
+    """Which of so many pieces a number is of, and where that begins and ends: the `names` of these, of pieces of so
+    many places of a whole."""
+    which, first, last = names
+    yield f"const int {which} = (int)({number} % {many}u), {first} = {which} * {width};"
+    yield f"const int {last} = {first} + {width} < {whole} ? {first} + {width} : {whole};"
+
+
+def product_of(text: Text, product: Product, number: str) -> Iterator[str]:
+    """Of which of the products around a block is."""
+    yield f"const {text.integer} t = ({text.integer}){number};"
+    yield from text.places("t", product.around, product.values.sizes)
+    yield "(void)t;"
+
+
 def indented(lines: Iterable[str]) -> Iterator[str]:
     """Lines of a block within another one."""
     yield from ("  " + x for x in lines)

@@ -19,7 +19,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import var
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported
-from waxeq_cupy.gemm import PROCESSORS, Gemm, RoundedGemm, Tile, beside, piece, pieces, placed, split, summed_up
+from waxeq_cupy.gemm import PROCESSORS, Gemm, RoundedGemm, Tile, begun, beside, piece, pieces, split, summed_up
 from waxeq_cupy.kernels import Launch, Slot, Work, library
 from waxeq_cupy.products import Product, plain
 from waxeq_cupy.sides import After, indented
@@ -188,7 +188,7 @@ class Grouped:
         yield "  int row, column;"
         yield f"  wx_placed(number % {down * across}u, {down}, {across}, &row, &column);"
         yield f"  row *= {t.rows}, column *= {t.columns};"
-        yield from indented(placed(text, p, self.piece, f"(number / {down * across}u)", str(p.size(p.depths))))
+        yield from indented(begun(text, p, self.piece, f"(number / {down * across}u)", str(p.size(p.depths))))
         yield "  const int steps = (end - deep + tile::depth - 1) / tile::depth;"
         yield from indented(lines)
         yield "}"

@@ -10,7 +10,7 @@ from waxeq.backend.call import Call, View, multiplies, operand
 from waxeq.backend.kernel import Kernel
 from waxeq.egraph.kernels import patterns
 from waxeq.ir.term import Term
-from waxeq.search.samples import Sample
+from waxeq.search.samples import Sample, exponentials, softmax
 
 F16, BF16, F32 = "float16", "bfloat16", "float32"
 Measure = Literal["copy", "cublas", "compiled", "torch", "tflops"]
@@ -51,16 +51,6 @@ class Target:
         sizes = self.small if small else self.sizes
         views = tuple(View.dense(axes, sizes, dtype) for axes, dtype in self.operands)
         return Sample(self.meaning, sizes, views, tuple(self.order))
-
-
-def softmax(x: Term, k: str) -> Term:
-    """Stable: the largest is taken off first."""
-    e = _exponentials(x, k)
-    return Term("Zip", "div", e, Term("Sum", k, e))
-
-
-def _exponentials(x: Term, k: str) -> Term:
-    return Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", k, x)))
 
 
 def _wide(n: int, axes: str, dtype: str) -> Term:
@@ -105,7 +95,7 @@ def _element_wise() -> Iterator[Target]:
 
 def _rows() -> Iterator[Target]:
     for dtype in (F16, F32):
-        e = _exponentials(_wide(0, "ij", dtype), "j")
+        e = exponentials(_wide(0, "ij", dtype), "j")
         # one division for each row, as the rules have it; one for each element is what takes most of the time
         t = _narrow(Term("Mul", e, Term("Map", "recip", Term("Sum", "j", e))), dtype)
         yield Target(f"softmax {dtype}", t, [("ij", dtype)], "ij", _ROWS, _FEW, _ROW, "softmax")

@@ -203,10 +203,7 @@ def _brought(source: str, what: str | None, home: str) -> Collection[_Definition
         if _package(source) != home and not getattr(package, "KERNEL_TEXT", False):
             return None if package is None else ()
         whole = source if what is None else f"{source}.{what}"
-        if what is None or whole in sys.modules:
-            unit = _unit(whole)
-            return None if unit is None else unit.defined.values()
-        unit = _unit(source)
+        unit = None if what is None or whole in sys.modules else _unit(source)
         if unit is None or what not in unit.defined.keys() | unit.imported.keys():
             unit = _unit(whole)
             return None if unit is None else unit.defined.values()

@@ -135,7 +135,7 @@ def run(argv: Sequence[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        if isinstance(e, OSError) and e.errno == errno.ENOSPC:
+        if _full(e):
             _discard_stdout()  # what is still to be written there would fail again
         say(sentence(e))
         return code_of(e)
@@ -152,12 +152,17 @@ def sentence(e: Exception) -> str:
         return f"waxeq: {text}; see waxeq --help"
     if isinstance(e, MemoryError):
         return f"waxeq: there is not enough memory: {text or 'none is left'}; use smaller inputs"
-    if isinstance(e, OSError) and e.errno == errno.ENOSPC:
+    if _full(e):
         return f"waxeq: a disk is full, or what the output goes to: {text}; make room and run the command again"
     return (
         f"waxeq: internal error: {type(e).__name__}: {text}; this is a bug, please report it with what --traceback "
         "prints"
     )
+
+
+def _full(e: Exception) -> bool:
+    """Whether there was no space left for what was written."""
+    return isinstance(e, OSError) and e.errno == errno.ENOSPC
 
 
 def code_of(e: Exception) -> int:

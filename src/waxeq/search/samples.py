@@ -192,7 +192,7 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
         (Term("Mul", Term("Mul", shifted, half), erf), ("ij", "j"), "ij"),
         (Term("Mul", Term("Mul", x, Term("Map", "sigmoid", x)), y), ("ij", "ij"), "ij"),
         (Term("Select", positive, x, Term("Map", "neg", y)), ("ij", "ij"), "ij"),
-        (_softmax(x), ("ij",), "ij"),
+        (softmax(x, "j"), ("ij",), "ij"),
         (Term("Add", Term("Mul", scaled, v), w), ("ij", "j", "j"), "ij"),
         (Term("Add", Term("Map", "tanh", Term("Mul", Term("Add", x, y), half)), w), ("ij", "ij", "j"), "ij"),
         (Term("Sum", "j", x), ("ij",), "i"),
@@ -221,13 +221,18 @@ def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
 
 def _weighed(scores: Term, values: Term) -> Term:
     """Values weighed by the softmax of scores along the keys."""
-    return Term("Sum", "j", Term("Mul", _softmax(scores), values))
+    return Term("Sum", "j", Term("Mul", softmax(scores, "j"), values))
 
 
-def _softmax(x: Term) -> Term:
-    """Along the axis j, as it is computed: from the differences to the maximum."""
-    exp = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "j", x)))
-    return Term("Zip", "div", exp, Term("Sum", "j", exp))
+def softmax(x: Term, k: str) -> Term:
+    """Along an axis, as it is computed: stable, from the differences to the maximum."""
+    e = exponentials(x, k)
+    return Term("Zip", "div", e, Term("Sum", k, e))
+
+
+def exponentials(x: Term, k: str) -> Term:
+    """What a softmax along an axis has parts of."""
+    return Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", k, x)))
 
 
 def _number(value: float, dtype: str) -> Term:
