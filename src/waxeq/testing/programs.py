@@ -65,7 +65,7 @@ def random_program(rng: Rng, ops: tuple[int, int] = (3, 40)) -> RandomProgram:
     draft = Draft(rng)
     for _ in range(rng.randint(2, 4)):
         draft.leaf()
-    names, want = list(OPS), round(rng.triangular(ops[0], ops[1], ops[0]))  # small ones are cheap and find most
+    names, want = list(OPS), round(ops[0] + (ops[1] - ops[0]) * rng.random() ** 3)  # small ones are cheap and find most
     for _ in range(20 * want):
         if len(draft.values) - len(draft.leaves) >= want:
             break
