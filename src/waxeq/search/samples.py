@@ -70,11 +70,12 @@ def _instance(tree: Any, t: Any) -> bool:
 
 
 def samples(quick: bool) -> Iterator[Sample]:
-    """The grid: matrix products, attention, scalar functions, fused chains, folds, copies, and kernels of a single
-    head."""
+    """The grid: matrix products, convolutions, attention, scalar functions, fused chains, folds, copies, and kernels of
+    a single head."""
     for dtype in ("float32", "float64"):
         yield from _products(dtype, quick)
         yield from _chains(dtype, quick or dtype != "float32")
+    yield from _convolutions(quick)
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
     yield from _attentions((512,) if quick else (320, 1024))
     yield from _large()
@@ -132,6 +133,24 @@ def _product(sizes: Sizes, axes: tuple[str, str], order: str, dtype: str) -> Sam
     for k in sorted(used - set(order)):
         t = Term("Sum", k, t)
     return _sample(t, {k: n for k, n in sizes.items() if k in used}, leaves, order)
+
+
+_LAYERED = ((16, 32, 34), (64, 64, 16), (32, 64, 58), (128, 128, 30), (256, 256, 16))
+"""Channels before and after, and lines of images with their edges."""
+
+
+def _convolutions(quick: bool) -> Iterator[Sample]:
+    """Windows of 3 x 3, over planes of channels and over channels that lie between the lines."""
+    for c, o, side in _LAYERED[: 2 if quick else None]:
+        sizes = {"c": c, "o": o, "H": side, "W": side, "h": side - 2, "w": side - 2, "i": 3, "j": 3}
+        for planes in ("cHW", "HcW"):
+            x, weights = _ins((planes, "float32"), ("ocij", "float32"))
+            for whole, place, window in ("Hhi", "Wwj"):
+                x = Term("Unfold", whole, place, window, 1, 1, x)
+            meaning = Term("Mul", x, weights)
+            for k in "jic":
+                meaning = Term("Sum", k, meaning)
+            yield _sample(meaning, sizes, [(planes, "float32"), ("ocij", "float32")], "ohw")
 
 
 # -- element by element

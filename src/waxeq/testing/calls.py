@@ -29,20 +29,22 @@ from waxeq.testing.values import evaluate, truncations, unheld
 _ATTEMPTS = 15
 """Calls drawn, for each call wanted: kernels do not accept every one."""
 _RARE = 100
-"""The same for kernels of products that take whole lines of memory only."""
+"""The same for kernels of products that take whole lines of memory only, or windows."""
 _LARGE = (1, 2, 7, 33, 64, 129, 700, 3000, 20_000, 200_000)
 _MOST = 1 << 19
 """Elements of the iteration space of a large call."""
 _SIZES, _WHOLE = (1, 2, 5, 8, 17, 33, 70), (8, 16, 24, 40, 72)
 """Of products, and of those whose lines are whole groups of 16 bytes."""
+_SMALL = (4, 5, 8, 11, 19)
+"""Of images, and of their channels."""
 _WHOLE_DTYPES = ("float16", "bfloat16", "float32")
 _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 """Heads that random loops are made of."""
 
 
 def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
-    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides. Where it
-    accepts none of memory laid out to hurt, products on whole lines of memory."""
+    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides. Of products
+    where it accepts none of memory laid out to hurt, those on whole lines of memory, or convolutions."""
     source = _source(kernel)
     pools = [(_ATTEMPTS * calls, calls, source)]
     if kernel.form == "loops":
@@ -56,13 +58,15 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
             if call is not None and kernel.accepts(call):
                 wanted, found = wanted - 1, found + 1
                 yield call
-    for _ in range(_RARE * calls if source is multiplied and not found else 0):
-        if found == calls:
-            break
-        call = _draw(name, kernel, multiplied(rng, _WHOLE_DTYPES, _WHOLE), rng, whole=True)
-        if call is not None and kernel.accepts(call):
-            found += 1
-            yield call
+    rarer: tuple[tuple[Source, bool], ...] = ((_in_lines, True), (convolved, False))
+    for make, whole in rarer if source is multiplied else ():
+        for _ in range(0 if found else _RARE * calls):
+            call = _draw(name, kernel, make(rng), rng, whole=whole)
+            if call is not None and kernel.accepts(call):
+                found += 1
+                yield call
+            if found == calls:
+                break
 
 
 def nested(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
@@ -218,6 +222,28 @@ def multiplied(
         z = Term("Zip", "div", Term("Sum", "n", Term("Mul", e, v)), Term("Sum", "n", e))
     used = {k for t in types(z).values() for k in t.axes}
     return z, {k: n for k, n in sizes.items() if k in used}, kinds, frozenset()
+
+
+def _in_lines(rng: np.random.Generator) -> Found:
+    return multiplied(rng, _WHOLE_DTYPES, _WHOLE)
+
+
+def convolved(rng: np.random.Generator) -> Found:
+    """A convolution of some images with windows of 3 x 3, and what may come after one."""
+    dtype = str(rng.choice(("float32", "float32", "float64")))
+    sizes = {k: int(rng.choice(_SMALL)) for k in "coHW"} | {"n": int(rng.integers(1, 3)), "i": 3, "j": 3}
+    sizes |= {"h": sizes["H"] - 2, "w": sizes["W"] - 2}
+    after = str(rng.choice(("", "o", "nohw")))
+    kinds = [(frozenset(axes), dtype) for axes in ("ncHW", "ocij", *([after] * bool(after)))]
+    x, weights, *rest = (operand(i, axes, dtype) for i, (axes, _) in enumerate(kinds))
+    for whole, place, window in ("Hhi", "Wwj"):
+        x = Term("Unfold", whole, place, window, 1, 1, x)
+    z = Term("Mul", x, weights) if rng.random() < 0.5 else Term("Mul", weights, x)
+    for k in rng.permutation(list("cij")):
+        z = Term("Sum", str(k), z)
+    for more in rest:
+        z = Term("Zip", "max", Term("Add", z, more), Term("Num", 0.0, dtype))
+    return z, sizes, kinds, frozenset()
 
 
 def _after(z: Term, leaf: Callable[[str], Term], rng: np.random.Generator) -> Term:

@@ -1,0 +1,227 @@
+"""Convolutions with windows of 3 x 3 by fewer products: the minimal filtering F(2 x 2, 3 x 3).
+
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), after Winograd, "Arithmetic Complexity
+of Computations" (1980): four results that lie in a square take 16 products for each channel instead of 36. Squares of
+4 x 4 inputs are turned into 16 numbers each, products of matrices sum those over the channels, and 16 sums are turned
+back into four results. Each result is made of its own 9 inputs alone, so that none spoils another; one that is not
+finite says nothing of which of them were not, and its block is computed again as the convolution is written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from waxeq.backend.call import Call, multiplies
+from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.functions import DTYPES
+from waxeq_cfamily.products import Found, found
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.spaces import space
+from waxeq_cfamily.split import apart
+from waxeq_cfamily.taken import NAME
+from waxeq_cfamily.values import Index, Unsupported, Values
+from waxeq_native.gemm import api
+from waxeq_native.loops import FastLoops, operations
+from waxeq_native.products import FRAME, Products
+from waxeq_native.winograd_text import AHEAD, Block, Convolution, filtered, multiplied
+from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work
+
+_WINDOW = 3
+_LEAST = 4
+"""Channels on either side from which a sum over channels is a product of matrices."""
+_NEAR = 480 << 10
+"""Bytes of a block before and after its products: they stay in the second-level cache."""
+_MOST = FRAME // 4 * 3
+"""The same where there are so many channels that few columns would be left: the rest of a frame is the products'."""
+_WIDE = 24
+"""Columns from which products of matrices are quick."""
+_NARROW = 32
+"""Results of a block below which turning its inputs takes longer than multiplying."""
+_SHARES = 3
+"""Blocks for each thread: one that is held up leaves some to the others."""
+
+
+class Filters(Pack):
+    """Weights as the products read them, [16][columns][depth]: G g G' of each filter g, made in float64. `axes` are
+    those of the window."""
+
+    @property
+    def bytes(self) -> int:
+        return 16 * self.columns * self.depth * numpy_dtype(self.dtype).itemsize
+
+    def made(self, operand: np.ndarray) -> np.ndarray:
+        """The filters of an operand."""
+        dtype = numpy_dtype(self.dtype)
+        (*_, down), (*_, across) = self.axes
+        shape, steps = (self.columns, self.depth, _WINDOW, _WINDOW), (self.column_step, self.depth_step, down, across)
+        ends = [(n - 1) * s for n, s in zip(shape, steps, strict=True)]
+        low, high = sum(min(0, s) for s in ends), sum(max(0, s) for s in ends)
+        first = operand.ctypes.data + (self.start + low) * dtype.itemsize
+        raw = (ctypes.c_char * ((high - low + 1) * dtype.itemsize)).from_address(first)
+        g = as_strided(
+            np.frombuffer(memoryview(raw), dtype)[-low:], shape, [s * dtype.itemsize for s in steps], writeable=False
+        )
+        with np.errstate(all="ignore"):
+            u = np.einsum("pi,ocij,qj->pqoc", AHEAD, g.astype(np.float64), AHEAD)
+            return np.ascontiguousarray(u, dtype).reshape(-1)
+
+
+class Winograd(NativeKernel):
+    """Convolutions with windows of 3 x 3 and steps of 1, and any epilogue."""
+
+    name = "winograd"
+    form = "loops"
+    error = 1e-6
+    usual = Products
+    variant_of = usual.name
+
+    def matches(self, meaning: Term) -> bool:
+        return multiplies(meaning)
+
+    def work(self, call: Call) -> Work | None:
+        c = call.canonical
+        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)) or 0 in c.sizes.values():
+            return None
+        try:
+            values = self.values(call)
+            conv = None if values.positions or values.scans else convolution(values)
+            return None if conv is None else self._written(call, values, conv)
+        except Unsupported:
+            return None
+
+    def _written(self, call: Call, values: Values, conv: Convolution) -> Work | None:
+        """The phases: filters where weights may change, the convolution, and what comes after it. None where a block
+        needs too much memory. Raises Unsupported."""
+        b = _block(conv, call.threads)
+        if b.bytes(conv) + _scratch(conv, b) > FRAME:
+            return None
+        weights = _filters(values, conv)
+        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        dtypes = [v.dtype for v in call.operands]
+        fixed, at = weights.operand in call.fixed, 0
+        filters = f"args[{OPERANDS + len(operands)}]"
+        if not fixed:
+            filters, at = "(args[1] + 0)", -(-weights.bytes // 64) * 64
+        result, after, rest = "args[2]", None, _rest(values, conv, len(operands))
+        if rest is not None:
+            result = f"(args[1] + {at})"
+            (out,) = (r.name[1] for r in rest.rows if r.op == "load" and r.name[0] == len(operands))
+            conv, at = replace(conv, out=out), at + conv.elements * numpy_dtype(conv.dtype).itemsize
+            loops = FastLoops()
+            s = space(rest, loops.widths)
+            after = loops.emitter(call, s, [*operands, result], "args[2]", [*dtypes, conv.dtype], frozenset())
+            after.check()
+
+        def write() -> tuple[Part, ...]:
+            parts = [Part(multiplied(conv, b, filters, result, _scratch(conv, b)), b.tasks(conv), 1)]
+            if not fixed:
+                parts.insert(0, Part(filtered(conv, filters), conv.outputs, max(1, conv.outputs // (4 * call.threads))))
+            if after is not None:
+                grain = FastLoops().grain(after, call.threads)
+                parts.append(Part(after.function(NAME), after.space.points(), grain))
+            return tuple(parts)
+
+        return Work(write, at, packs=(weights,) if fixed else ())
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        values = self.values(call)
+        conv = convolution(values)
+        assert conv is not None
+        b = _block(conv, call.threads)
+        squares = conv.batches * conv.down * conv.across
+        turned = squares * (32 * conv.channels * -(-conv.outputs // b.outputs) + 24 * conv.outputs)
+        rows = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
+        rest = _rest(values, conv, len(call.operands))
+        if rest is not None:
+            rows |= operations(space(rest, FastLoops.widths))
+        rows["operations"] = rows.get("operations", 0.0) + turned
+        if _filters(values, conv).operand not in call.fixed:
+            rows["packed"] = 16.0 * conv.outputs * conv.channels
+        return {**rows, "flops": 32.0 * squares * conv.channels * conv.outputs}
+
+
+def convolution(values: Values) -> Convolution | None:
+    """The one sum of products of a nest, where it is over windows of 3 x 3 with steps of 1, and over channels."""
+    sums = found(values)
+    if len(sums) != 1 or values.rows[sums[0].fold].dtype not in DTYPES:
+        return None
+    f = sums[0]
+    return _convolution(values, f, 0) or _convolution(values, f, 1)
+
+
+def _convolution(values: Values, f: Found, side: int) -> Convolution | None:
+    """The same with the windows on that side of the product."""
+    x, w = (values.rows[f.sides[i]] for i in (side, 1 - side))
+    if any(r.op != "load" or r.guards or any(r.name[1].stride(k) is None for k in r.axes) for r in (x, w)):
+        return None
+    if len(f.own[1 - side]) != 1 or (x.axes & w.axes) - {*f.folded}:
+        return None
+    (o,), where = f.own[1 - side], x.name[1]
+    pairs = _windows(values, f, side, where)
+    channels = [k for k in f.folded if k not in {j for _, j in pairs}]
+    if len(pairs) != 2 or len(channels) != 1:
+        return None
+    (h, i), (v, j) = sorted(pairs, key=lambda p: -abs(where.stride(p[0]) or 0))
+    batch = tuple(sorted(f.own[side] - {h, v}))
+    axes = (*batch, o, channels[0], h, v, i, j)
+    conv = Convolution(f.fold, x.dtype, x.name[0], w.name[0], where, w.name[1], values.out, axes, values.sizes)
+    return conv if min(conv.channels, conv.outputs) >= _LEAST else None
+
+
+def _windows(values: Values, f: Found, side: int, where: Index) -> list[tuple[str, str]]:
+    """Axes of the result with the axis of the windows that move along each: one step leads as far along both."""
+    moving = [k for k in f.own[side] if where.stride(k) and values.sizes[k] > 1]
+    inside = [k for k in f.folded if values.sizes[k] == _WINDOW]
+    pairs = [(k, i) for k in moving for i in inside if where.stride(k) == where.stride(i)]
+    alone = len({k for k, _ in pairs}) == len(pairs) == len({i for _, i in pairs})
+    return pairs if alone else []
+
+
+def _rest(values: Values, conv: Convolution, operand: int) -> Values | None:
+    """What is done with the convolution as a further operand; None where it is the result as it is."""
+    written = {a for a, _ in values.out.terms}
+    if conv.fold == values.root and written <= values.rows[conv.fold].axes:
+        return None
+    return apart(values, conv.fold, FastLoops.widths, operand)[1]
+
+
+def _filters(values: Values, conv: Convolution) -> Filters:
+    o, c, _, _, i, j = conv.axes[-6:]
+    w = conv.steps(conv.weights)
+    window = tuple((k, values.sizes[k], w[n]) for k, n in ((i, "i"), (j, "j")))
+    sizes = values.sizes[c], values.sizes[o]
+    return Filters(conv.filter, conv.dtype, window, *sizes, w["c"], w["o"], conv.weights.const)
+
+
+def _block(conv: Convolution, threads: int) -> Block:
+    """As many lines of squares, and as many results for each, as stay in cache, while every thread has some blocks."""
+    nr = int(getattr(api(), f"nr_{DTYPES[conv.dtype]}"))
+    lanes, outputs = nr // 2, conv.outputs
+
+    def of(lines: int, outputs: int) -> Block:
+        return Block(lines, outputs, -(-lines * conv.across // lanes) * lanes)
+
+    least = min(conv.down, -(-_WIDE // conv.across))
+    lines = next((n for n in range(conv.down, least, -1) if of(n, outputs).bytes(conv) <= _NEAR), least)
+    while outputs > _NARROW and of(lines, outputs).bytes(conv) > _MOST:
+        outputs = -(-outputs // 2)
+    lines = -(-conv.down // -(-conv.down // lines))
+    while threads > 1 and lines > least and of(lines, outputs).tasks(conv) < _SHARES * threads:
+        lines = max(least, -(-lines // 2))
+    while outputs > _NARROW and of(lines, outputs).tasks(conv) < threads:  # each turns the same inputs
+        outputs = -(-outputs // 2)
+    return of(lines, outputs)
+
+
+def _scratch(conv: Convolution, b: Block) -> int:
+    need = getattr(api(), f"gemm_any_scratch_{DTYPES[conv.dtype]}")
+    return max(64, int(need(b.outputs, b.columns, conv.channels)))
+
+
+KERNELS = (Winograd,)

@@ -1,0 +1,161 @@
+"""Convolutions by fewer products: right wherever they are taken, whatever is not finite, and as exact as they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
+from waxeq.testing.conformance import check_call
+from waxeq_native.winograd import Winograd
+
+(BACKEND,) = backends(["native"])
+KERNEL = BACKEND.kernels["native.winograd"]
+X, W, AXES = (2, 7, 12, 11), (9, 7, 3, 3), "nohw"
+
+
+def convolution(
+    x: tuple[int, int, int, int] = X, w: tuple[int, int, int, int] = W, *, out: str = AXES, lies: str = "ncHW",
+    dtype: str = "float32", steps: tuple[int, int] = (1, 1), fixed: tuple[int, ...] = (), after: str = "",
+    threads: int = 1,
+) -> Call:  # fmt: skip
+    """The call for images x, channels and edges included, and weights w; `steps`: stride and dilation. `after`: the
+    axes of something that is added before what is negative becomes zero."""
+    stride, dilation = steps
+    sizes = dict(zip("ncHWoij", (*x, w[0], *w[2:]), strict=True))
+    sizes |= {a: (sizes[b] - dilation * (sizes[k] - 1) - 1) // stride + 1 for a, b, k in ("hHi", "wWj")}
+    windows = operand(0, "ncHW", dtype)
+    for whole, place, window in ("Hhi", "Wwj"):
+        windows = Term("Unfold", whole, place, window, stride, dilation, windows)
+    meaning = Term("Mul", windows, operand(1, "ocij", dtype))
+    for k in "cij":
+        meaning = Term("Sum", k, meaning)
+    views = [View.dense(lies, sizes, dtype), View.dense("ocij", sizes, dtype)]
+    if after:
+        views.append(View.dense(after, sizes, dtype))
+        meaning = Term("Zip", "max", Term("Add", meaning, operand(2, after, dtype)), Term("Num", 0.0, dtype))
+    result = View.dense(out, sizes, dtype)
+    return Call("native.winograd", meaning, sizes, tuple(views), result, fixed=fixed, threads=threads)
+
+
+def run(call: Call, *operands: np.ndarray) -> np.ndarray:
+    """The result, its axes as the call has them."""
+    out = np.full(call.out.shape, 7, numpy_dtype(call.out.dtype))
+    for instruction in KERNEL.bind(call, operands, out, np.full(KERNEL.workspace(call) + 64, 0xA5, np.uint8)):
+        instruction()
+    return out
+
+
+def plainly(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The convolution in float64."""
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], (2, 3))
+    with np.errstate(all="ignore"):
+        return np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+
+
+def drawn(call: Call, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(v.shape).astype(numpy_dtype(v.dtype)) for v in call.operands]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("fixed", [(), (1,)])
+@pytest.mark.parametrize("after", ["", "o", "nohw", "hw"])
+@pytest.mark.parametrize(("out", "lies"), [("nohw", "ncHW"), ("nhwo", "nHWc"), ("ohwn", "nHcW"), ("wnoh", "WHnc")])
+def test_a_convolution_is_what_it_means(out: str, lies: str, after: str, fixed: tuple[int, ...], threads: int) -> None:
+    call = convolution(out=out, lies=lies, after=after, fixed=fixed, threads=threads)
+    assert KERNEL.accepts(call)
+    assert check_call(KERNEL, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("height", "width"), [(4, 4), (5, 4), (4, 5), (5, 19), (20, 7), (37, 36)])
+def test_any_size(height: int, width: int, seed: int, dtype: str) -> None:
+    call = convolution((1, 5, height, width), (4, 5, 3, 3), dtype=dtype, threads=2)
+    assert check_call(KERNEL, call, np.random.default_rng(seed)) is None
+
+
+@pytest.mark.parametrize("x", [(1, 64, 58, 58), (1, 300, 9, 9), (3, 16, 34, 33)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_blocks(x: tuple[int, int, int, int], threads: int) -> None:
+    call = convolution(x, (70, x[1], 3, 3), fixed=(1,), threads=threads)
+    a, w = drawn(call)
+    got, want = run(call, a, w), plainly(a, w)
+    size = plainly(abs(a), abs(w))
+    assert np.max(abs(got - want) / size) < Winograd.error
+    assert np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)) < 3e-7
+
+
+@pytest.mark.parametrize("where", [(0, 0, 0, 0), (1, 3, 5, 6), (0, 6, 11, 10), (1, 2, 11, 0)])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
+@pytest.mark.parametrize("operand", [0, 1])
+def test_what_is_not_finite_reaches_what_it_reaches_as_written(
+    operand: int, value: float, where: tuple[int, int, int, int]
+) -> None:
+    """Sums and differences of inputs would make NaN of infinities, and infinities of what is nearly as large."""
+    call = convolution()
+    both = drawn(call)
+    place = where if operand == 0 else tuple(min(i, n - 1) for i, n in zip(where, W, strict=True))
+    both[operand][place] = value
+    got, want = run(call, *both), plainly(*both)
+    with np.errstate(over="ignore"):
+        want = want.astype(np.float32)
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    assert np.array_equal(np.isinf(got), np.isinf(want)) and np.array_equal(np.sign(got), np.sign(want), equal_nan=True)
+    ordinary = np.isfinite(want) & (abs(want) < 1e30)
+    np.testing.assert_allclose(got[ordinary], want[ordinary], rtol=1e-4, atol=1e-4)
+
+
+def test_weights_lie_anywhere() -> None:
+    """Backwards, and with gaps: they are read once, when the call is bound."""
+    call = convolution(fixed=(1,))
+    a, w = drawn(call)
+    steps = 7 * 7 * 9, 7 * 9, 21, -2
+    held = np.zeros(W[0] * steps[0], np.float32)
+    view = np.lib.stride_tricks.as_strided(held[5:], W, [4 * s for s in steps])
+    view[...] = w
+    odd = replace(call, operands=(call.operands[0], View(tuple("ocij"), W, steps, "float32", 5)))
+    np.testing.assert_array_equal(run(odd, a, view), run(call, a, w))
+
+
+def test_images_that_are_all_the_same_are_convolved_once() -> None:
+    """A result has axes that no operand has a step along."""
+    call = convolution()
+    lies = replace(call.operands[0], strides=(0, *call.operands[0].strides[1:]))
+    call = replace(call, operands=(lies, call.operands[1]))
+    assert KERNEL.accepts(call)
+    assert check_call(KERNEL, call, np.random.default_rng(0)) is None
+
+
+def test_what_it_does_not_take() -> None:
+    assert KERNEL.accepts(convolution())
+    for call in (
+        convolution(steps=(2, 1)),
+        convolution(steps=(1, 2)),
+        convolution((2, 7, 12, 11), (9, 7, 5, 5)),
+        convolution((2, 7, 12, 11), (9, 7, 1, 3)),
+        convolution((2, 3, 12, 11), (9, 3, 3, 3)),
+        convolution((2, 7, 12, 11), (3, 7, 3, 3)),
+        convolution((2, 7, 3, 11), (9, 7, 3, 3)),
+        convolution(dtype="float16"),
+        convolution(dtype="int32"),
+    ):
+        assert not KERNEL.accepts(call), call.sizes
+
+
+def test_weights_that_stay_are_turned_once() -> None:
+    kept, turned = convolution(fixed=(1,)), convolution()
+    assert (KERNEL.retained(kept), KERNEL.workspace(kept)) == (16 * 9 * 7 * 4, 0)
+    assert KERNEL.retained(turned) == 0 and KERNEL.workspace(turned) >= 16 * 9 * 7 * 4
+
+
+def test_it_makes_fewer_products() -> None:
+    call = convolution((1, 64, 58, 58), (64, 64, 3, 3), fixed=(1,))
+    usual = BACKEND.kernels["native.products"].features(replace(call, kernel="native.products"))
+    assert KERNEL.features(call)["flops"] * 2.2 < usual["flops"]
