@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from waxeq.backend.call import Call, View
 from waxeq.backend.kernel import Kernel
+from waxeq.cost.estimate import Estimate
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.events import Events
 from waxeq.extract.candidates import variants
@@ -23,6 +25,7 @@ from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.search import block as blocks_search
 from waxeq.search.session import Session
+from waxeq.search.tuner import promises
 
 
 def _session(folder: Path, **more: Any) -> Session:
@@ -78,6 +81,44 @@ def test_variants_are_timed_last_and_only_of_what_was_chosen(tmp_path: Path, mon
         assert not any(session.kernels[c.call.kernel].variant_of for c in rows)
         ways = [v for c in rows for v in variants(found.space, c)]
         assert ways and all(session.kernels[v.call.kernel].variant_of for v in ways)
+
+
+@pytest.mark.parametrize("much", [True, False])
+def test_when_time_gets_short_the_rest_is_for_what_promises_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, much: bool
+) -> None:
+    """Other choices are not tried any more; without a promise they are, as long as there is time."""
+    timed = _timed_as(monkeypatch, 0.5)
+    monkeypatch.setattr(blocks_search, "_TUNING", float("inf"))
+    monkeypatch.setattr(blocks_search, "promises", lambda *_: much)
+    rounds: list[int] = []
+    measure = Session.measure
+
+    def counted(self: Session, calls: Sequence[Call], *args: Any, **more: Any) -> int:
+        rounds.append(measure(self, calls, *args, **more))
+        return rounds[-1]
+
+    monkeypatch.setattr(Session, "measure", counted)
+    with _session(tmp_path) as session:
+        _found(session)
+        assert any(session.kernels[n].variant_of for n in timed)
+        assert (len(rounds) == 2) == much, "one round of choices, and one of variants"
+
+
+@pytest.mark.parametrize(("part", "much"), [(0.5, True), (0.95, False)])
+def test_a_variant_promises_much_that_is_expected_to_save_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: float, much: bool
+) -> None:
+    with _session(tmp_path, measure=False) as session:
+        found = _found(session)
+        assert found.space is not None and found.choice is not None
+        each = part * max(p.cost for p in found.choice.in_order())
+        guess = Estimate(each, 0.0, 1.0, "fitted")
+        monkeypatch.setattr(type(session.prices), "of", lambda self, calls: [guess] * len(calls))
+        assert promises(session, found.space, found.choice) == much
+        measured = replace(guess, source="measured")
+        monkeypatch.setattr(type(session.prices), "of", lambda self, calls: [measured] * len(calls))
+        assert not promises(session, found.space, found.choice), "it was timed"
 
 
 def test_nothing_is_tuned_that_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from waxeq.ir.blocks import Block
 from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.search.doubts import decisive, doubted
 from waxeq.search.session import Session
-from waxeq.search.tuner import tuned
+from waxeq.search.tuner import promises, tuned
 
 Value = TypeVar("Value")
 _ROUNDS = 12
@@ -44,6 +44,8 @@ _LONG = 0.02
 """Seconds of a call from which on one more visit tells what two tell of a shorter one."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
+_TUNING = 1.0
+"""Seconds of searching that other ways to do what was chosen are compiled and timed in."""
 _UNTRIED = "not all rules were applied"
 _UNGROWN = "not all ways to fuse were looked at"
 _UNCHOSEN = "choosing was stopped"
@@ -260,24 +262,28 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
     looks a little better than what was measured; and where there is no time to find out, from the start. In between,
     once, what is doubted is measured, and what was timed a single time and decides is timed again.
 
+    When time gets short and another way to do what was chosen promises much, the rest of it is for tuning.
+
     Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
     Once a kernel turned out not to run here, the choice is of no use.
     """
     unusable = len(session.prices.excluded)
     measuring = session.options.measure and session.options.cost != "roofline"
-    measured, polished, doubts, looks, short = 0, 0, 0, 0, False
+    measured, polished, doubts, looks, short, tight = 0, 0, 0, 0, False, False
 
     def timed(*choices: Choice) -> int:
         last = n == _ROUNDS or polished == _POLISHES
         return session.measure(_unmeasured(choices)) if measuring and not last else 0
 
     for n in range(_ROUNDS + 1):
-        looking, skipped = measuring and n < _HOPEFUL_ROUNDS and not polished and not short, session.skipped
+        looking, skipped = measuring and n < _HOPEFUL_ROUNDS and not polished and not (short or tight), session.skipped
         mood = "expected" if looking or not measuring else "cautious"
         problem = session.prices.problem(space, rows, roots, mood=mood)
         choice = start = greedy(problem, session.choosing())
         if start is None or choice is None:
             return None
+        if tight:
+            break
         trying = looking and not session.hurried
         new = timed(start, *(_hopeful(session, space, rows, roots, start) if trying else ()))
         short = short or (new == 0 and session.skipped > skipped)
@@ -293,6 +299,7 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
         untold = looking and short  # nobody has the time to find out
         if (new == 0 and not untold) or len(session.prices.excluded) > unusable:
             break
+        tight = measuring and session.searching < _TUNING and promises(session, space, start)
     return Chosen(problem, choice, (start,) if choice.method == "polished" else (), measured)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from waxeq.cost.estimate import Estimate
 from waxeq.extract.candidates import Candidate, Space, State, variants
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.greedy import followed
@@ -16,8 +17,16 @@ from waxeq.search.session import Session
 
 _WORTH = 0.01
 """Part of a plan's time that a variant must be able to save to be timed."""
+_MUCH = 0.1
+"""The same to keep some of the time for searching for it."""
 _FASTER = 0.98
 """What a variant may take of the call that it replaces: of several equal ones the luckiest would else be taken."""
+
+
+_VISITS = 2
+"""Times that each is timed: it is compared with one call, and of several tries of that the fastest was chosen."""
+Way = tuple[Priced, Candidate]
+"""A call of a choice, and another way to do it."""
 
 
 def tuned(
@@ -31,21 +40,36 @@ def tuned(
     """
     if session.hurried or not session.options.measure or session.options.cost == "roofline":
         return None
-    order = choice.in_order()
-    ways = [(p, c) for p in order for c in variants(space, p.candidate)]
+    ways = _ways(space, choice)
     if not ways:
         return None
-    estimates = session.prices.of([c.call for _, c in ways])
-    gains = [(p.cost - e.low, c) for (p, c), e in zip(ways, estimates, strict=True) if e.source != "measured"]
+    gains = [(p.cost - e.low, c) for (p, c), e in _guessed(session, ways)]
     worth = [c for gain, c in sorted(gains, key=lambda row: -row[0]) if gain > _WORTH * choice.cost]
-    session.measure([c.call for c in worth])
+    session.measure([c.call for c in worth], visits=_VISITS)
     problem = session.prices.problem(space, [*rows, *(c for _, c in ways)], roots, mood="cautious")
+    order = choice.in_order()
     found = followed(problem, {p.candidate.out: _best(problem, p, ways) for p in order}, choice.method)
     assert found is not None, "variants read what their calls read"
     return problem.having(found), replace(found, bound=choice.bound, timed_out=choice.timed_out)
 
 
-def _best(problem: Problem, p: Priced, ways: Sequence[tuple[Priced, Candidate]]) -> Priced:
+def promises(session: Session, space: Space, choice: Choice) -> bool:
+    """Whether a variant that was never timed is expected to save much of a choice's time."""
+    guessed = _guessed(session, _ways(space, choice))
+    return any(p.cost - e.seconds > _MUCH * choice.cost for (p, _), e in guessed)
+
+
+def _ways(space: Space, choice: Choice) -> list[Way]:
+    return [(p, c) for p in choice.in_order() for c in variants(space, p.candidate)]
+
+
+def _guessed(session: Session, ways: Sequence[Way]) -> list[tuple[Way, Estimate]]:
+    """Those that were not timed, with what they may take."""
+    estimates = session.prices.of([c.call for _, c in ways])
+    return [(way, e) for way, e in zip(ways, estimates, strict=True) if e.source != "measured"]
+
+
+def _best(problem: Problem, p: Priced, ways: Sequence[Way]) -> Priced:
     """The fastest way that was timed, or the call itself, at today's price."""
     out = p.candidate.out
     priced = {id(q.candidate): q for q in (*problem.makers[out], *problem.spare.get(out, ()))}
