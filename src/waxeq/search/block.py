@@ -161,7 +161,9 @@ def _improved(
 ) -> Chosen:
     """A choice with its calls tuned."""
     better = tuned(session, space, rows, roots, chosen.choice)
-    return chosen if better is None else replace(chosen, problem=better[0], choice=better[1])
+    if better is None:
+        return chosen
+    return replace(chosen, problem=better.problem, choice=better.choice, beaten=(*better.others, *chosen.beaten))
 
 
 def _joined(session: Session, chosen: Chosen) -> Chosen:
