@@ -104,24 +104,30 @@ class Block:
 
 
 def filtered(conv: Convolution, filters: str) -> str:
-    """The function that makes filters of weights: a task for each result."""
-    t, w, size = CTYPES[conv.dtype], conv.steps(conv.weights), conv.outputs * conv.channels
+    """The function that makes filters of weights: a task for each result, whose numbers are made side by side and then
+    put where they belong, far apart."""
+    t, w, n = CTYPES[conv.dtype], conv.steps(conv.weights), conv.channels
+    turned = ("{0}", "({0} + {1} + {2}) / 2", "({0} - {1} + {2}) / 2", "{2}")
+    reads = (f"g{i}{j} = g[c * {w['c']} + {i * w['i'] + j * w['j']}]" for i in range(3) for j in range(3))
+    lines = [f"const {t} {', '.join(reads)};"]
+    for p in range(4):
+        sums = (f"h{p}{j} = {_of(turned[p], [f'g{i}{j}' for i in range(3)])}" for j in range(3))
+        lines.append(f"const {t} {', '.join(sums)};")
+    for p in range(4):
+        lines += (f"to[{4 * p + q}][c] = {_of(turned[q], [f'h{p}{j}' for j in range(3)])};" for q in range(4))
     return "\n".join([
         *_head(conv),
         f"  {t} *u = ({t} *){filters};",
-        "  for (int64_t o = begin; o < end; o++)",
-        f"    for (int64_t c = 0; c < {conv.channels}; c++) {{",
-        f"      const {t} *g = weights + {conv.weights.const} + o * {w['o']} + c * {w['c']};",
-        f"      {t} *to = u + o * {conv.channels} + c, h[4][3];",
-        f"      for (int j = 0; j < 3; j++, g += {w['j']}) {{",
-        f"        const {t} a = g[0], b = g[{w['i']}], d = g[{2 * w['i']}];",
-        "        h[0][j] = a, h[1][j] = (a + b + d) / 2, h[2][j] = (a - b + d) / 2, h[3][j] = d;",
-        "      }",
-        f"      for (int p = 0; p < 4; p++, to += {4 * size}) {{",
-        f"        const {t} a = h[p][0], b = h[p][1], d = h[p][2];",
-        f"        to[0] = a, to[{size}] = (a + b + d) / 2, to[{2 * size}] = (a - b + d) / 2, to[{3 * size}] = d;",
-        "      }",
+        f"  WX_ALIGNED {t} to[16][{n}];",
+        "  for (int64_t o = begin; o < end; o++) {",
+        f"    const {t} *g = weights + {conv.weights.const} + o * {w['o']};",
+        "#pragma omp simd",
+        f"    for (int64_t c = 0; c < {n}; c++) {{",
+        *("      " + line for line in lines),
         "    }",
+        "    for (int64_t q = 0; q < 16; q++)",
+        f"      for (int64_t c = 0; c < {n}; c++) u[(q * {conv.outputs} + o) * {n} + c] = to[q][c];",
+        "  }",
         "}",
     ])  # fmt: skip
 

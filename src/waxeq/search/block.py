@@ -44,8 +44,8 @@ _LONG = 0.02
 """Seconds of a call from which on one more visit tells what two tell of a shorter one."""
 _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
-_TUNING = 1.0
-"""Seconds of searching that other ways to do what was chosen are compiled and timed in."""
+_TUNING = 2.0
+"""Rounds as long as the longest so far that there must be time for, or the rest is for tuning, which is one of them."""
 _UNTRIED = "not all rules were applied"
 _UNGROWN = "not all ways to fuse were looked at"
 _UNCHOSEN = "choosing was stopped"
@@ -272,12 +272,14 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
     unusable = len(session.prices.excluded)
     measuring = session.options.measure and session.options.cost != "roofline"
     measured, polished, doubts, looks, short, tight = 0, 0, 0, 0, False, False
+    longest = 0.0
 
     def timed(*choices: Choice) -> int:
         last = n == _ROUNDS or polished == _POLISHES
         return session.measure(_unmeasured(choices)) if measuring and not last else 0
 
     for n in range(_ROUNDS + 1):
+        begun = session.deadline.elapsed
         looking, skipped = measuring and n < _HOPEFUL_ROUNDS and not polished and not (short or tight), session.skipped
         mood = "expected" if looking or not measuring else "cautious"
         problem = session.prices.problem(space, rows, roots, mood=mood)
@@ -301,7 +303,8 @@ def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[S
         untold = looking and short  # nobody has the time to find out
         if (new == 0 and not untold) or len(session.prices.excluded) > unusable:
             break
-        tight = measuring and session.searching < _TUNING and promises(session, space, start)
+        longest = max(longest, session.deadline.elapsed - begun)
+        tight = measuring and session.searching < _TUNING * longest and promises(session, space, start)
     return Chosen(problem, choice, (start,) if choice.method == "polished" else (), measured)
 
 

@@ -135,7 +135,7 @@ def _product(sizes: Sizes, axes: tuple[str, str], order: str, dtype: str) -> Sam
     return _sample(t, {k: n for k, n in sizes.items() if k in used}, leaves, order)
 
 
-_LAYERED = ((16, 32, 34), (64, 64, 16), (32, 64, 58), (128, 128, 30), (256, 256, 16))
+_LAYERED = ((16, 32, 34), (64, 64, 16), (64, 64, 58), (128, 128, 30), (256, 256, 16))
 """Channels before and after, and lines of images with their edges."""
 
 
