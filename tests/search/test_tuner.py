@@ -23,6 +23,7 @@ from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
+from waxeq.runtime.timing import Bench
 from waxeq.search import block as blocks_search
 from waxeq.search import tuner
 from waxeq.search.session import Session
@@ -93,12 +94,33 @@ def test_the_other_way_is_tried_too_where_both_took_about_as_long(
             c.check(found.problem)
 
 
+def test_variants_are_compared_with_what_was_chosen_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call was timed in a quiet moment, and both take four times as long while they are timed by turns."""
+    _timed_as(monkeypatch, 0.5)
+    quiet = Bench.time
+    seen = set[str]()
+
+    def time_(self: Bench, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
+        found, slow = quiet(self, kernel, call, key, seconds), call.text in seen
+        seen.add(call.text)
+        return replace(found, samples=tuple(4 * s for s in found.samples)) if slow else found
+
+    monkeypatch.setattr(Bench, "time", time_)
+    with _session(tmp_path) as session:
+        used = {s.call.kernel for s in _found(session).plan.steps}
+        assert any(session.kernels[n].variant_of for n in used)
+
+
 def test_variants_are_timed_last_and_only_of_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = _timed_as(monkeypatch, 0.5)
     with _session(tmp_path) as session:
         found = _found(session)
         kinds = [bool(session.kernels[n].variant_of) for n in timed]
-        assert kinds == sorted(kinds), "variants come after the search"
+        first = kinds.index(True)
+        again = {n for n, varies in zip(timed[first:], kinds[first:], strict=True) if not varies}
+        assert again and again <= set(timed[:first]), "variants come after the search, by turns with what was chosen"
         assert found.space is not None
         rows = blocks_search.grow(found.space, found.choice.roots if found.choice else ())
         assert not any(session.kernels[c.call.kernel].variant_of for c in rows)
@@ -125,7 +147,7 @@ def test_when_time_gets_short_the_rest_is_for_what_promises_much(
     with _session(tmp_path) as session:
         _found(session)
         assert any(session.kernels[n].variant_of for n in timed)
-        assert (len(rounds) == 2) == much, "one round of choices, and one of variants"
+        assert (len(rounds) == 1) == much
 
 
 @pytest.mark.parametrize(("part", "much"), [(0.5, True), (0.95, False)])
@@ -135,7 +157,7 @@ def test_a_variant_promises_much_that_is_expected_to_save_much(
     with _session(tmp_path, measure=False) as session:
         found = _found(session)
         assert found.space is not None and found.choice is not None
-        each = part * max(p.cost for p in found.choice.in_order())
+        each = part * min(p.cost for p in found.choice.in_order())
         guess = Estimate(each, 0.0, 1.0, "fitted")
         monkeypatch.setattr(type(session.prices), "of", lambda self, calls: [guess] * len(calls))
         assert promises(session, found.space, found.choice) == much

@@ -277,11 +277,19 @@ class Session(Beside):
         others, and of up to four the fastest counts: what a call takes differs more from moment to moment than within
         one. `again`: what the table knows of a call stays where it is the faster one.
         """
+        return len(self._measured(calls, each, visits, again))
+
+    def by_turns(self, calls: Sequence[Call]) -> Mapping[TimingKey, float]:
+        """Seconds that calls take now, timed twice each by turns as `measure` does, those too that the table knows:
+        what was timed in the same moments can be compared, however slow those were."""
+        return {t.key: t.seconds for t in self._measured(calls, 0.02, 2, True)}
+
+    def _measured(self, calls: Sequence[Call], each: float, visits: int, again: bool) -> list[Timing]:
         wanted = list({self.prices.key(c): c for c in calls}.values())
         chosen = self._afforded(wanted, each)
         if not chosen:
             self.skipped += len(wanted)
-            return 0
+            return []
         # on one core what is compiled meanwhile would only take longer
         free = cores() > 1 or self.is_alone()
         calls = self._ready(chosen) if free else ()
@@ -301,7 +309,7 @@ class Session(Beside):
             self.skipped += sum(c.kernel not in self.prices.excluded for c in wanted) - len(rows)
             self._keep([t for t in rows if t.key not in known or _quiet([known[t.key], t]) is t], load, visits)
             self.measuring_seconds += time.perf_counter() - begun
-        return len(rows)
+        return rows
 
     def _keep(self, rows: Sequence[Timing], load: Load, visits: int) -> None:
         """Store timings that were taken since `load`, and reckon with them."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from waxeq.cost.estimate import Estimate
+from waxeq.cost.key import TimingKey
 from waxeq.extract.candidates import Candidate, Space, State, variants
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.greedy import followed
@@ -18,15 +19,14 @@ from waxeq.search.session import Session
 _WORTH = 0.01
 """Part of a plan's time that a variant must be able to save to be timed."""
 _MUCH = 0.1
-"""The same to keep some of the time for searching for it."""
+"""Part of a plan's time that variants must be expected to save for some of the time for searching to be kept for them;
+and of a call's for it to be tried both ways."""
 _FASTER = 0.98
 """What a variant may take of the call that it replaces: of several equal ones the luckiest would else be taken."""
 
 
 _NEAR = 1.25
 """What one of two ways may take of the other for it to be tried in a whole plan too."""
-_VISITS = 2
-"""Times that each is timed: it is compared with one call, and of several tries of that the fastest was chosen."""
 Way = tuple[Priced, Candidate]
 """A call of a choice, and another way to do it."""
 
@@ -55,15 +55,16 @@ def tuned(
     if not ways:
         return None
     guessed = _guessed(session, ways)
-    gains = [(p.cost - e.low, c) for (p, c), e in guessed]
-    worth = [c for gain, c in sorted(gains, key=lambda row: -row[0]) if gain > _WORTH * choice.cost]
-    session.measure([c.call for c in worth], visits=_VISITS)
+    gains = sorted(((p.cost - e.low, n) for n, ((p, _), e) in enumerate(guessed)), key=lambda row: -row[0])
+    worth = [guessed[n][0] for gain, n in gains if gain > _WORTH * choice.cost]
+    now = session.by_turns([c.call for p, v in worth for c in (p.candidate, v)])
     problem = session.prices.problem(space, [*rows, *(c for _, c in ways)], roots, mood="cautious")
     order = choice.in_order()
-    best = {p.candidate.out: _best(problem, p, ways) for p in order}
+    timed = {p.candidate.out: _timed(session, problem, p, ways, now) for p in order}
+    best = {out: _best(row) for out, row in timed.items()}
     found = _followed(problem, best, choice)
-    hoped = {id(c) for (p, c), e in guessed if p.cost - e.seconds > _MUCH * choice.cost}
-    differing = {p.candidate.out: q for p in order if (q := _rival(problem, p, ways, best, hoped)) is not None}
+    hoped = {id(c) for (p, c), e in guessed if p.cost - e.seconds > max(_MUCH * p.cost, _WORTH * choice.cost)}
+    differing = {out: q for out, row in timed.items() if (q := _rival(row, best[out], hoped)) is not None}
     others = (_followed(problem, {**best, **differing}, choice),) if differing else ()
     problem = problem.having(found)
     for other in others:
@@ -78,9 +79,11 @@ def _followed(problem: Problem, made: Mapping[State, Priced], choice: Choice) ->
 
 
 def promises(session: Session, space: Space, choice: Choice) -> bool:
-    """Whether a variant that was never timed is expected to save much of a choice's time."""
-    guessed = _guessed(session, _ways(space, choice))
-    return any(p.cost - e.seconds > _MUCH * choice.cost for (p, _), e in guessed)
+    """Whether variants that were never timed are expected to save much of a choice's time."""
+    gains: dict[int, float] = {}
+    for (p, _), e in _guessed(session, _ways(space, choice)):
+        gains[id(p)] = max(gains.get(id(p), 0.0), p.cost - e.seconds)
+    return sum(gains.values()) > _MUCH * choice.cost
 
 
 def _ways(space: Space, choice: Choice) -> list[Way]:
@@ -93,29 +96,34 @@ def _guessed(session: Session, ways: Sequence[Way]) -> list[tuple[Way, Estimate]
     return [(way, e) for way, e in zip(ways, estimates, strict=True) if e.source != "measured"]
 
 
-def _best(problem: Problem, p: Priced, ways: Sequence[Way]) -> Priced:
-    """The fastest way that was timed, or the call itself, at today's price."""
-    own, timed = _timed(problem, p, ways)
-    best = min(timed, key=lambda q: q.cost, default=own)
-    return best if best.cost < _FASTER * own.cost else own
+Timed = list[tuple[float, Priced]]
+"""A call, and then its variants that were timed, each with what it takes of what the call does."""
 
 
-def _rival(
-    problem: Problem, p: Priced, ways: Sequence[Way], best: Mapping[State, Priced], hoped: Set[int]
-) -> Priced | None:
-    """What may be the faster one when both run by turns, where one of them promised much: a shared machine may have
-    been slow while the one was timed and not while the other was. None where that is not so."""
-    own, timed = _timed(problem, p, ways)
-    first = best[p.candidate.out]
-    near = [q for q in (own, *timed) if q is not first and q.cost < _NEAR * first.cost]
-    if id(first.candidate) not in hoped:
-        near = [q for q in near if id(q.candidate) in hoped]
-    return min(near, key=lambda q: q.cost, default=None)
-
-
-def _timed(problem: Problem, p: Priced, ways: Sequence[Way]) -> tuple[Priced, list[Priced]]:
-    """A call, and those of its variants that were timed, at today's prices."""
+def _timed(session: Session, problem: Problem, p: Priced, ways: Sequence[Way], now: Mapping[TimingKey, float]) -> Timed:
+    """At today's prices; those that were timed by turns with the call, as they did then."""
     out = p.candidate.out
     priced = {id(q.candidate): q for q in (*problem.makers[out], *problem.spare.get(out, ()))}
-    timed = [q for base, c in ways if base is p and (q := priced[id(c)]).estimate.source == "measured"]
-    return priced[id(p.candidate)], timed
+    own = priced[id(p.candidate)]
+    variants = [q for base, c in ways if base is p and (q := priced[id(c)]).estimate.source == "measured"]
+
+    def part(q: Priced) -> float:
+        both = [now.get(session.prices.key(x.candidate.call)) for x in (q, own)]
+        return q.cost / own.cost if both[0] is None or both[1] is None else both[0] / both[1]
+
+    return [(1.0, own), *((part(q), q) for q in variants)]
+
+
+def _best(row: Timed) -> Priced:
+    """The fastest way that was timed, or the call itself."""
+    part, best = min(row, key=lambda found: found[0])
+    return best if part < _FASTER else row[0][1]
+
+
+def _rival(row: Timed, first: Priced, hoped: Set[int]) -> Priced | None:
+    """What may be the faster one in a whole plan, where one of them promised much; None where that is not so."""
+    limit = _NEAR * next(part for part, q in row if q is first)
+    near = [(part, q) for part, q in row if q is not first and part < limit]
+    if id(first.candidate) not in hoped:
+        near = [(part, q) for part, q in near if id(q.candidate) in hoped]
+    return min(near, key=lambda found: found[0])[1] if near else None
