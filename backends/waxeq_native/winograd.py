@@ -3,8 +3,9 @@
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), after Winograd, "Arithmetic Complexity
 of Computations" (1980): four results that lie in a square take 16 products for each channel instead of 36. Squares of
 4 x 4 inputs are turned into 16 numbers each, products of matrices sum those over the channels, and 16 sums are turned
-back into four results. Each result is made of its own 9 inputs alone, so that none spoils another; one that is not
-finite says nothing of which of them were not, and its block is computed again as the convolution is written.
+back into four results. Each result is made of its own 9 inputs alone, but of sums and differences of them: an input
+that is much larger than others leaves its rounding where its weight is nearly zero, and one that is not finite makes
+NaN of infinities. Blocks with such inputs, or such weights, are computed as the convolution is written.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native.gemm import api
 from waxeq_native.loops import FastLoops, operations
 from waxeq_native.products import FRAME, Products
-from waxeq_native.winograd_text import AHEAD, Block, Convolution, filtered, multiplied
+from waxeq_native.winograd_text import AHEAD, CALM, Block, Convolution, filtered, multiplied
 from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work
 
 _WINDOW = 3
@@ -48,12 +49,12 @@ _SHARES = 3
 
 
 class Filters(Pack):
-    """Weights as the products read them, [16][columns][depth]: G g G' of each filter g, made in float64. `axes` are
-    those of the window."""
+    """Weights as the products read them, [16][columns][depth]: G g G' of each filter g, made in float64; and for each
+    column whether its weights are of about one size all over the window. `axes` are those of the window."""
 
     @property
     def bytes(self) -> int:
-        return 16 * self.columns * self.depth * numpy_dtype(self.dtype).itemsize
+        return (16 * self.depth + 1) * self.columns * numpy_dtype(self.dtype).itemsize
 
     def made(self, operand: np.ndarray) -> np.ndarray:
         """The filters of an operand."""
@@ -68,8 +69,11 @@ class Filters(Pack):
             np.frombuffer(memoryview(raw), dtype)[-low:], shape, [s * dtype.itemsize for s in steps], writeable=False
         )
         with np.errstate(all="ignore"):
-            u = np.einsum("pi,ocij,qj->pqoc", AHEAD, g.astype(np.float64), AHEAD)
-            return np.ascontiguousarray(u, dtype).reshape(-1)
+            g = g.astype(np.float64)
+            u = np.einsum("pi,ocij,qj->pqoc", AHEAD, g, AHEAD).astype(dtype)
+            sizes = np.abs(g).sum(axis=1).reshape(self.columns, -1)
+            calm = sizes.max(axis=1) <= CALM * sizes.min(axis=1)
+        return np.concatenate([u.reshape(-1), calm.astype(dtype)])
 
 
 class Winograd(NativeKernel):
@@ -220,8 +224,9 @@ def _block(conv: Convolution, threads: int) -> Block:
 
 
 def _scratch(conv: Convolution, b: Block) -> int:
+    """Bytes for the products of a block either way."""
     need = getattr(api(), f"gemm_any_scratch_{DTYPES[conv.dtype]}")
-    return max(64, int(need(b.outputs, b.columns, conv.channels)))
+    return max(64, *(int(need(b.outputs, n, conv.channels)) for n in (b.columns, conv.width)))
 
 
 KERNELS = (Winograd,)

@@ -23,6 +23,11 @@ _RESULTS = ("{0} + {1} + {2}", "{1} - {2} - {3}")
 """A' of theirs: two results of a line of four sums."""
 
 
+CALM = 64
+"""How many times the usual size the largest may be, of inputs of a block and of weights at one place of the window: a
+result keeps so much less of its digits where what is large is multiplied by next to nothing."""
+
+
 @dataclass(frozen=True)
 class Convolution:
     """Fold number `fold`, of windows of operand `source` that lie at `where`, and of weights, operand `filter`. Results
@@ -105,7 +110,7 @@ class Block:
 
 def filtered(conv: Convolution, filters: str) -> str:
     """The function that makes filters of weights: a task for each result, whose numbers are made side by side and then
-    put where they belong, far apart."""
+    put where they belong, far apart. After all filters comes for each result whether it is calm."""
     t, w, n = CTYPES[conv.dtype], conv.steps(conv.weights), conv.channels
     turned = ("{0}", "({0} + {1} + {2}) / 2", "({0} - {1} + {2}) / 2", "{2}")
     reads = (f"g{i}{j} = g[c * {w['c']} + {i * w['i'] + j * w['j']}]" for i in range(3) for j in range(3))
@@ -118,7 +123,7 @@ def filtered(conv: Convolution, filters: str) -> str:
     return "\n".join([
         *_head(conv),
         f"  {t} *u = ({t} *){filters};",
-        f"  WX_ALIGNED {t} to[16][{n}];",
+        f"  WX_ALIGNED {t} to[16][{n}], sizes[9];",
         "  for (int64_t o = begin; o < end; o++) {",
         f"    const {t} *g = weights + {conv.weights.const} + o * {w['o']};",
         "#pragma omp simd",
@@ -127,6 +132,14 @@ def filtered(conv: Convolution, filters: str) -> str:
         "    }",
         "    for (int64_t q = 0; q < 16; q++)",
         f"      for (int64_t c = 0; c < {n}; c++) u[(q * {conv.outputs} + o) * {n} + c] = to[q][c];",
+        "    for (int64_t k = 0; k < 9; k++) sizes[k] = 0;",
+        f"    for (int64_t c = 0; c < {n}; c++)",
+        "      for (int64_t k = 0; k < 9; k++)",
+        f"        sizes[k] += {_size(conv)}(g[c * {w['c']} + k / 3 * {w['i']} + k % 3 * {w['j']}]);",
+        f"    {t} least = sizes[0], most = sizes[0];",
+        "    for (int64_t k = 1; k < 9; k++)",
+        "      least = sizes[k] < least ? sizes[k] : least, most = sizes[k] > most ? sizes[k] : most;",
+        f"    u[{16 * conv.outputs * n} + o] = most <= {CALM} * least;",
         "  }",
         "}",
     ])  # fmt: skip
@@ -148,13 +161,16 @@ def multiplied(conv: Convolution, b: Block, filters: str, result: str, scratch: 
         "  for (int64_t t = begin; t < end; t++) {",
         *("    " + x for x in _place(conv, b)),
         f"    {t} *y = ({t} *){result} + {conv.at(conv.out)} + o_lo * {y['o']};",
-        *("    " + x for x in _turned(conv, n)),
-        "    for (int64_t q = 0; q < 16; q++)",
-        f"      api->gemm_any_{s}(many, {n}, {conv.channels}, u + (q * {conv.outputs} + o_lo) * {conv.channels}, "
+        *("    " + x for x in _calm(conv)),
+        "    if (calm) {",
+        *("      " + x for x in _turned(conv, n)),
+        "      for (int64_t q = 0; q < 16; q++)",
+        f"        api->gemm_any_{s}(many, {n}, {conv.channels}, u + (q * {conv.outputs} + o_lo) * {conv.channels}, "
         f"{conv.channels}, 1, before + q * {conv.channels * n}, {n}, 1, after + q * {b.outputs * n}, {n}, 0, scratch);",
-        f"    {t} odd = 0;",
-        *("    " + x for x in _back(conv, b)),
-        "    if (odd == 0) continue;",
+        f"      {t} odd = 0;",
+        *("      " + x for x in _back(conv, b)),
+        "      if (odd == 0) continue;",
+        "    }",
         *("    " + x for x in _plainly(conv)),
         "  }",
         "}",
@@ -183,6 +199,28 @@ def _place(conv: Convolution, b: Block) -> Iterator[str]:
         yield f"const int64_t {k} = {rest} % {conv.sizes[k]};"
         rest = f"{rest} / {conv.sizes[k]}"
     yield f"const {CTYPES[conv.dtype]} *x = source + {conv.at(conv.where)};"
+
+
+def _calm(conv: Convolution) -> Iterator[str]:
+    """Whether the filters of a block are calm, and its inputs: whether the largest of each channel are together no more
+    than so many times as large as they are on average."""
+    t, x, high, wide = CTYPES[conv.dtype], conv.steps(conv.where), conv.height + 2, conv.width + 2
+    yield f"const int64_t high = {high} - 2 * line < 2 * lines + 2 ? {high} - 2 * line : 2 * lines + 2;"
+    yield f"{t} most = 0, all = 0;"
+    yield f"for (int64_t c = 0; c < {conv.channels}; c++) {{"
+    yield f"  {t} largest = 0, sum = 0;"
+    yield "  for (int64_t r = 0; r < high; r++) {"
+    yield f"    const {t} *from = x + c * {x['c']} + (2 * line + r) * {x['h']};"
+    yield "#pragma omp simd reduction(max:largest) reduction(+:sum)"
+    yield f"    for (int64_t p = 0; p < {wide}; p++) {{"
+    yield f"      const {t} size = {_size(conv)}(from[p * {x['w']}]);"
+    yield "      largest = size > largest ? size : largest, sum += size;"
+    yield "    }"
+    yield "  }"
+    yield "  most += largest, all += sum;"
+    yield "}"
+    yield f"int calm = all - all == 0 && most * (high * {wide}) <= {CALM} * all;"
+    yield f"for (int64_t o = o_lo; o < o_lo + many; o++) calm &= u[{16 * conv.outputs * conv.channels} + o] != 0;"
 
 
 def _turned(conv: Convolution, n: int) -> Iterator[str]:
@@ -218,6 +256,10 @@ def _square(conv: Convolution, n: int, step: int, place: str, last: int) -> Iter
         for q in range(4):
             number = _of(_INPUTS[q], [f"k{p}{j}" for j in range(4)])
             yield f"to[{(4 * p + q) * conv.channels * n} + {place}] = {number};"
+
+
+def _size(conv: Convolution) -> str:
+    return "fabsf" if conv.dtype == "float32" else "fabs"
 
 
 def _of(text: str, names: Sequence[str]) -> str:
@@ -261,19 +303,18 @@ def _results(
 
 
 def _plainly(conv: Convolution) -> Iterator[str]:
-    """The block as the convolution is written."""
-    t, x, w, y = CTYPES[conv.dtype], *(conv.steps(i) for i in (conv.where, conv.weights, conv.out))
-    yield "for (int64_t o = 0; o < many; o++)"
-    yield f"  for (int64_t h = 2 * line; h < 2 * (line + lines) && h < {conv.height}; h++) {{"
+    """The block as the convolution is written: a product for each place of the window."""
+    t, s = CTYPES[conv.dtype], DTYPES[conv.dtype]
+    x, w, y = (conv.steps(i) for i in (conv.where, conv.weights, conv.out))
+    weights = f"weights + {conv.weights.const} + o_lo * {w['o']} + i * {w['i']} + j * {w['j']}, {w['o']}, {w['c']}"
+    inputs = f"x + (h + i) * {x['h']} + j * {x['w']}, {x['c']}, {x['w']}"
+    yield f"for (int64_t h = 2 * line; h < 2 * (line + lines) && h < {conv.height}; h++) {{"
+    yield "  for (int64_t i = 0; i < 3; i++)"
+    yield "    for (int64_t j = 0; j < 3; j++)"
+    yield f"      api->gemm_any_{s}(many, {conv.width}, {conv.channels}, {weights},"
+    yield f"                       {inputs}, after, {conv.width}, i || j ? WX_ADD | WX_OF_SEVERAL : 0, scratch);"
+    yield "  for (int64_t o = 0; o < many; o++) {"
     yield f"    {t} *to = y + o * {y['o']} + h * {y['h']};"
-    yield f"    for (int64_t p = 0; p < {conv.width}; p++) to[p * {y['w']}] = 0;"
-    yield f"    for (int64_t c = 0; c < {conv.channels}; c++)"
-    yield "      for (int64_t i = 0; i < 3; i++)"
-    yield "        for (int64_t j = 0; j < 3; j++) {"
-    at = f"(o_lo + o) * {w['o']} + c * {w['c']} + i * {w['i']} + j * {w['j']}"
-    yield f"          const {t} g = weights[{conv.weights.const} + {at}];"
-    yield f"          const {t} *from = x + c * {x['c']} + (h + i) * {x['h']} + j * {x['w']};"
-    yield "#pragma omp simd"
-    yield f"          for (int64_t p = 0; p < {conv.width}; p++) to[p * {y['w']}] += from[p * {x['w']}] * g;"
-    yield "        }"
+    yield f"    for (int64_t p = 0; p < {conv.width}; p++) to[p * {y['w']}] = after[o * {conv.width} + p];"
     yield "  }"
+    yield "}"

@@ -59,14 +59,12 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
                 wanted, found = wanted - 1, found + 1
                 yield call
     rarer: tuple[tuple[Source, bool], ...] = ((_in_lines, True), (convolved, False))
-    for make, whole in rarer if source is multiplied else ():
-        for _ in range(0 if found else _RARE * calls):
-            call = _draw(name, kernel, make(rng), rng, whole=whole)
-            if call is not None and kernel.accepts(call):
-                found += 1
-                yield call
-            if found == calls:
-                break
+    for n in range(2 * _RARE * calls if source is multiplied and not found else 0):
+        make, whole = rarer[n % 2]
+        call = _draw(name, kernel, make(rng), rng, whole=whole) if found < calls else None
+        if call is not None and kernel.accepts(call):
+            found += 1
+            yield call
 
 
 def nested(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
