@@ -209,6 +209,12 @@ def test_weights_that_are_no_parameters_are_told(tmp_path: Path) -> None:
         load_target(str(tmp_path))
 
 
+def test_weights_of_another_name_are_told_what_to_say(tmp_path: Path) -> None:
+    text = "def model(x, k): return x @ k\ndef example_inputs(): return {'x': 1.0}\ndef weights(): return {'k': 2.0}\n"
+    with pytest.raises(TargetError, match=r"weights\(\) is for one called so; with WEIGHTS = \('k',\) 'k' is a weight"):
+        load_target(write(tmp_path, text))
+
+
 def test_a_file_that_was_changed_a_moment_ago_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytecode of a text of the same length was taken for it."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)

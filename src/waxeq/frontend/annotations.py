@@ -128,14 +128,15 @@ def example_arguments(
             if p.default is not p.empty:
                 continue
             raise TargetError(
-                f"{place(fn)}: no value for weight {p.name!r}: pass an array or return it from "
-                "weights()/example_inputs()"
+                f"{place(fn)}: no value for weight {p.name!r}: pass an array or return it from example_inputs()"
             )
         if p.name not in rows and p.name in notes:
             rows[p.name] = _made(fn, p.name, notes[p.name], sizes)
         elif p.name not in rows and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            other = ", ".join(repr(n) for n in given if n not in inspect.signature(fn).parameters)
-            stray = f"There is an example of {other}, which is no parameter. " if other else ""
+            others = [n for n in given if n not in inspect.signature(fn).parameters]
+            stray = f"There is an example of {', '.join(map(repr, others))}, which is no parameter. " if others else ""
+            if "weights" in others:
+                stray += f"weights() is for one called so; with WEIGHTS = ({p.name!r},) {p.name!r} is a weight. "
             raise TargetError(
                 f"{place(fn)}: what is {p.name!r} of {_name(fn)}? {stray}Pass an example of it (an argument of "
                 "optimize, or from example_inputs() of the file), or annotate it as wx.Input['f32', 4, 8]"
