@@ -148,7 +148,6 @@ def filtered(conv: Convolution, filters: str) -> str:
 def multiplied(conv: Convolution, b: Block, filters: str, result: str, scratch: int) -> str:
     """The function of the convolution: a task for each block."""
     t, s, y, n = CTYPES[conv.dtype], DTYPES[conv.dtype], conv.steps(conv.out), b.columns
-    sides = f"({b.lines} * {conv.across})"
     return "\n".join([
         *_head(conv),
         "  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;",
@@ -156,13 +155,13 @@ def multiplied(conv: Convolution, b: Block, filters: str, result: str, scratch: 
         f"  WX_ALIGNED {t} before[{16 * conv.channels * n}];",
         f"  WX_ALIGNED {t} after[{16 * b.outputs * n}];",
         f"  WX_ALIGNED char scratch[{scratch}];",
-        f"  for (int64_t k = 0; k < {16 * conv.channels}; k++)  /* columns that fill the last vector */",
-        f"    for (int64_t p = {sides}; p < {n}; p++) before[k * {n} + p] = 0;",
         "  for (int64_t t = begin; t < end; t++) {",
         *("    " + x for x in _place(conv, b)),
         f"    {t} *y = ({t} *){result} + {conv.at(conv.out)} + o_lo * {y['o']};",
         *("    " + x for x in _calm(conv)),
         "    if (calm) {",
+        f"      for (int64_t k = 0; k < {16 * conv.channels}; k++)  /* columns that fill the last vector */",
+        f"        for (int64_t p = lines * {conv.across}; p < {n}; p++) before[k * {n} + p] = 0;",
         *("      " + x for x in _turned(conv, n)),
         "      for (int64_t q = 0; q < 16; q++)",
         f"        api->gemm_any_{s}(many, {n}, {conv.channels}, u + (q * {conv.outputs} + o_lo) * {conv.channels}, "
