@@ -163,7 +163,8 @@ def _improved(
     better = tuned(session, space, rows, roots, chosen.choice)
     if better is None:
         return chosen
-    return replace(chosen, problem=better.problem, choice=better.choice, beaten=(*better.others, *chosen.beaten))
+    beaten = chosen.beaten if better.other is None else (better.other, *chosen.beaten)
+    return replace(chosen, problem=better.problem, choice=better.choice, beaten=beaten)
 
 
 def _joined(session: Session, chosen: Chosen) -> Chosen:

@@ -145,12 +145,17 @@ def _convolutions(quick: bool) -> Iterator[Sample]:
         sizes = {"c": c, "o": o, "H": side, "W": side, "h": side - 2, "w": side - 2, "i": 3, "j": 3}
         for planes in ("cHW", "HcW"):
             x, weights = _ins((planes, "float32"), ("ocij", "float32"))
-            for whole, place, window in ("Hhi", "Wwj"):
-                x = Term("Unfold", whole, place, window, 1, 1, x)
-            meaning = Term("Mul", x, weights)
+            meaning = Term("Mul", windows(x), weights)
             for k in "jic":
                 meaning = Term("Sum", k, meaning)
             yield _sample(meaning, sizes, [(planes, "float32"), ("ocij", "float32")], "ohw")
+
+
+def windows(x: Term, stride: int = 1, dilation: int = 1) -> Term:
+    """Of images with lines H and places W in them: those at h and w, with lines i and places j of their own."""
+    for whole, place, window in ("Hhi", "Wwj"):
+        x = Term("Unfold", whole, place, window, stride, dilation, x)
+    return x
 
 
 # -- element by element

@@ -23,22 +23,22 @@ _MUCH = 0.1
 and of a call's for it to be tried both ways."""
 _FASTER = 0.98
 """What a variant may take of the call that it replaces: of several equal ones the luckiest would else be taken."""
-
-
 _NEAR = 1.25
 """What one of two ways may take of the other for it to be tried in a whole plan too."""
+
 Way = tuple[Priced, Candidate]
 """A call of a choice, and another way to do it."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A choice with faster variants in the place of its calls, and the problem that has those as well. `others`: the
-    same with a variant that promised much where it was not much slower, and without where it was not much faster."""
+    """A choice with faster variants in the place of its calls, and the problem that has those as well. `other`: the
+    same with a variant that promised much where it was not much slower, and without where it was not much faster; None
+    where there is no such variant."""
 
     problem: Problem
     choice: Choice
-    others: tuple[Choice, ...]
+    other: Choice | None
 
 
 def tuned(
@@ -65,11 +65,11 @@ def tuned(
     found = _followed(problem, best, choice)
     hoped = {id(c) for (p, c), e in guessed if p.cost - e.seconds > max(_MUCH * p.cost, _WORTH * choice.cost)}
     differing = {out: q for out, row in timed.items() if (q := _rival(row, best[out], hoped)) is not None}
-    others = (_followed(problem, {**best, **differing}, choice),) if differing else ()
     problem = problem.having(found)
-    for other in others:
-        problem = problem.having(other)
-    return Tuned(problem, found, others)
+    if not differing:
+        return Tuned(problem, found, None)
+    other = _followed(problem, {**best, **differing}, choice)
+    return Tuned(problem.having(other), found, other)
 
 
 def _followed(problem: Problem, made: Mapping[State, Priced], choice: Choice) -> Choice:

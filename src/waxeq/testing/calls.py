@@ -21,6 +21,7 @@ from waxeq.egraph.kernels import pattern as kernel_pattern
 from waxeq.egraph.rules import Apply, Body, Expr, Lit, Var
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import DTYPES
+from waxeq.search.samples import windows
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.pattern import Pattern, pattern
@@ -234,8 +235,7 @@ def convolved(rng: np.random.Generator) -> Found:
     after = str(rng.choice(("", "o", "nohw")))
     kinds = [(frozenset(axes), dtype) for axes in ("ncHW", "ocij", *([after] * bool(after)))]
     x, weights, *rest = (operand(i, axes, dtype) for i, (axes, _) in enumerate(kinds))
-    for whole, place, window in ("Hhi", "Wwj"):
-        x = Term("Unfold", whole, place, window, 1, 1, x)
+    x = windows(x)
     z = Term("Mul", x, weights) if rng.random() < 0.5 else Term("Mul", weights, x)
     for k in rng.permutation(list("cij")):
         z = Term("Sum", str(k), z)

@@ -10,6 +10,7 @@ import pytest
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.ir.term import Term
+from waxeq.search.samples import windows
 from waxeq.testing.conformance import check_call
 
 NATIVE = backends(["native"])[0].kernels
@@ -57,10 +58,7 @@ class Convolution:
     @property
     def windows(self) -> Term:
         """The windows of x, as a term on x."""
-        x = operand(0, "ncHW", "float32")
-        for whole, place, window in ("Hhi", "Wwj"):
-            x = Term("Unfold", whole, place, window, self.stride, self.dilation, x)
-        return x
+        return windows(operand(0, "ncHW", "float32"), self.stride, self.dilation)
 
 
 def _folded(x: Term, kernel: Term, axes: str) -> Term:

@@ -11,6 +11,7 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
+from waxeq.search.samples import windows
 from waxeq.testing.conformance import check_call
 from waxeq_native.winograd import Winograd
 
@@ -29,10 +30,7 @@ def convolution(
     stride, dilation = steps
     sizes = dict(zip("ncHWoij", (*x, w[0], *w[2:]), strict=True))
     sizes |= {a: (sizes[b] - dilation * (sizes[k] - 1) - 1) // stride + 1 for a, b, k in ("hHi", "wWj")}
-    windows = operand(0, "ncHW", dtype)
-    for whole, place, window in ("Hhi", "Wwj"):
-        windows = Term("Unfold", whole, place, window, stride, dilation, windows)
-    meaning = Term("Mul", windows, operand(1, "ocij", dtype))
+    meaning = Term("Mul", windows(operand(0, "ncHW", dtype), stride, dilation), operand(1, "ocij", dtype))
     for k in "cij":
         meaning = Term("Sum", k, meaning)
     views = [View.dense(lies, sizes, dtype), View.dense("ocij", sizes, dtype)]
@@ -53,9 +51,9 @@ def run(call: Call, *operands: np.ndarray) -> np.ndarray:
 
 def plainly(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The convolution in float64."""
-    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], (2, 3))
+    seen = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], (2, 3))
     with np.errstate(all="ignore"):
-        return np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+        return np.einsum("nchwij,ocij->nohw", seen, w.astype(np.float64))
 
 
 def drawn(call: Call, seed: int = 0) -> list[np.ndarray]:
