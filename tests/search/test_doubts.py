@@ -21,7 +21,7 @@ from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.search import block as blocks_search
-from waxeq.search.block import _again
+from waxeq.search.choosing import again
 from waxeq.search.doubts import decisive, doubted
 from waxeq.search.session import Session
 
@@ -140,8 +140,8 @@ def test_long_calls_that_decide_are_timed_once_more_and_short_ones_twice(
             asked.append((list(calls), visits, again))
             return len(calls)
 
-        monkeypatch.setattr("waxeq.search.block.decisive", lambda *_: [short, long])
+        monkeypatch.setattr("waxeq.search.choosing.decisive", lambda *_: [short, long])
         monkeypatch.setattr(session, "measure", measure)
-        assert _again(session, problem, choice) == 2
+        assert again(session, problem, choice) == 2
         assert asked == [([short], 2, False), ([long], 1, True)]
         assert session.prices.key(long) not in session.once, "it is not timed a third time"

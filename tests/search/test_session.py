@@ -28,6 +28,7 @@ from waxeq.plan.schedule import BlockPlan
 from waxeq.search import block as blocks_search
 from waxeq.search import blocks
 from waxeq.search.block import Optimized
+from waxeq.search.choosing import choose
 from waxeq.search.contest import lasts
 from waxeq.search.session import Session
 
@@ -217,7 +218,7 @@ def test_a_search_looks_on_while_it_can_time_something(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(session.prices, "problem", asked)
         monkeypatch.setattr(session, "measure", measure)
-        assert blocks_search.choose(session, space, rows, roots) is not None
+        assert choose(session, space, rows, roots) is not None
     assert moods[:3] == ["expected", "expected", "cautious"]
 
 

@@ -25,6 +25,7 @@ from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.runtime.timing import Bench
 from waxeq.search import block as blocks_search
+from waxeq.search import choosing
 from waxeq.search import tuner
 from waxeq.search.session import Session
 from waxeq.search.tuner import promises
@@ -134,8 +135,8 @@ def test_when_time_gets_short_the_rest_is_for_what_promises_much(
 ) -> None:
     """Other choices are not tried any more; without a promise they are, as long as there is time."""
     timed = _timed_as(monkeypatch, 0.5)
-    monkeypatch.setattr(blocks_search, "_TUNING", float("inf"))
-    monkeypatch.setattr(blocks_search, "promises", lambda *_: much)
+    monkeypatch.setattr(choosing, "_TUNING", float("inf"))
+    monkeypatch.setattr(choosing, "promises", lambda *_: much)
     rounds: list[int] = []
     measure = Session.measure
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
 from waxeq.egraph.kernels import patterns
@@ -20,8 +19,6 @@ from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
 from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.cuts import Cuts
-from waxeq.extract.exact import polish
-from waxeq.extract.greedy import greedy
 from waxeq.extract.joint import joined
 from waxeq.extract.orders import Orders, dense_order
 from waxeq.extract.price import other_means
@@ -29,23 +26,11 @@ from waxeq.extract.rough import Rough
 from waxeq.extract.second import runners_up
 from waxeq.ir.blocks import Block
 from waxeq.plan.schedule import BlockPlan, schedule
-from waxeq.search.doubts import decisive, doubted
+from waxeq.search.choosing import Chosen, choose
 from waxeq.search.session import Session
-from waxeq.search.tuner import promises, tuned
+from waxeq.search.tuner import tuned
 
 Value = TypeVar("Value")
-_ROUNDS = 12
-_HOPEFUL_ROUNDS = 8
-_GAIN = 0.98
-"""Part of a choice's cost that another must not exceed to be worth measuring for."""
-_LOOKS = 2
-"""Times that calls which decide are timed again at most."""
-_LONG = 0.02
-"""Seconds of a call from which on one more visit tells what two tell of a shorter one."""
-_POLISHES = 2
-"""Times that HiGHS is asked at most: once more when its choice used what was not measured."""
-_TUNING = 2.0
-"""Rounds as long as the longest so far that there must be time for, or the rest is for tuning, which is one of them."""
 _UNTRIED = "not all rules were applied"
 _UNGROWN = "not all ways to fuse were looked at"
 _UNCHOSEN = "choosing was stopped"
@@ -243,102 +228,6 @@ def grow_all(space: Space, roots: Iterable[State], until: Deadline = FOREVER) ->
 
 def _rough(space: Space, *, fused: bool = False) -> Rough:
     return Rough(space.snapshot, other_means(space), space.leaves, space.index_maps, space.pace, fused)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A choice with the problem it solves, at the prices known when it was made; `beaten` are those that it is better
-    than, the next best first. `measured` counts the timings taken on the way."""
-
-    problem: Problem
-    choice: Choice
-    beaten: tuple[Choice, ...]
-    measured: int
-
-
-def choose(session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...]) -> Chosen | None:
-    """Choose, measure what the choice hangs on, choose again, until nothing that matters is unmeasured; then polish,
-    and measure what only the polished choice uses. None when some root cannot be made.
-
-    What matters is what is chosen when every guess counts as the least it may be: a plan that is no better even so need
-    not be tried. After some rounds a guess must promise a gain even at its worst, as there is always one more that
-    looks a little better than what was measured; and where there is no time to find out, from the start. In between,
-    once, what is doubted is measured, and what was timed a single time and decides is timed again.
-
-    When time gets short and another way to do what was chosen promises much, the rest of it is for tuning.
-
-    Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
-    Once a kernel turned out not to run here, the choice is of no use.
-    """
-    unusable = len(session.prices.excluded)
-    measuring = session.options.measure and session.options.cost != "roofline"
-    measured, polished, doubts, looks, short, tight = 0, 0, 0, 0, False, False
-    longest = 0.0
-
-    def timed(*choices: Choice) -> int:
-        last = n == _ROUNDS or polished == _POLISHES
-        return session.measure(_unmeasured(choices)) if measuring and not last else 0
-
-    for n in range(_ROUNDS + 1):
-        begun = session.deadline.elapsed
-        looking, skipped = measuring and n < _HOPEFUL_ROUNDS and not polished and not (short or tight), session.skipped
-        mood = "expected" if looking or not measuring else "cautious"
-        problem = session.prices.problem(space, rows, roots, mood=mood)
-        choice = start = greedy(problem, session.choosing())
-        if start is None or choice is None:
-            return None
-        if tight:
-            break
-        trying = looking and not session.hurried
-        new = timed(start, *(_hopeful(session, space, rows, roots, start) if trying else ()))
-        short = short or (new == 0 and session.skipped > skipped)
-        if new == 0 and measuring and not polished and not doubts:
-            doubts, new = 1, session.measure(doubted(problem, start))
-        if new == 0 and measuring and not polished and looks < _LOOKS:
-            looks, new = looks + 1, _again(session, problem, start)
-        if new == 0 and session.options.polish and not session.hurried:
-            polished += 1
-            choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
-            new = timed(choice)
-        measured += new
-        untold = looking and short  # nobody has the time to find out
-        if (new == 0 and not untold) or len(session.prices.excluded) > unusable:
-            break
-        longest = max(longest, session.deadline.elapsed - begun)
-        tight = measuring and session.searching < _TUNING * longest and promises(session, space, start)
-    return Chosen(problem, choice, (start,) if choice.method == "polished" else (), measured)
-
-
-def _again(session: Session, problem: Problem, choice: Choice) -> int:
-    """Time anew what decides and was timed a single time; how many calls. Long ones once more, and the faster time
-    counts: within one of them a machine has many moments."""
-    if session.pressed or not session.once:
-        return 0
-    key, known = session.prices.key, session.prices.model.measured
-    calls = decisive(problem, choice, key, session.once, session.choosing())
-    long = [c for c in calls if known[key(c)].seconds > _LONG]
-    timed = session.measure([c for c in calls if c not in long], visits=2) + session.measure(long, again=True)
-    session.once.difference_update(map(key, long))
-    return timed
-
-
-def _hopeful(
-    session: Session, space: Space, rows: list[Candidate], roots: tuple[State, ...], known: Choice
-) -> Iterator[Choice]:
-    """What would be chosen if every guess took the least it may, when that would be a gain."""
-    choice = greedy(session.prices.problem(space, rows, roots, mood="hopeful"), session.choosing())
-    if choice is not None and choice.cost < _GAIN * known.cost:
-        yield choice
-
-
-def _unmeasured(choices: Iterable[Choice]) -> list[Call]:
-    """The calls of choices that were not measured, each once."""
-    calls = (p.candidate.call for c in choices for p in c.in_order() if p.estimate.source != "measured")
-    return list({(c.kernel, c.text, c.dims, c.layout): c for c in calls}.values())
-
-
-def _polish_seconds(session: Session) -> float:
-    return min(session.options.polish_seconds, session.deadline.share(0.2))
 
 
 def with_runners_up(problem: Problem, choice: Choice) -> Choice:
