@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import var
-from waxeq_cfamily.values import Index, Row, Values
+from waxeq_cfamily.values import Index, Row, Values, pointed
 
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
@@ -46,7 +46,7 @@ def next_rows(loop: Loop) -> Iterator[str]:
     width, i = space.width(v), later.index(loop.stage)
     low, high = (width * j // len(later) for j in (i, i + 1))
     for r in loop.values.rows:
-        if r.op != "load" or r.guards or r.name[1].stride(v) != 1:
+        if not _walked(r, v):
             continue
         size, step = numpy_dtype(r.dtype).itemsize, r.name[1].stride(point)
         if step and _LINE < width * size <= _NEAR:
@@ -64,11 +64,17 @@ def next_piece(loop: Loop) -> Iterator[str]:
     v, point = loop.order[-1], space.outer[-1] if space.outer else None
     ahead = _SEVERAL if loop.values.others and not loop.values.folded else _AHEAD
     for n, r in enumerate(loop.values.rows):
-        if r.op != "load" or r.guards or _bytes_read(loop.values, r) <= _CACHED or r.name[1].stride(v) != 1:
+        if not _walked(r, v) or _bytes_read(loop.values, r) <= _CACHED:
             continue
         step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
         if step and space.width(v) >= _AHEAD // 2 and not loop.loaded(n):
             yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to")
+
+
+def _walked(r: Row, axis: str) -> bool:
+    """Whether a row is read from one place after the other along an axis: not from positions that are looked up, which
+    are not known before they are needed."""
+    return r.op == "load" and not r.guards and r.name[1].stride(axis) == 1 and not any(pointed(r.name[1]))
 
 
 def _reads(loop: Loop, stage: Stage) -> bool:

@@ -18,10 +18,8 @@ from waxeq_cfamily.values import Row, pointed
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
 
-_COSTLY, _SLOW = 16, 4
-"""Operations that a costly function is worth, and one of a few instructions that the machine takes its time for."""
-
-_WAITS = frozenset({"Div", "sqrt", "rsqrt", "recip"})
+_COSTLY = 16
+"""Operations that a costly function is worth."""
 
 _LOOKS = 64
 """Operations of a body up to which a core has the next elements in work as well."""
@@ -119,6 +117,4 @@ class Fission:
 
 
 def _operations(r: Row) -> int:
-    if r.costly:
-        return _COSTLY
-    return _SLOW if r.op == "apply" and r.name in _WAITS else 1
+    return _COSTLY if r.costly else 1

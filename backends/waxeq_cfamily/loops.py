@@ -32,8 +32,9 @@ _BOUNDS: Mapping[str, str] = MappingProxyType({"max": ">", "fmax": ">", "min": "
 
 @dataclass(frozen=True)
 class Emitter:
-    """Text for one space. `functions`: C names of functions by (name, dtype). `pointers`: the arguments that are
-    operands, in order; `result`: the one that is written. `aliased`: operands that the result may replace. `limits`:
+    """Text for one space. `functions`: C names of functions by (name, dtype). `operands`: the arguments that are
+    operands, in order, of these `dtypes`; `result`: the one that is written. `outside`: where it is noted that a
+    position lies outside its axis. `aliased`: operands that the result may replace. `limits`:
     of functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
     result is written past the cache. `others`: the arguments that other results of the values are written to.
     `decided`: guards of which it is known whether they hold. `hides`: constant bounds are variables. `ahead`: asks for
@@ -204,8 +205,9 @@ class Emitter:
         if limit is not None:
             short = DTYPES[carried(r.dtype)]
             yield f"far |= wx_abs_{short}({self.name(r.args[0])}) > {number(repr(limit), carried(r.dtype))};"
-        for size in self.values.positions.get(n, ()):
-            yield f"bad |= wx_outside(r{n}, {size});"
+        for size, guards in self.values.looked_up.get(n, ()):
+            where = self.holds(guards)
+            yield f"bad |= {'' if where == '1' else f'{where} & '}wx_outside(r{n}, {size});"
 
     def _expression(self, n: int) -> str:
         r = self.values.rows[n]

@@ -56,6 +56,7 @@ typedef struct {
   void (*set_threads)(int);
   int (*get_threads)(void);
   int64_t bits;
+  int32_t busy, users, before; /* calls that hold its threads; how many it had before the first of them */
 } wx_blas;
 
 #endif

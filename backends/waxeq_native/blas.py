@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,22 +30,6 @@ class Blas:
     dgemm: int
     set_threads: int | None
     get_threads: int | None
-
-    @contextmanager
-    def single_threaded(self) -> Iterator[None]:
-        """Inside, each call runs on the thread that makes it: our threads share out the work. For the whole process.
-
-        Raises ValueError when this BLAS has no function to say so.
-        """
-        if self.set_threads is None or self.get_threads is None:
-            raise ValueError(f"{self.name} {self.version} cannot be told how many threads to use")
-        change = ctypes.CFUNCTYPE(None, ctypes.c_int)(self.set_threads)
-        before = ctypes.CFUNCTYPE(ctypes.c_int)(self.get_threads)()
-        change(1)
-        try:
-            yield
-        finally:
-            change(before)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -176,13 +177,27 @@ def _first_that_builds(choices: Sequence[Compiler]) -> Compiler | str:
         source.write_text(PROBE, encoding="utf-8")
         for compiler in choices:
             try:
-                code = compiler.start([source], Path(folder, "probe.so"), log).wait(timeout=300)  # zig makes its libc
-            except (OSError, subprocess.TimeoutExpired) as e:
+                process = compiler.start([source], Path(folder, "probe.so"), log)
+            except OSError as e:
                 return str(e)
+            try:
+                code = process.wait(timeout=300)  # zig makes its libc
+            except subprocess.TimeoutExpired as e:
+                return str(e)
+            finally:
+                end(process)
             if code == 0:
                 return compiler
             why = first_error(log.read_text(encoding="utf-8", errors="replace"))
     return why
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a compiler and what it started, if it still runs."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _plain_words() -> dict[str, str]:

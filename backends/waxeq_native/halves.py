@@ -48,7 +48,8 @@ class Halves(Pack):
         with np.errstate(all="ignore"):
             largest = np.max(np.abs(w), axis=0, initial=0.0)
             known = np.isfinite(largest) & (largest > 0) & (not self.brain)
-            scale = np.where(known, np.exp2(np.ceil(np.log2(np.where(known, largest, 1.0)))), 1.0).astype(np.float32)
+            power = np.minimum(127.0, np.ceil(np.log2(np.where(known, largest, 1.0))))
+            scale = np.where(known, np.exp2(power), 1.0).astype(np.float32)
             bits = brain_bits(w) if self.brain else (w / scale).astype(np.float16).view(np.uint16)
         whole = np.zeros((self.depth, self.panels * self.wide), np.uint16)
         whole[:, : self.columns] = bits

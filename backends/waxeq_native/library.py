@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -20,13 +19,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from waxeq.errors import WaxeqWarning
-from waxeq_native.compiler import CompileFailed, Compiler, ended, find, first_error
+from waxeq_native.compiler import CompileFailed, Compiler, end, ended, find, first_error
 from waxeq_native.files import replace
 from waxeq_native.store import LIMIT as SIZE
 from waxeq_native.store import Store, size_limit
 
 BUILDING = "building-"
 STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
+FAILED, FORGOTTEN = "failed", 7 * STALE
+"""Where the sources of what failed to compile are kept, and seconds after which nobody asks for them."""
 
 ROOM = 1 << 20
 """Bytes that a library may take: where they cannot be written, it is not the source that was wrong."""
@@ -161,7 +162,7 @@ class Library:
                     failures.append(e)
         finally:
             for process in running:
-                _end(process)
+                end(process)
         if failures:
             raise failures[0]
         return found
@@ -179,7 +180,7 @@ class Library:
 
     def _failure(self, why: str, place: Path, unit: Unit) -> CompileFailed:
         """The error for a unit that did not compile, whose files are kept."""
-        kept = self.directory / "failed" / sha256(repr(sorted(unit.files.items())).encode()).hexdigest()[:16]
+        kept = self.directory / FAILED / sha256(repr(sorted(unit.files.items())).encode()).hexdigest()[:16]
         for name, text in unit.files.items():
             replace(kept / name, text.encode())
         command = " ".join(self.compiler.command)
@@ -259,10 +260,12 @@ def _usual() -> str:
 
 
 def _tidy(folder: Path) -> None:
-    for left in folder.glob(f"{BUILDING}*"):
-        with suppress(OSError):
-            if left.stat().st_mtime < time.time() - STALE:
-                shutil.rmtree(left)
+    """Remove what processes left that did not end well, and what failed to compile long ago."""
+    for pattern, age in ((f"{BUILDING}*", STALE), (f"{FAILED}/*", FORGOTTEN)):
+        for left in folder.glob(pattern):
+            with suppress(OSError):
+                if left.stat().st_mtime < time.time() - age:
+                    shutil.rmtree(left)
 
 
 def _shared_out(sources: Mapping[str, str], jobs: int) -> list[dict[str, str]]:
@@ -298,11 +301,3 @@ def _address(library: ctypes.CDLL | None, name: str) -> int:
     if not address:
         raise CompileFailed(f"The source of {name} defines no function of that name.")
     return address
-
-
-def _end(process: subprocess.Popen) -> None:
-    """Ends a compiler and what it started, if it still runs."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -85,12 +85,12 @@ class Loops(NativeKernel):
         """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        aliased = frozenset(self.in_place(call)) if len(walks) == 1 else frozenset[int]()
+        aliased = frozenset(self.in_place(call))
         emitters: list[Emitter] = []
         at = 0
         for w in walks:
             place = "args[2]" if w.partial is None else f"(args[1] + {at})"
-            e = self.emitter(call, w.space, operands, place, dtypes, aliased)
+            e = self.emitter(call, w.space, operands, place, dtypes, aliased if w.partial is None else frozenset())
             e.check()
             emitters.append(e)
             if w.partial is not None:

@@ -41,16 +41,23 @@ class Library(ctypes.Structure):
         ("set_threads", ctypes.c_void_p),
         ("get_threads", ctypes.c_void_p),
         ("bits", ctypes.c_int64),
+        ("busy", ctypes.c_int32),
+        ("users", ctypes.c_int32),
+        ("before", ctypes.c_int32),
     ]
 
 
 _HEAD = f"""void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{
   (void)begin, (void)end, (void)thread;
-  wx_context *c = (wx_context *)args[0];
-  const wx_blas *blas = (const wx_blas *)c->library;
+  wx_blas *blas = (wx_blas *)((wx_context *)args[0])->library;
+  while (__atomic_exchange_n(&blas->busy, 1, __ATOMIC_ACQUIRE)) continue;
 """
-_ALONE = Part(_HEAD + "  c->kept = blas->get_threads();\n  blas->set_threads(1);\n}", 1, 1)
-_AGAIN = Part(_HEAD + "  blas->set_threads(c->kept);\n}", 1, 1)
+_TAIL = "  __atomic_store_n(&blas->busy, 0, __ATOMIC_RELEASE);\n}"
+_FIRST = "  if (blas->users++ == 0) blas->before = blas->get_threads(), blas->set_threads(1);\n"
+_LAST = "  if (--blas->users == 0) blas->set_threads(blas->before);\n"
+_ALONE, _AGAIN = Part(_HEAD + _FIRST + _TAIL, 1, 1), Part(_HEAD + _LAST + _TAIL, 1, 1)
+"""The threads of a BLAS are the whole process's: of calls that overlap the first takes them and the last gives them
+back."""
 
 
 @cache
@@ -65,7 +72,7 @@ def table() -> Library:
     """The functions of that BLAS."""
     b = usable()
     assert b is not None, "no call is accepted without a BLAS"
-    return Library(b.sgemm, b.dgemm, b.set_threads, b.get_threads, b.bits)
+    return Library(b.sgemm, b.dgemm, b.set_threads, b.get_threads, b.bits, 0, 0, 0)
 
 
 @dataclass(frozen=True)

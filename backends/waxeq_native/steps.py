@@ -15,6 +15,7 @@ from waxeq_cfamily.functions import source
 from waxeq_cfamily.loops import beginning
 from waxeq_cfamily.taken import Named
 from waxeq_native import library
+from waxeq_native.compiler import CompileFailed
 from waxeq_native.gemm import api, header
 from waxeq_native.joint import STREAMED, Joined, joined, numbered
 from waxeq_native.team import Phase, Phases, Team
@@ -63,7 +64,7 @@ class Step:
     ) -> None:
         addresses = compiled(work.parts)
         self.work, self.context = work, Context(ctypes.addressof(api()), work.library)
-        self.args = (ctypes.c_void_p * 64)()
+        self.args = (ctypes.c_void_p * (OPERANDS + len(operands) + len(work.packs)))()
         self.args[0] = ctypes.addressof(self.context)
         at = ctypes.addressof(self.args)
         rows = [Phase(addresses[p.name], at, p.tasks, p.grain) for p in work.parts]
@@ -201,11 +202,18 @@ class Run:
         ]  # operands of one label are one operand of a loop
         self._arrange()
 
-    def _arrange(self) -> None:
-        """Find what runs how, where memory lies now. What lay apart once is never again taken for the same."""
+    def _arrange(self, *, anew: bool = False) -> None:
+        """Find what runs how, where memory lies now. What lay apart once is never again taken for the same. Where it is
+        done `anew` in a call and another loop cannot be compiled, all runs one by one."""
         self._labels = [[*zip(row, s.operands, strict=False)] for row, s in zip(self._labels, self.steps, strict=True)]
         found = list(_loops(self.steps, self._labels))
-        compiled([one.text for _, one, _ in found if one is not None], self._team.threads)
+        try:
+            compiled([one.text for _, one, _ in found if one is not None], self._team.threads)
+        except CompileFailed:
+            if not anew:
+                raise
+            rows = zip(self.steps, self._labels, strict=True)
+            found = [((step,), None, numbered([labels])) for step, labels in rows]
         units = [Unit(*row) for row in found]
         held: list[Any] = []
         rows = [p for group in _groups(units) for p in self._phases(group, held)]
@@ -228,7 +236,7 @@ class Run:
     def __call__(self) -> None:
         for u in self.loops:
             if not u.stands():
-                self._arrange()
+                self._arrange(anew=True)
                 break
         self.run()
         check(self.checked)

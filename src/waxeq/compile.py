@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, overload
 
@@ -114,14 +114,14 @@ def optimize_family(options: Options, events: Events, family: Family, opened: Op
 def optimize_traced(session: Session, traced: Traced) -> Result:
     """From a traced model to a checked plan. Errors add up, and a model may take the difference of what they are in:
     where no plan keeps the tolerance, plans of rules and kernels of less error are searched."""
-    results, begun = runnable(session, traced)
-    with closing(begun) if begun is not None else nullcontext():
+    with ExitStack() as until:
+        results, begun = runnable(session, traced, until)
         proofs = Proofs(session, traced, begun and begun.truth)
         here, found = session, judged(session, results, proofs)
         while (tolerance := found.below(here)) is not None:
             here = here.stricter(tolerance)
             try:
-                results, _ = runnable(here, traced, prove=False)
+                results, _ = runnable(here, traced)
                 again = judged(here, results, proofs, session.options.tolerance)
             except BudgetError as e:  # of memory; or some value only kernels of larger error compute
                 found = found.last(tolerance, e)
@@ -133,23 +133,26 @@ def optimize_traced(session: Session, traced: Traced) -> Result:
 
 
 def runnable(
-    session: Session, traced: Traced, *, prove: bool = True
+    session: Session, traced: Traced, until: ExitStack | None = None
 ) -> tuple[list[Result], Begun | None]:  # fmt: skip
     """What is `proposed`, of kernels that can be made ready here: where some cannot, plans of others."""
-    results, begun = proposed(session, traced, prove=prove)
+    results, begun = proposed(session, traced, until)
     while not session.require_ready(s.call for r in results for s in r.plan.steps):
-        results, _ = proposed(session, traced, prove=False)
+        results, _ = proposed(session, traced)
     return results, begun
 
 
-def proposed(session: Session, traced: Traced, *, prove: bool = True) -> tuple[list[Result], Begun | None]:
-    """Plans of a traced model that nobody has run yet, the best predicted first; and what is begun to `prove` them."""
+def proposed(
+    session: Session, traced: Traced, until: ExitStack | None = None
+) -> tuple[list[Result], Begun | None]:  # fmt: skip
+    """Plans of a traced model that nobody has run yet, the best predicted first; and what is begun to prove them, open
+    `until` then: nothing, where that is not said."""
     session.model = traced.name
     graph = expand(traced.graph)
     ways = placings(session, graph, cut(graph))
     known = recalled(session, [b for blocks in ways for b in blocks])
     new = [b for key, b in {b.key: b for blocks in ways for b in blocks}.items() if key not in known]
-    begun = Begun.beside(session, traced) if new and prove else None
+    begun = until.enter_context(closing(Begun.beside(session, traced))) if new and until is not None else None
     blocks, plans = cheapest(ways, known | searched(session, new))
     return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], begun
 

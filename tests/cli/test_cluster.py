@@ -102,7 +102,7 @@ def nobody_disturbed_another(log: Path) -> None:
 def test_what_a_cluster_cannot_do_is_one_sentence(waxeq, model, monkeypatch: pytest.MonkeyPatch) -> None:
     path = model()
     assert "--plans" in waxeq("profile", path, "--scheduler", "tcp://x:1", "--plans", "2").sentence
-    assert "--scheduler" in waxeq("profile", path, "--device", "abc").sentence
+    assert "--scheduler" in waxeq("profile", path, "--kind", "abc").sentence
     monkeypatch.setattr(clusters, "find_spec", lambda name: None)
     missing = waxeq("profile", path, "--scheduler", "tcp://127.0.0.1:1")
     assert missing.code == 2 and "waxeq[distributed]" in missing.sentence

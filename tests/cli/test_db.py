@@ -90,4 +90,4 @@ def test_a_table_that_is_not_there(waxeq, tmp_path: Path, monkeypatch, command: 
 
 def test_what_makes_no_sense(waxeq, table: Path, tmp_path: Path) -> None:
     assert waxeq("db", "merge", "--table", table).code == 2
-    assert waxeq("db", "import", tmp_path / "x.duckdb", "--table", table).code == 1
+    assert waxeq("db", "import", tmp_path / "x.duckdb", "--table", table).code == 2

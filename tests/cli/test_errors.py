@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from waxeq.testing.rule import SAMPLES
 
 CODE = {"internal": 1, "usage": 2, "target": 3, "unsupported": 4, "check": 6, "budget": 7, "locked": 8}
 
@@ -89,6 +92,56 @@ def test_a_file_that_is_no_text(fails, model) -> None:
 def test_unknown_name(fails, model) -> None:
     sentence = fails(CODE["target"], f"{model()}:other")
     assert "'other'" in sentence and "it has model" in sentence
+
+
+@pytest.mark.parametrize("value", ["None", "3", "[1, 2]"])
+def test_weights_that_are_no_names(fails, model, value: str) -> None:
+    said = fails(CODE["target"], model(f"WEIGHTS = {value}\ndef model(x): return x + 1"))
+    assert f"WEIGHTS is {value}" in said and 'WEIGHTS = ("w1", "b1")' in said
+
+
+NAMELESS = """
+import numpy as np
+
+class Net:
+    def __call__(self, x):
+        return np.tanh(x) + 1
+
+model, other = Net(), lambda x: x * 2
+
+def example_inputs():
+    return {"x": np.ones(5, np.float32)}
+"""
+
+
+@pytest.mark.parametrize(("name", "title"), [("", "small"), (":other", "other")])
+def test_what_is_called_may_have_no_name(waxeq, model, table, tmp_path: Path, name: str, title: str) -> None:
+    path = tmp_path / "p.plan.json"
+    outcome = waxeq("optimize", f"{model(NAMELESS)}{name}", "-o", path, "--table", table, "--json", "--budget", "20s")
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["model"] == title and not outcome.data["notes"]
+
+
+def test_a_folder_with_a_colon_in_its_name(waxeq, table, tmp_path: Path) -> None:
+    """The process of the contest loads the model from there too."""
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    (folder / "net.py").write_text(NAMELESS)
+    for name in ("", ":other"):
+        argv = (f"{folder / 'net.py'}{name}", "-o", tmp_path / "p.plan.json", "--table", table, "--budget", "20s")
+        outcome = waxeq("optimize", *argv, "--json")
+        assert outcome.code == 0 and not outcome.data["notes"], outcome.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_a_folder_that_may_not_be_looked_into(fails, tmp_path: Path) -> None:
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0)
+    assert "no such file" in fails(CODE["target"], shut / "m.py")
+
+
+def test_a_name_that_is_too_long_for_a_file(fails) -> None:
+    assert "no such file" in fails(CODE["target"], f"{'m' * 300}.py")
 
 
 def test_no_example(fails, model) -> None:
@@ -304,6 +357,44 @@ def test_inputs_that_do_not_fit(waxeq, plan: Path, tmp_path: Path) -> None:
     assert outcome.code == CODE["usage"] and "NAME=FILE.npy" in outcome.sentence
 
 
+def test_results_of_any_name_are_saved(waxeq, model, quick, tmp_path: Path) -> None:
+    """Also of those that numpy.savez takes for its own."""
+    path = tmp_path / "p.plan.json"
+    text = "import numpy as np\ndef model(x): return {'file': x + 1, 'allow_pickle': x * 2}\n"
+    text += "def example_inputs(): return {'x': np.ones(3, np.float32)}"
+    assert waxeq("optimize", model(text), "-o", path, *quick).code == 0
+    assert waxeq("run", path, "-o", tmp_path / "r.npz").code == 0
+    with np.load(tmp_path / "r.npz") as found:
+        assert {n: a.tolist() for n, a in found.items()} == {"file": [2.0] * 3, "allow_pickle": [2.0] * 3}
+
+
+# -- where a plan goes
+
+
+def test_a_plan_takes_the_place_of_nothing_but_a_plan(waxeq, model, quick, tmp_path: Path) -> None:
+    source, weights, other = model(), tmp_path / "net.safetensors", tmp_path / "settings.json"
+    weights.write_bytes(b"somebody's")
+    other.write_text("{}")
+    before = {p: p.read_bytes() for p in (source, weights, other)}
+    for name, said in (
+        (source, "plans are called NAME.json"),
+        (tmp_path / "net.json", "net.safetensors is there already, and belongs to no plan"),
+        (other, "settings.json is there already, and belongs to no plan"),
+        (tmp_path / "p.waxeq", "plans are called NAME.json"),
+    ):
+        outcome = waxeq("optimize", source, "-o", name, *quick)
+        assert outcome.code == CODE["target"] and said in outcome.sentence
+    assert before == {p: p.read_bytes() for p in before}
+    for _ in range(2):
+        assert waxeq("optimize", source, "-o", tmp_path / "p.json", *quick).code == 0
+
+
+def test_a_folder_is_no_plan_to_bundle(waxeq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", "/"):
+        assert "is a folder; give a plan file in it" in waxeq("bundle", folder).sentence
+
+
 # -- rules
 
 RULE = """(ruleset mine)
@@ -327,6 +418,19 @@ def test_sound_rule(waxeq, rule, table: Path) -> None:
     argv = ("rules", "check", rule("(Add a b)", "(Add b a)"), "--samples", "10", "--json", "--table", table)
     outcome = waxeq(*argv)
     assert outcome.code == 0 and [r["verdict"] for r in outcome.data] == ["certified"]
+
+
+def test_a_certificate_of_few_samples_is_not_remembered(waxeq, rule, table: Path, model, quick, tmp_path: Path) -> None:
+    path = rule("(Add a b)", "(Add b a)")
+    said = []
+    for samples in (1, SAMPLES):
+        assert waxeq("rules", "check", path, "--samples", samples, "--table", table).code == 0
+        argv = ("optimize", model(), "-o", tmp_path / "p.plan.json", "--rules", path, *quick[:-1])
+        said.append("certifying rule mine/own" in waxeq(*argv).err)
+        if samples == 1:
+            for left in table.parent.iterdir():  # with the certificate that this made
+                left.unlink() if left.is_file() else shutil.rmtree(left)
+    assert said == [True, False]
 
 
 def test_unsound_rule(waxeq, rule, table: Path) -> None:
@@ -365,6 +469,9 @@ def test_numbers_and_names_that_make_no_sense(waxeq, model, plan: Path, tmp_path
     assert "--seconds -1" in usage("bench", model(), "--seconds=-1")
     assert "give the model" in usage("paths", plan)
     assert "x is given twice" in usage("run", plan, "--input", "x=a", "--input", "x=b")
+    assert "--threads 0" in usage("run", plan, "--threads", "0")
+    assert "--samples 0" in usage("rules", "check", "--samples", "0")
+    assert "--seed -1" in usage("rules", "check", "--seed=-1")
 
 
 def test_looking_at_a_table_does_not_make_one(waxeq, tmp_path: Path) -> None:
@@ -376,6 +483,8 @@ def test_looking_at_a_table_does_not_make_one(waxeq, tmp_path: Path) -> None:
 def test_inputs_that_are_not_one_array_of_numbers(waxeq, plan: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.ones(3))
     np.save(tmp_path / "x.npy", np.array(["a"]))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:60])
+    assert "no whole .npy file" in waxeq("run", plan, "--input", f"x={tmp_path / 'cut.npz'}").sentence
     assert "input 'x' needs one" in waxeq("run", plan, "--input", f"x={tmp_path / 'x.npz'}").sentence
     assert "input 'x'" in waxeq("run", plan, "--input", f"x={tmp_path / 'x.npy'}").sentence
 

@@ -143,6 +143,8 @@ def test_times_at_sizes(
     [
         (("bench", "m.plan.json", "--at", "T=41"), "T goes from 1 to 40"),
         (("bench", "m.plan.json", "--at", "B=4"), "give a size for each dim, as T=40"),
+        (("bench", "m.plan.json", "--at", "T=²"), "give a size for each dim, as T=40"),
+        (("bench", "m.plan.json", "--at", "T=4,T=5"), "give a size for each dim, as T=40"),
         (("mem", "m.plan.json", "--dim", "T=1:4"), "is a plan already"),
         (("explain", "m.plan.json", "--seed", "3"), "is a plan already"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -100,6 +101,16 @@ def test_a_wish_to_stop(worker: Worker) -> None:
     found = saturate(long_sum(), program(GROWS, "grow"), Limits(10**9, 300), worker, stopped=lambda: True)
     assert found.stop in (Stop.Interrupted, Stop.Saturated)
     check_usable(found)
+
+
+def test_two_threads_take_turns_at_a_worker(worker: Worker) -> None:
+    """Each has the e-graph of its own program."""
+    x = np.ones(4)
+    lowered = [lower(expand(trace(f, {"x": x}).graph)) for f in (lambda x: np.tanh(x) * 2, lambda x: x @ x + 1)]
+    wanted = [saturate(one, program(GROWS, "grow", 1), Limits(), worker).snapshot for one in lowered]
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(saturate, lowered[i % 2], program(GROWS, "grow", 1), Limits(), worker) for i in range(20)]
+        assert all(j.result().snapshot == wanted[i % 2] for i, j in enumerate(jobs))
 
 
 def test_a_worker_that_is_killed_is_started_again(worker: Worker) -> None:

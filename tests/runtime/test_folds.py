@@ -94,3 +94,15 @@ def test_living_programs_share_what_they_fold(tmp_path: Path) -> None:
     other = Program(found.plan, found.kernels, {**found.tensors, "w": w + 1})
     (a,), (b,), (c,) = (p.folded.values() for p in (one, two, other))
     assert np.shares_memory(a, b) and not np.shares_memory(a, c) and not np.array_equal(a, c)
+
+
+def test_weights_that_were_written_to_are_folded_anew(tmp_path: Path) -> None:
+    """In place, while another program that folded them before lives."""
+    w = np.ones((40, 30), np.float32)
+    options = wx.Options.of(table=tmp_path / "t.duckdb", trial=False, budget=0, threads=1)
+    found = wx.optimize(lambda x, w: x @ np.exp(w).T, np.ones((5, 30), np.float32), w, weights=["w"], options=options)
+    one = Program(found.plan, found.kernels, found.tensors)
+    w *= 2
+    two = Program(found.plan, found.kernels, found.tensors)
+    ((a,), (b,)) = (p.folded.values() for p in (one, two))
+    assert np.allclose(a, np.exp(1.0)) and np.allclose(b, np.exp(2.0))

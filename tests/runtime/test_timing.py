@@ -87,6 +87,25 @@ def test_the_longer_a_call_the_fewer_runs(monkeypatch: pytest.MonkeyPatch, takes
     assert len(ran) == runs
 
 
+_LABELS = operand(1, "i", "int64")
+COMPUTED = {
+    "a place in each row": Term("Add", Term("Mul", Term("Iota", "i", "int64"), Term("Num", 10.0, "int64")), _LABELS),
+    "numbers that begin later": Term("Add", _LABELS, Term("Num", -1000.0, "int64")),
+    "every other": Term("Mul", _LABELS, Term("Num", 2.0, "int64")),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.skipif("native.loops" not in FOUND, reason="there is no C compiler")
+def test_positions_that_are_computed_lie_on_their_axis(name: str) -> None:
+    """`p[np.arange(n), labels]` is one: what labels may be follows from what is made of them."""
+    sizes = {"i": 50, "k": 500}
+    meaning = Term("Map", "neg", Term("Gather", "k", COMPUTED[name], operand(0, "k", "float32")))
+    views = View.dense("k", sizes, "float32"), View.dense("i", sizes, "int64")
+    call = Call("native.loops", meaning, sizes, views, View.dense("i", sizes, "float32"))
+    assert timed(FOUND["native.loops"], call).max_relative_error == 0.0
+
+
 def test_what_cannot_be_checked_in_passing_is_not() -> None:
     assert math.isnan(timed(FOUND["numpy.gemm"], product(1, 1, 3_000_000)).rms_relative_error)
 

@@ -25,6 +25,7 @@ from waxeq.search import blocks as blocks_search
 from waxeq.search import pareto, trials
 from waxeq.search.block import Optimized
 from waxeq.search.session import Session
+from waxeq.search.trial import Proofs
 
 
 @dataclass
@@ -183,7 +184,8 @@ def test_a_front_is_of_the_plans_that_there_is_time_to_run(tmp_path: Path, monke
     given: list[float] = []
     clock = Clock()
 
-    def run(session: Session, model: Traced, group: Sequence[Any], seconds: float, *more: object, fewest: int) -> Any:
+    def run(*args: Any, fewest: int, **_: Any) -> Any:
+        _, _, group, seconds, *_ = args
         assert fewest == (2 if group[0] == 0 else 0), "the best plan and the model as written run in any case"
         given.append(seconds)
         clock.now += 2.0 + seconds
@@ -192,8 +194,9 @@ def test_a_front_is_of_the_plans_that_there_is_time_to_run(tmp_path: Path, monke
     monkeypatch.setattr(pareto, "run_plans", run)
     with opened(tmp_path, events) as session:
         plans: list[Any] = [*range(20)]
-        assert pareto._ran(session, traced(), plans, Deadline(4.0, clock)) == plans[:8]
-        assert pareto._ran(session, traced(), plans, Deadline(None, clock)) == plans
+        proofs = Proofs(session, traced(), None)
+        assert pareto._ran(proofs, plans, Deadline(4.0, clock)) == plans[:8]
+        assert pareto._ran(proofs, plans, Deadline(None, clock)) == plans
     assert given == [0.5, 8.0, 8.0, 4.0]
     assert notes == ["the budget was spent before 12 of 20 plans were run"]
 
@@ -205,7 +208,7 @@ def test_plans_are_held_against_float64_while_there_is_time(tmp_path: Path, monk
         clock.now += 1.0
         return 0.0, 0.0
 
-    def timed(session: Session, model: Traced, results: Sequence[Any], seconds: float, rounds: int) -> list[Samples]:
+    def timed(session: Session, model: Traced, results: Sequence[Any], seconds: float, rounds: int, _: Deadline) -> Any:
         fewest.append(rounds)
         return [Samples((1e-3,)) for _ in results]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from waxeq.compile import optimize
-from waxeq.errors import AccuracyError
+from waxeq.errors import AccuracyError, WaxeqError
 from waxeq.options import Options
 from waxeq.runtime.measure import Fresh, Samples
 from waxeq.search import contest
@@ -110,6 +110,18 @@ def test_a_process_that_was_started_ahead_ends_where_no_plan_is_right(
     monkeypatch.setattr("waxeq.search.trial.require", wrong)
     assert run(tmp_path).plan.written
     assert len(started) == 1 and ended(started[0])
+
+
+def test_a_contest_that_cannot_be_held_costs_no_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **more: object) -> None:
+        raise WaxeqError("the timing process died")
+
+    monkeypatch.setattr(Fresh, "call", killed)
+    found = run(tmp_path)
+    assert not found.plan.written and found.report.trial.brief
+    assert [n for n in found.report.notes if n.endswith("no contest could be held: the timing process died")]
+    with pytest.raises(WaxeqError, match="the timing process died"):
+        run(tmp_path / "other", strict=True)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,11 @@ import pytest
 import waxeq as wx
 from waxeq.cost.device import Peaks
 from waxeq.errors import AccuracyError, LockError, TableError
+from waxeq.events import Events
+from waxeq.plan.encode import encode
 from waxeq.search import lock as lock_module
-from waxeq.search.lock import read
+from waxeq.search.lock import Subject, read
+from waxeq.search.session import Session
 
 MODEL = """
 import numpy as np
@@ -96,6 +102,34 @@ def test_a_plan_as_written_is_locked_too(inputs, options, tmp_path: Path) -> Non
     again = wx.optimize(chain, *inputs, options=options(locked=True))
     assert again.plan.written
     np.testing.assert_allclose(again.program(*inputs), chain(*inputs), rtol=1e-5)
+
+
+def test_models_that_are_locked_at_once_are_all_there(
+    inputs, options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads the file before another has written it must not write it after."""
+    result = wx.optimize(chain, *inputs, options=options(lock=None))
+    path, kept = tmp_path / "my.lock", lock_module.write_atomically
+
+    def slow(*given: Any) -> None:
+        time.sleep(0.05)
+        kept(*given)
+
+    monkeypatch.setattr(lock_module, "write_atomically", slow)
+    with Session.open(options(), Events()) as session, ThreadPoolExecutor(4) as pool:
+        data = encode(result.plan)
+        what = [Subject(f"m{i}", "0", None) for i in range(4)]
+        list(pool.map(lambda w: lock_module.lock(session, w, data), what))
+    assert set(read(path).models) == {"m0", "m1", "m2", "m3"}
+
+
+def test_files_of_rules_of_one_name_are_all_told_of(tmp_path: Path) -> None:
+    def hashed(*texts: str) -> str:
+        files = [SimpleNamespace(path=tmp_path / t / "my.egg", text=t) for t in texts]
+        session: Any = SimpleNamespace(own_rules=files)
+        return lock_module._rules(session)["my.egg"]
+
+    assert len({hashed("a", "b"), hashed("c", "b"), hashed("b"), hashed("a", "c")}) == 4
 
 
 def test_one_file_locks_several_models(inputs, options, tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.runtime.timing import Bench
 from waxeq.search import block as blocks_search
-from waxeq.search import choosing
-from waxeq.search import tuner
+from waxeq.search import choosing, tuner
 from waxeq.search.session import Session
 from waxeq.search.tuner import promises
 

@@ -54,6 +54,12 @@ class View:
         return self.elements * numpy_dtype(self.dtype).itemsize
 
     @property
+    def footprint(self) -> int:
+        """Bytes of the elements that it shows, each once: windows of an array overlap."""
+        span = 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
+        return min(self.elements, span) * numpy_dtype(self.dtype).itemsize
+
+    @property
     def is_dense(self) -> bool:
         """Row-major in some order of its axes, without gaps or overlap."""
         step = 1
@@ -146,7 +152,7 @@ class Call:
         largest: dict[int, int] = {}
         for i, v in enumerate(self.operands):
             n = self.shared[i] if self.shared else i
-            largest[n] = max(largest.get(n, 0), v.bytes)
+            largest[n] = max(largest.get(n, 0), v.footprint)
         return sum(largest.values())
 
     def remember(self, what: Hashable, make: Callable[[], Value]) -> Value:

@@ -46,9 +46,10 @@ _EXIT_CODES = """`waxeq COMMAND --help` has the options of a command, and an exa
 
 Exit codes:
   0    done
-  1    internal error; or the timing table is damaged, of another version,
-       or cannot be written; or a plan cannot be run: the cache of its
-       kernels is full
+  1    internal error; or the timing table is not there, damaged, of another
+       version, holds too little to draw, or cannot be written; or a plan
+       cannot be run or timed: the cache of its kernels is full, or the
+       process that timed it failed
   2    a command, option or value that makes no sense
   3    the model, its inputs, its weights, a plan or a rule file cannot be
        loaded, or shapes do not fit; or the plan cannot be written

@@ -48,8 +48,11 @@ def _written(plan: Path, output: Path | None, names: tuple[str, ...], wanted: tu
     from waxeq.backend.discover import installed
     from waxeq.errors import UsageError
     from waxeq.runtime.bundle import SUFFIX, contents, is_bundle, write_bundle
+    from waxeq.runtime.files import read_plan_bytes
     from waxeq.runtime.save import load_plan
 
+    if output is None:
+        read_plan_bytes(plan)  # a folder may have no name to make another of
     path = output or plan.with_name(plan.name.removesuffix(".json").removesuffix(".plan") + SUFFIX)
     if not is_bundle(path):
         raise UsageError(f"{path}: bundles are called NAME{SUFFIX}")

@@ -172,11 +172,11 @@ def db_import(path: Path, /, *, table: Table = None, show: Show = SHOW) -> None:
     table
         Timing table to bring them into [default: the user's own].
     """
-    from waxeq.errors import TableError
+    from waxeq.errors import UsageError
     from waxeq.inspect.tables import count_view
 
     if path.suffix != ".parquet":
-        raise TableError(f"{path} is no Parquet file; `waxeq db merge` takes other tables")
+        raise UsageError(f"{path} is no Parquet file; `waxeq db merge` takes other tables")
     with working(show) as events:
         from waxeq.cost.exchange import merge as bring_in
 

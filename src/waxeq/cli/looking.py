@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from waxeq.search.result import Result
 
 
-def explain(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show = SHOW) -> None:
+def explain(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show = SHOW) -> int:
     """Say, for each kernel of a plan, where it comes from, which rules led to it, and what it and the next best cost.
 
     For a model a plan is searched, and not written. For a plan, --backend is the only search option. Of a plan for
@@ -44,9 +44,10 @@ def explain(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Sh
         else:
             data = explain_plan(found.plan, known[1]).to_json()
     finish(show, data, view)
+    return 130 if events.stop_requested else 0
 
 
-def mem(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show = SHOW) -> None:
+def mem(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show = SHOW) -> int:
     """Say how much memory a plan takes, before it runs.
 
     For a model a plan is searched, and not written. For a plan, --max-memory is the only search option. Of a plan for
@@ -84,12 +85,13 @@ def mem(target: str, /, *, dim: Dims = (), search: Search = SEARCH, show: Show =
         for plan in plans if search.max_memory is not None else ():
             plan_estimate(plan).require(options.max_memory, "--max-memory allows")
     finish(show, data, view)
+    return 130 if events.stop_requested else 0
 
 
-def searched(target: str, search: Search, events: Events, **more: object) -> Result:
+def searched(target: str, search: Search, events: Events) -> Result:
     """What the search finds for a model, not timed against the model as written."""
     from waxeq.search.tables import table_to_look_with
 
-    options = search.options(trial=False, **more)
+    options = search.options(trial=False)
     traced = load(target)
     return search_plan(traced, options, events, table_to_look_with(options.table, events))

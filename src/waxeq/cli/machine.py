@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, say, working
 from waxeq.cli.options import MEASURING, SHOW, Measuring, Show
+from waxeq.errors import UsageError
 
 if TYPE_CHECKING:
     from waxeq.cost.table import TimingTable
@@ -78,7 +79,8 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: 
     files
         Rule files (.egg) [default: every installed rule].
     samples
-        Samples to try on which a rule applies, for each rule [default: 50].
+        Samples to try on which a rule applies, for each rule; with fewer than by default no certificate is remembered
+        [default: 50].
     seed
         Seed of the samples.
     table
@@ -90,7 +92,12 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: 
         from waxeq.egraph.rules import rule_files
         from waxeq.testing.rule import SAMPLES, check_files
 
-        store = _where_certificates_go(table, show) if files else None
+        if samples is not None and samples < 1:
+            raise UsageError(f"--samples {samples}: give one at least")
+        if seed < 0:
+            raise UsageError(f"--seed {seed}: give none below zero")
+        enough = samples is None or samples >= SAMPLES  # a certificate stands for the usual number
+        store = _where_certificates_go(table, show) if files and enough else None
         found = check_files(
             [p.resolve() for p in files] or rule_files(),
             samples=SAMPLES if samples is None else samples,

@@ -21,10 +21,12 @@ _TOLERANCE = (
     "[default: 1e-5]."
 )
 _FRESH = "Search, check and time plans again that the table remembers; its timings of kernels are used."
+_LOOSE = _TOLERANCE.replace("1e-5].", "1e-2].")
 _BUDGET = (
     "Time for search, measuring, proof and trial, as 30s, 2m or 500ms; none has no end. With 0 no rule is tried and no "
     "kernel timed: the plan is a remembered one, or a guess [default: 60s]."
 )
+_LONG = "Time for all of it, of each model, as 30s or 2m [default: none]."
 
 
 @Parameter(name="*", group=_SEARCH, show_default=False)
@@ -84,6 +86,22 @@ class Search(Measuring):
                 raise UsageError(f"--{option} is for searching, but {target} is a plan already; leave it out")
 
 
+@Parameter(name="*", group=_SEARCH, show_default=False)
+@dataclass(frozen=True)
+class Unhurried(Search):
+    """The same for commands that go on until they are done."""
+
+    budget: Annotated[str | None, Parameter(help=_LONG)] = None
+
+
+@Parameter(name="*", group=_SEARCH, show_default=False)
+@dataclass(frozen=True)
+class Loose(Unhurried):
+    """The same for commands that look at what a larger error would bring."""
+
+    tolerance: Annotated[str | None, Parameter(help=_LOOSE)] = None
+
+
 @Parameter(name="*", group=_OUTPUT, show_default=False)
 @dataclass(frozen=True)
 class Show:
@@ -99,4 +117,4 @@ class Show:
     """Print the Python traceback of an error."""
 
 
-MEASURING, SEARCH, SHOW = Measuring(), Search(), Show()
+MEASURING, SEARCH, UNHURRIED, LOOSE, SHOW = Measuring(), Search(), Unhurried(), Loose(), Show()

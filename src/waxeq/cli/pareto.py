@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from waxeq.cli.console import finish, working
-from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.cli.options import LOOSE, SHOW, Loose, Show
 from waxeq.cli.profile import require_some
 from waxeq.cli.work import admit_rules, is_plan, load, require_there
 from waxeq.errors import UsageError
@@ -26,7 +26,7 @@ def pareto(
     *,
     plans: Annotated[int, Parameter(show_default=True)] = 3,
     plot: Path | None = None,
-    search: Search = SEARCH,
+    search: Loose = LOOSE,
     show: Show = SHOW,
 ) -> int:
     """Show what can be had: how fast at which error in how much memory, from plans that were run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from waxeq.cli.console import finish, working
-from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.cli.options import SEARCH, SHOW, UNHURRIED, Search, Show, Unhurried
 from waxeq.cli.work import admit_rules, is_plan, load, require_there
 from waxeq.errors import PlanError, TargetError, UsageError, WaxeqError
 from waxeq.events import Note
@@ -92,8 +93,8 @@ def profile(
     list_: Annotated[Path | None, Parameter(name="--list", show_default=False)] = None,
     plans: Annotated[int | None, Parameter(show_default=False)] = None,
     scheduler: Annotated[str | None, Parameter(show_default=False)] = None,
-    device: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
-    search: Search = SEARCH,
+    kind: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    search: Unhurried = UNHURRIED,
     show: Show = SHOW,
 ) -> int:
     """Measure models one after another: kernels that may change which plan is the best, all other kernels, whole plans.
@@ -115,7 +116,7 @@ def profile(
         Time the kernels on the workers of a dask.distributed cluster, by the address of its scheduler
         (tcp://HOST:8786), on every kind of device that is there; no plan is run whole then. Needs the extra
         `distributed`.
-    device
+    kind
         With --scheduler: time on this kind of device only, one that a first run or `waxeq db status` names (or how its
         name begins); may be repeated.
     """
@@ -127,21 +128,21 @@ def profile(
         if is_plan(t):
             raise UsageError(f"{t} is a plan; give the model, as FILE.py")
     if scheduler is None:
-        if device:
-            raise UsageError("--device is for the workers of a cluster; name its scheduler with --scheduler")
+        if kind:
+            raise UsageError("--kind is for the workers of a cluster; name its scheduler with --scheduler")
         return profile_models(found, 10 if plans is None else plans, search, show)
     if plans is not None:
         raise UsageError("--plans is for this machine, and --scheduler times kernels only; leave one of them out")
     from waxeq.cli.cluster import spread_models
 
-    return spread_models(found, scheduler, device, search, show)
+    return spread_models(found, scheduler, kind, search, show)
 
 
 def profile_models(targets: Sequence[str], plans: int, search: Search, show: Show) -> int:
     """Profile models and print what was found; the exit code. One that fails does not keep the others from being
     measured, unless it is alone."""
     with working(show) as events:
-        options = search.options(**({} if search.budget else {"budget": None}), trial=False, fresh=search.fresh)
+        options = search.options(**({} if search.budget else {"budget": None}), trial=False)
         rows = each_model(targets, events, lambda target: _profiled(target, options, plans, events))
     from waxeq.inspect.paths import profile_view
 
@@ -283,7 +284,7 @@ class _Saved:
         if path is None:
             return _Saved(None, {}, None, 1)
         about = {"target": target, "source": _hash_of(target), "options": options.fingerprint()}
-        if not path.exists():
+        if not os.path.exists(path):  # Path.exists raises where a folder may not be looked into
             require_writable(path, "--state")
             return _Saved(path, about, None, 1)
         try:
@@ -311,7 +312,9 @@ class _Saved:
 
 def _hash_of(target: str) -> str:
     """Of the text of the model's file; empty where it cannot be read, which loading it will say."""
+    from waxeq.frontend.load import parted
+
     try:
-        return hashlib.sha256(Path(target.partition(":")[0]).read_bytes()).hexdigest()
+        return hashlib.sha256(Path(parted(target)[0]).read_bytes()).hexdigest()
     except OSError:
         return ""

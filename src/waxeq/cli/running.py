@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
@@ -31,9 +32,7 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
             raise BoundsError(f"{e}: give inputs of {path} whose indices fit") from e
         times = time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50)
     if output is not None:
-        data = io.BytesIO()
-        np.savez(data, allow_pickle=False, **results)
-        write_atomically(output, data.getvalue())
+        write_atomically(output, _packed(results))
     return {
         "plan": str(path),
         **(facts(program) if isinstance(program, Program) else _of_sizes(program, inputs)),
@@ -42,6 +41,16 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
         "outputs": [{"name": n, **summary(a)} for n, a in results.items()],
         "saved": None if output is None else str(output),
     }
+
+
+def _packed(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """As numpy.savez does, which has parameters whose names a result may have."""
+    data = io.BytesIO()
+    with ZipFile(data, "w") as archive:
+        for name, a in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as f:
+                np.lib.format.write_array(f, np.asanyarray(a), allow_pickle=False)
+    return data.getvalue()
 
 
 def _limited(threads: int | None) -> AbstractContextManager[Any]:
@@ -91,7 +100,7 @@ def read_input(text: str) -> tuple[str, np.ndarray]:
         raise TargetError(f"input {name!r}, {file}: {e}") from e
     except OSError as e:
         raise TargetError(f"{file} cannot be read as an array: {e.strerror or e}") from e
-    except (ValueError, EOFError) as e:
+    except (ValueError, EOFError, BadZipFile) as e:
         raise TargetError(
             f"{file} cannot be read as an array: it is no whole .npy file of numbers; write one with numpy.save"
         ) from e

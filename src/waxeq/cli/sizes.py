@@ -30,13 +30,13 @@ def optimize_dims(
         from waxeq.cli.work import admit_rules
         from waxeq.compile import optimize_family
         from waxeq.inspect.sizes import sizes_report
-        from waxeq.runtime.files import require_writable
+        from waxeq.runtime.save import require_place
         from waxeq.search.tables import open_table
 
         options = search.options(**more)
         family = family_of(target, texts)
         path = output or Path(f"{family.name}.plan.json")
-        require_writable(path)
+        require_place(path)
         opened = open_table(options.table, events, strict=options.strict)
         admit_rules(options, events, opened.table)
         with events.on_interrupt():
@@ -117,9 +117,9 @@ def asked(texts: Sequence[str], dims: Sequence[Dim]) -> list[dict[str, int]]:
 
 
 def _sizes(text: str, dims: Sequence[Dim]) -> dict[str, int]:
-    given = {n.strip(): v.strip() for n, _, v in (part.partition("=") for part in text.split(","))}
-    wanted = ",".join(f"{d.name}={d.high}" for d in dims)
-    if sorted(given) != sorted(d.name for d in dims) or not all(v.isdigit() for v in given.values()):
+    rows = [(n.strip(), v.strip()) for n, _, v in (part.partition("=") for part in text.split(","))]
+    wanted, given = ",".join(f"{d.name}={d.high}" for d in dims), dict(rows)
+    if sorted(n for n, _ in rows) != sorted(d.name for d in dims) or not all(v.isdecimal() for _, v in rows):
         raise UsageError(f"--at {text}: give a size for each dim, as {wanted}")
     for d in dims:
         if int(given[d.name]) not in d:

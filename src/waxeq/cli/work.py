@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, working
-from waxeq.cli.options import SEARCH, SHOW, Search, Show
+from waxeq.cli.options import SEARCH, SHOW, Loose, Search, Show
 from waxeq.errors import UsageError
 from waxeq.events import Note
 
@@ -78,15 +78,14 @@ def optimize(
         return optimize_dims(target, dim, output, search, show, lock=lock, locked=locked)
     with working(show) as events:
         from waxeq.inspect.report import odd_values, report
-        from waxeq.runtime.files import require_writable
-        from waxeq.runtime.save import save_plan
+        from waxeq.runtime.save import require_place, save_plan
         from waxeq.search.lock import require_lockable
 
         options = search.options(lock=lock, locked=locked)
         require_lockable(options)
         traced = load(target)
         path = output or Path(f"{traced.name}.plan.json")
-        require_writable(path)
+        require_place(path)
         for text in odd_values(traced.tensors):
             events.emit(Note(text))
         result = search_plan(traced, options, events)
@@ -105,7 +104,7 @@ def _front(target: str, pareto: bool, given: Sequence[str], plot: Path | None, s
         raise UsageError("--plot is for --pareto; `waxeq bench --plot` draws the times of a plan")
     if given:
         raise UsageError(f"--pareto writes no plan, and takes no {given[0]}; leave it out")
-    return front(target, plot=plot, search=search, show=show)
+    return front(target, plot=plot, search=Loose(**vars(search)), show=show)
 
 
 def load(target: str) -> Traced:
@@ -182,10 +181,13 @@ def run(
     output
         Save the results as an .npz file.
     threads
-        Threads to use [default: all cores this process may use].
+        Threads of BLAS [default: all cores this process may use]; kernels of generated C have as many as the plan was
+        made for.
     """
     from waxeq.runtime.files import read_plan_bytes
 
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads {threads}: give one at least")
     read_plan_bytes(plan)  # before what runs it is imported
     from waxeq.cli.running import run_plan
     from waxeq.inspect.show import run_view

@@ -13,7 +13,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from waxeq.cost import archive
 from waxeq.cost.ceilings import Ceilings
 from waxeq.cost.device import Peaks
-from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.key import Timing, TimingKey, lower_quartile
 from waxeq.cost.modes import ALIKE, FEWEST, doubtful, modes
 from waxeq.cost.rows import KEY, TIMINGS
 from waxeq.cost.survey import Part, Present, survey
@@ -265,7 +265,7 @@ def _identity(row: Mapping[str, Any]) -> str | None:
 def _too_fast(row: Mapping[str, Any], peaks: Peaks | None) -> str | None:
     """Why no machine with these ceilings can be so fast; bytes may come from cache here, on every thread. Source:
     Williams, Waterman, Patterson, "Roofline", CACM 52 (4), 2009."""
-    seconds = sorted(row["samples"])[(len(row["samples"]) - 1) // 4]
+    seconds = lower_quartile(row["samples"])
     if seconds < _SHORTEST:
         return f"{seconds:.3g} s is less than a call takes that does nothing"
     if peaks is None:
@@ -311,9 +311,3 @@ def _batches(findings: Sequence[Finding]) -> Iterator[tuple[list[int], list[str]
     for batch in iter(lambda: list(islice(rows, _MOVED_AT_ONCE)), []):
         ids, kinds, reasons = map(list, zip(*batch, strict=True))
         yield ids, kinds, reasons
-
-
-def by_kind(findings: Sequence[Finding]) -> dict[str, int]:
-    """Rows by kind of finding."""
-    ordered = sorted(findings, key=lambda f: f.kind)
-    return {kind: sum(f.rows for f in group) for kind, group in groupby(ordered, key=lambda f: f.kind)}

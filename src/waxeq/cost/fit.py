@@ -107,7 +107,6 @@ class Fit:
     tenths of the timings lie inside when each part of them is predicted from the others; `range`: the least and the
     most seconds that were timed."""
 
-    count: int
     law: Law
     near: Points
     inverse: Array
@@ -133,7 +132,7 @@ class Fit:
         parts = np.array([part_of(rows[i].key.text, rows[i].key.dims) for i in newest])
         found = _off(inverse, weights, noise, parts)
         widen = _widen(found, len(rows), int(np.count_nonzero(law.coefficients)))
-        return Fit(len(rows), law, near, inverse, weights, widen, (float(seconds.min()), float(seconds.max())))
+        return Fit(law, near, inverse, weights, widen, (float(seconds.min()), float(seconds.max())))
 
     def predict(self, asked: Calls) -> tuple[Array, Array]:
         """Seconds of calls with the features of the law, and the factor around them that should hold INSIDE of the

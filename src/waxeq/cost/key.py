@@ -117,12 +117,6 @@ class Timing:
         """What the call does: its features, with what sizes and strides tell of it."""
         return self.key.work(self.features)
 
-    @property
-    def spread(self) -> float:
-        """Width of `interval` over the median: 0 is perfectly steady."""
-        low, high = self.interval
-        return (high - low) / self.seconds
-
     @cached_property
     def id(self) -> int:
         """64 bits that name this very measurement, so that merging it twice stores it once."""

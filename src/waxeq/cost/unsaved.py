@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from waxeq.cost import copying, shipped
-from waxeq.cost.archive import GONE, bring_in, connect, make_tables, refusal, require_version
+from waxeq.cost.archive import GONE, bring_in, connect, make_tables, quoted, refusal, require_version
 from waxeq.cost.copies import Copies, catch_up, state
 from waxeq.cost.copying import Seen
 from waxeq.cost.shards import Content, Shards
@@ -108,8 +108,7 @@ def exists(path: Path) -> bool:
 
 def _copy(db: Any, path: Path) -> None:
     """What the table at `path` holds, into the current database."""
-    quoted = str(path).replace("'", "''")
-    db.execute(f"ATTACH '{quoted}' AS kept (READ_ONLY)")
+    db.execute(f"ATTACH '{quoted(path)}' AS kept (READ_ONLY)")
     require_version(db, "kept.about", path)
     there = {n for (n,) in db.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'kept'").fetchall()}
     for name in sorted({"timings", "memos", "devices", "quarantine"} & there):

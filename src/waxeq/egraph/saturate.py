@@ -6,6 +6,7 @@ import enum
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ class Worker:
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
         self._known: Rules | None = None
+        self.turn = threading.Lock()
+        """Held from a task to its last answer: the next block is saturated beside the search of this one, which may
+        want it too."""
 
     @staticmethod
     def start() -> Worker:
@@ -142,17 +146,18 @@ def saturate(
     """
     model = schema.model_text(lowered)
     task = Task(model, program.phases, limits.nodes, limits.seconds, limits.memory_bytes)
-    try:
-        found = _attempt(program, task, worker, stopped)
-    except BaseException:
-        worker.close()
-        raise
-    if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
-        return found
-    # Cut off before the kernels were in: run those phases alone, on the program as written.
-    needed = Task(model, program.bare().phases, limits.nodes, 600.0, limits.memory_bytes + (1 << 30))
-    plain = _attempt(program, needed, worker)
-    return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
+    with worker.turn:
+        try:
+            found = _attempt(program, task, worker, stopped)
+        except BaseException:
+            worker.close()
+            raise
+        if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
+            return found
+        # Cut off before the kernels were in: run those phases alone, on the program as written.
+        needed = Task(model, program.bare().phases, limits.nodes, 600.0, limits.memory_bytes + (1 << 30))
+        plain = _attempt(program, needed, worker)
+        return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
 
 
 def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:

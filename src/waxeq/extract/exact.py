@@ -71,7 +71,7 @@ def _least(problem: Problem, start: Choice) -> Choice | None:
         return None
     best = followed(problem, {calls[i].candidate.out: calls[i] for i in found[1]}, "polished")
     if best is None or best.cost >= start.cost:
-        return replace(start, bound=start.cost)
+        return replace(start, bound=start.cost, timed_out=False)
     return replace(best, bound=best.cost)
 
 

@@ -9,13 +9,14 @@ cost (Knuth's generalisation of Dijkstra's algorithm): every candidate is priced
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.candidates import State
 from waxeq.extract.choice import Choice, Priced, Problem
+from waxeq.extract.ways import members
 
 K = TypeVar("K", bound=Hashable)
 _GAIN = 1 - 1e-9
@@ -134,15 +135,8 @@ def _cheapest(net: _Net) -> dict[int, _Row]:
                 for i in u.inputs:
                     more |= below[i]
                 more &= ~below[first]
-                heapq.heappush(heap, (u.cost + total[first] + sum(made[i].cost for i in _members(more)), m))
+                heapq.heappush(heap, (u.cost + total[first] + sum(made[i].cost for i in members(more)), m))
     return made
-
-
-def _members(bits: int) -> Iterator[int]:
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
 
 
 class _Local:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
@@ -47,10 +48,10 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
     dims are for annotations, and for an `example_inputs` that has parameters. Raises TargetError with one sentence.
     """
     require_file(reference)
-    path, _, name = reference.partition(":")
+    path, name = parted(reference)
     module = _load(Path(path))
-    fn = _find(module, path, name)
-    weights, more = _named(module, path, fn), dict[str, Any]()
+    name, fn = _find(module, path, name)
+    weights, more = _named(module, path, name, fn), dict[str, Any]()
     give = getattr(module, "weights", None)
     if callable(give) and give is not fn:
         more = {"weights": _run(path, "weights", give)}
@@ -61,10 +62,16 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
 
     given = at_sizes(**(sizes or {}))
     example = example_arguments(fn, given, sizes)
-    title = Path(path).stem if fn.__name__ in _DEFAULTS else fn.__name__
-    origin = (str(Path(path).resolve()), fn.__name__)
+    title = Path(path).stem if name in _DEFAULTS else name
+    origin = (str(Path(path).resolve()), name)
     takes = bool(sizes) and _takes(getattr(module, "example_inputs", None))
     return Target(fn, title, example, frozenset(weights), origin, given, at_sizes if takes else None)
+
+
+def parted(reference: str) -> tuple[str, str]:
+    """FILE.py and NAME of FILE.py:NAME; no NAME is an empty one. Folders may have colons in their names."""
+    path, mark, name = reference.rpartition(":")
+    return (path, name) if mark and "/" not in name and not name.endswith(".py") else (reference, "")
 
 
 def _takes(give: Any) -> tuple[str, ...]:
@@ -74,10 +81,10 @@ def _takes(give: Any) -> tuple[str, ...]:
 
 def require_file(reference: str) -> None:
     """Raise TargetError where FILE.py of FILE.py[:NAME] is no Python file."""
-    path = Path(reference.partition(":")[0])
-    if path.is_dir():
+    path = Path(parted(reference)[0])
+    if os.path.isdir(path):  # Path.is_dir raises where a folder may not be looked into
         raise TargetError(f"{path} is a folder; give FILE.py or FILE.py:NAME")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise TargetError(f"{path}: no such file")
     if path.suffix != ".py":
         raise TargetError(f"{path}: not a Python file; give FILE.py or FILE.py:NAME")
@@ -119,33 +126,38 @@ def at(path: Path, e: BaseException) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def _named(module: ModuleType, path: str, fn: Callable[..., Any]) -> set[str]:
-    """What WEIGHTS names. Raises TargetError for what is no parameter of the model."""
+def _named(module: ModuleType, path: str, name: str, fn: Callable[..., Any]) -> set[str]:
+    """What WEIGHTS names. Raises TargetError for what is no parameter of the model, which is called `name`."""
     given = getattr(module, "WEIGHTS", ())
-    names: set[str] = {given} if isinstance(given, str) else set(given)
+    given = (given,) if isinstance(given, str) else given
+    if not isinstance(given, Collection) or not all(isinstance(n, str) for n in given):
+        raise TargetError(f'{path}: WEIGHTS is {given!r:.60}; give names of parameters, as WEIGHTS = ("w1", "b1")')
+    names = set(given)
     parameters = inspect.signature(fn).parameters
     unknown = sorted(names - parameters.keys())
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise TargetError(
-            f"{path}: WEIGHTS names {unknown[0]!r}, which is no parameter of {fn.__name__}; it has "
+            f"{path}: WEIGHTS names {unknown[0]!r}, which is no parameter of {name}; it has "
             f"{', '.join(parameters) or 'none'}"
         )
     return names
 
 
-def _find(module: ModuleType, path: str, name: str) -> Callable[..., Any]:
+def _find(module: ModuleType, path: str, name: str) -> tuple[str, Callable[..., Any]]:
+    """The model, and what it is called in its file: what is called may have another name of its own, or none. Raises
+    TargetError."""
     rows = {k: v for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__}
     if name:
         if name not in rows:
             raise TargetError(f"{path} has no function {name!r}; it has {', '.join(rows) or 'none'}")
-        return rows[name]
-    marked = [v for v in rows.values() if hasattr(v, "__waxeq__")]
+        return name, rows[name]
+    marked = [k for k, v in rows.items() if hasattr(v, "__waxeq__")]
     if len(marked) > 1:
         raise TargetError(f"{path} has several @wx.model functions; say which, as {path}:NAME")
-    found = marked[0] if marked else next((rows[k] for k in _DEFAULTS if k in rows), None)
+    found = marked[0] if marked else next((k for k in _DEFAULTS if k in rows), None)
     if found is None:
         raise TargetError(f"{path} has no model: name a function `model`, or say which, as {path}:NAME")
-    return found
+    return found, rows[found]
 
 
 def _example(module: ModuleType, path: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:

@@ -64,14 +64,12 @@ def _node(t: Term, args: list[str]) -> str:
     if head == "Zip":
         sign = _INFIX.get(t.args[0])
         return f"({args[0]} {sign} {args[1]})" if sign else f"{t.args[0]}({args[0]}, {args[1]})"
-    if head == "Map":
+    if head in ("Map", "Cast"):
         return f"{t.args[0]}({_bare(args[0])})"
     if head == "Sum":
         return f"sum_{t.args[0]}({_bare(args[0])})"
     if head == "Red":
         return f"{t.args[0]}_{t.args[1]}({_bare(args[0])})"
-    if head == "Cast":
-        return f"{t.args[0]}({_bare(args[0])})"
     if head == "Select":
         return f"where({', '.join(map(_bare, args))})"
     atoms = [str(a) for a in t.args if not isinstance(a, (Term, frozenset))]

@@ -136,10 +136,7 @@ def report_view(d: Data) -> RenderableType:
     ]  # fmt: skip
     below: list[tuple[str, str]] = []
     if t is not None:
-        off = f" ({abs(d['predicted'] / t['plan'] - 1):.0%} {'over' if d['predicted'] > t['plan'] else 'under'})"
-        below.append(
-            ("plan", f"{time_(t['plan'])} measured, {time_(d['predicted'])} predicted{off if t['plan'] else ''}")
-        )
+        below.append(("plan", f"{time_(t['plan'])} measured, {time_(d['predicted'])} predicted{_off(d)}"))
         how = "few runs" if t["brief"] else "median, interleaved, in a fresh process"
         known = "; remembered" if t["remembered"] else ""
         below.append(("as written", f"{time_(t['written'])} ({how}{known})"))
@@ -152,6 +149,14 @@ def report_view(d: Data) -> RenderableType:
     below.append(("written to", d["plan"]))
     kernels = [kernels_view(d["kernels"])] if d["kernels"] else []
     return group(facts(rows), *kernels, facts(below))
+
+
+def _off(d: Data) -> str:
+    """How far a plan's prediction is from what was measured; a plan of nothing takes no time."""
+    predicted, measured = d["predicted"], d["trial"]["plan"]
+    if not measured:
+        return ""
+    return f" ({abs(predicted / measured - 1):.0%} {'over' if predicted > measured else 'under'})"
 
 
 def _reused(blocks: Data) -> str:

@@ -4,6 +4,7 @@ results.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -249,23 +250,30 @@ def _places(plan: Plan, name: str) -> list[tuple[int, int, int]]:
 
 
 class _Folded:
-    """What a fold of some arrays came to: programs that live at one time and fold the same have it once."""
+    """What a fold of some numbers came to: programs that live at one time and fold the same have it once."""
 
-    __slots__ = ("__weakref__", "_leaves", "flat", "writes")
+    __slots__ = ("__weakref__", "flat", "writes")
     _living: ClassVar[WeakValueDictionary[Hashable, _Folded]] = WeakValueDictionary()
 
     def __init__(self, f: Fold, leaves: Mapping[str, np.ndarray]) -> None:
-        self._leaves, self.flat, self.writes = leaves, fold(f, leaves), f.writes  # held: an address stays theirs
+        self.flat, self.writes = fold(f, leaves), f.writes
 
     @classmethod
     def of(cls, f: Fold, tensors: Mapping[str, np.ndarray]) -> _Folded:
         leaves = {n: tensors[n] for n in f.leaves}
         sizes = tuple(sorted(f.sizes.items()))
-        key = f.writes, f.term, sizes, f.order, f.dtype, tuple((n, f.leaves[n], id(a)) for n, a in leaves.items())
+        numbers = tuple((n, f.leaves[n], _digest(a)) for n, a in leaves.items())  # an array may be written to meanwhile
+        key = f.writes, f.term, sizes, f.order, f.dtype, numbers
         known = cls._living.get(key)
         if known is None:
             known = cls._living[key] = cls(f, leaves)
         return known
+
+
+def _digest(a: np.ndarray) -> bytes:
+    """Of the numbers of an array, in their order."""
+    numbers = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+    return hashlib.sha256(numbers.data if a.size else b"").digest() + f"{a.dtype}{a.shape}".encode()
 
 
 _PIECE = 1 << 18

@@ -51,7 +51,8 @@ def write_bundle(
     each thinks likely]. Raises PlanError, and UsageError for architectures that nothing is compiled for."""
     groups = {"weight": tensors, "constant": plan.graph.constants, "input": inputs or {}}
     made = io.BytesIO()
-    later = {s.call.kernel.partition(".")[0]: "" for s in plan.steps if _compiles(s.call.kernel, kernels(backends()))}
+    usable = kernels(backends())
+    later = {s.call.kernel.partition(".")[0]: "" for s in plan.steps if _compiles(s.call.kernel, usable)}
     built: dict[str, tuple[str, ...]] = {}
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as z:
         z.writestr(_PLAN, json.dumps(encode(plan), sort_keys=True))

@@ -19,7 +19,7 @@ from waxeq.errors import PlanError, UsageError
 from waxeq.ir.types import DTYPES, numpy_dtype
 from waxeq.plan.encode import VERSION, decode, encode
 from waxeq.plan.plan import Plan
-from waxeq.runtime.files import read_bytes, read_plan_bytes, write_together
+from waxeq.runtime.files import read_bytes, read_plan_bytes, require_writable, write_together
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,27 @@ class Saved:
 def tensors_path(path: Path) -> Path:
     """Where the tensors of a plan file lie: beside it."""
     return path.with_suffix(".safetensors")
+
+
+def require_place(path: Path, option: str = "--output") -> None:
+    """Raise PlanError where a plan cannot be written to `path`, or would take the place of what is no plan: before the
+    work, not after it. `option` names another place."""
+    require_writable(path, option)
+    if path.suffix != ".json":
+        raise PlanError(f"{path}: plans are called NAME.json; name another with {option}, as {path.stem}.plan.json")
+    beside = tensors_path(path)
+    there = next((p for p in (path, beside) if os.path.exists(p)), None)
+    if there is not None and not _is_plan(path):
+        raise PlanError(f"{there} is there already, and belongs to no plan; name another place with {option}")
+
+
+def _is_plan(path: Path) -> bool:
+    """Whether a plan lies there, even one of another version or a damaged one."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and {"waxeq", "tensors"} <= data.keys()
 
 
 def save_plan(

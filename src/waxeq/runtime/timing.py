@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 
@@ -109,7 +109,7 @@ class Bench:
                 buffers[n] = self._buffer((turn, n, v.dtype), size, limit)
         return [buffers[n] for n in numbers]
 
-    def _buffer(self, place: tuple[int, int, str], size: int, limit: int | None) -> np.ndarray:
+    def _buffer(self, place: tuple[int, int, str], size: int, limit: range | None) -> np.ndarray:
         if limit is not None:
             return random_values(size, place[-1], self._rng, limit)
         have = self._kept.get(place)
@@ -122,7 +122,7 @@ class Bench:
 def _moved(kernel: Kernel, call: Call) -> int:
     """Bytes that a run of the call touches: fixed operands in the form in which it keeps them, if it does."""
     held = kernel.retained(call)
-    fixed = sum(call.operands[i].bytes for i in call.fixed) if held else 0
+    fixed = sum(call.operands[i].footprint for i in call.fixed) if held else 0
     return max(0, call.bytes_read - fixed) + held + call.out.bytes
 
 
@@ -147,10 +147,10 @@ _BLOCK = 100_003
 """Random values that are made; a longer buffer repeats them. A prime, so that rows are not all alike."""
 
 
-def random_values(size: int, dtype: str, rng: np.random.Generator, limit: int | None = None) -> np.ndarray:
-    """A flat array of values of about unit size, positive with one in four negative; indices below `limit`."""
+def random_values(size: int, dtype: str, rng: np.random.Generator, limit: range | None = None) -> np.ndarray:
+    """A flat array of values of about unit size, positive with one in four negative; whole numbers of `limit`."""
     if limit is not None:
-        return rng.integers(0, max(1, limit), size).astype(numpy_dtype(dtype))
+        return rng.integers(limit.start, max(limit.start + 1, limit.stop), size).astype(numpy_dtype(dtype))
     if dtype == "bool":
         return rng.random(size) < 0.5
     if not is_float(dtype):
@@ -160,21 +160,37 @@ def random_values(size: int, dtype: str, rng: np.random.Generator, limit: int | 
     return x.astype(numpy_dtype(dtype))
 
 
-def _limits(call: Call) -> list[int | None]:
-    """For operands used as positions: the size of the axis they point into."""
-    limits: list[int | None] = [None] * len(call.operands)
+def _limits(call: Call) -> list[range | None]:
+    """For operands that positions are made of: what they may be."""
+    limits: dict[int, range | None] = dict.fromkeys(range(len(call.operands)))
 
     def note(t: Term, size: int) -> None:
-        for leaf in postorder(t):
-            if leaf.head == "In":
-                limits[operand_index(leaf)] = size
+        own = {operand_index(leaf) for leaf in postorder(t) if leaf.head == "In"}
+        limits.update(dict.fromkeys(own, range(size) if t.head == "In" else _inside(call, t, own, size)))
 
     for t in postorder(call.meaning):
         if t.head == "Gather":
             note(t.args[1], call.sizes[t.args[0]])
         elif t.head == "Scatter":
             note(t.args[3], call.sizes[t.args[1]])
-    return limits
+    return list(limits.values())
+
+
+def _inside(call: Call, t: Term, operands: Collection[int], size: int) -> range:
+    """What operands may be for positions that are computed of them to lie on an axis of so many: as much as there would
+    be room for if it were added to them, or one number, where that is too much."""
+
+    def ends(value: int) -> tuple[int, int]:
+        views = {i: call.operands[i] for i in operands}
+        leaves = {f"%{i}": NamedArray(v.axes, np.full(v.shape, value, numpy_dtype(v.dtype))) for i, v in views.items()}
+        at = Evaluator(call.sizes).term(t, leaves).data
+        return (int(at.min()), int(at.max())) if at.size else (0, 0)
+
+    low, high = ends(0)
+    first = max(0, -low)
+    whole = range(first, max(first, size - high - 1) + 1)
+    (low, _), (_, high) = ends(whole[0]), ends(whole[-1])
+    return whole if low >= 0 and high < size else whole[:1]
 
 
 def meaning_value(call: Call, arrays: list[np.ndarray], ideal: bool = True) -> np.ndarray:

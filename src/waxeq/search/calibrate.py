@@ -68,7 +68,7 @@ def calibrate(
             rows = _measured(session, calls or (), quick, again)
         finally:
             path = _exported(session, out)
-        left = None if calls is None else len(calls) - rows
+        left = None if calls is None else _count(session, calls) - rows
         seconds = session.deadline.elapsed
         events.emit(StageFinished("calibrate", seconds, number_of(rows, "timing")))
         return Calibration(session.device.id, rows, left, seconds, path, session.watch.note)
@@ -102,6 +102,11 @@ def _measured(session: Session, calls: Sequence[Call], quick: bool, again: bool)
             break
         done += session.measure(calls[start : start + _BATCH[quick]], _EACH, 1 if quick else _VISITS, again)
     return done
+
+
+def _count(session: Session, calls: Sequence[Call]) -> int:
+    """How many of the calls can be timed: those of kernels that cannot be made ready here never are."""
+    return sum(c.kernel not in session.prices.excluded for c in calls)
 
 
 def _require_place(out: Path) -> None:

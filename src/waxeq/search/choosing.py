@@ -101,7 +101,7 @@ class _Rounds:
         new = self._looked(start, looking) or self._looked_again(problem, start)
         if new == 0 and session.options.polish and not session.hurried:
             self.polished += 1
-            choice = polish(problem, start, _polish_seconds(session), seed=session.options.seed)
+            choice = polish(problem, start, polish_seconds(session), seed=session.options.seed)
             new = self._timed(choice)
         self.measured, self.count = self.measured + new, self.count + 1
         untold = looking and self.short  # nobody has the time to find out
@@ -162,5 +162,6 @@ def _unmeasured(choices: Iterable[Choice]) -> list[Call]:
     return list({(c.kernel, c.text, c.dims, c.layout): c for c in calls}.values())
 
 
-def _polish_seconds(session: Session) -> float:
+def polish_seconds(session: Session) -> float:
+    """Seconds that HiGHS may take now."""
     return min(session.options.polish_seconds, session.deadline.share(0.2))

@@ -16,7 +16,9 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
+from waxeq.errors import WaxeqError
 from waxeq.frontend.trace import Traced
 from waxeq.runtime.handover import Groups, handed
 from waxeq.runtime.measure import Fresh
@@ -51,6 +53,15 @@ _WAITED, _SURE = 0.04, 1.5
 """Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must
 be for that."""
 BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a turn or a few each"
+
+
+class Held(NamedTuple):
+    """How a contest ended: the number of the fastest result; how it does against the model as written, None where the
+    user did not wait for that; and a note on what kind of contest it was, where it was no whole one."""
+
+    winner: int
+    trial: Trial | None
+    note: str = ""
 
 
 class Ground:
@@ -98,13 +109,14 @@ def hold(
     ground: Future[Ground] | None = None,
     took: float | None = None,
     ran: Mapping[str, float] = MappingProxyType({}),
-) -> tuple[int, Trial | None]:
+) -> Held:
     """Which result is the fastest in a contest of whole plans, and how it does against the model as written; the first
-    and None when the user does not wait for the outcome. `ground`: where, if that was thought of `ahead`; `took`:
+    when the user does not wait for the outcome. `ground`: where, if that was thought of `ahead`; `took`:
     seconds of a run of the model that was made before; `ran`: those of the first run of plans, by text.
 
     It takes what is left of the budget, at most three seconds or twice that; never less than one timed run of the first
-    result and of the model, after a first where that could matter.
+    result and of the model, after a first where that could matter. Where the process of a contest cannot be had, or
+    ends before the contest does, that is what there is, and the note says why. Raises WaxeqError then with `strict`.
     """
     texts = [r.text for r in results]
     known = _recalled(session, texts)
@@ -116,31 +128,47 @@ def hold(
     took = max(took, 1e-9)
     once = sum(r.plan.predicted for r in results) + 2 * took
     opens = _READY if ground is not None and ground.done() else _PROCESS
-    if session.deadline.left < opens + _RUNS * once:
-        session.blas(session.options.threads)
-        alone = session.options.threads == 1
-        spare = min(_SPARE, max(0.0, session.deadline.left))
-        return 0, _brief(results[0], traced, written, took, ran.get(texts[0]), spare, alone=alone)
+    note = BRIEF
+    if session.deadline.left >= opens + _RUNS * once:
+        try:
+            return _apart(session, traced, texts, ground, opens)
+        except WaxeqError as e:
+            if session.options.strict:
+                raise
+            note = _failed(e)
+    session.blas(session.options.threads)
+    alone = session.options.threads == 1
+    spare = min(_SPARE, max(0.0, session.deadline.left))
+    return Held(0, _brief(results[0], traced, written, took, ran.get(texts[0]), spare, alone=alone), note)
+
+
+def _apart(session: Session, traced: Traced, texts: Sequence[str], ground: Future[Ground] | None, opens: float) -> Held:
+    """The contest in a process of its own, which has begun after so many seconds. Raises WaxeqError where there is none
+    in the end."""
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens)))
         answer = held.process.call(
             contest, (texts, traced.origin, budget), stopped=lambda: session.events.stop_requested
         )  # fmt: skip
     if answer is None:
-        return 0, None
+        return Held(0, None)
     winner, found = answer
     trial = Trial(**found)
     _remember(session, texts, winner, trial)
-    return winner, trial
+    return Held(winner, trial)
 
 
-def _recalled(session: Session, texts: Sequence[str]) -> tuple[int, Trial] | None:
+def _failed(why: WaxeqError) -> str:
+    return f"the plan and the model as written were timed in a turn or a few each, as no contest could be held: {why}"
+
+
+def _recalled(session: Session, texts: Sequence[str]) -> Held | None:
     """How a contest between plans ended that the table remembers."""
     known = None if session.options.fresh else session.table.memo_get("contest", _key(session, texts))
     if known is None:
         return None
     winner, trial = json.loads(known)
-    return winner, replace(Trial(**trial), remembered=True)
+    return Held(winner, replace(Trial(**trial), remembered=True))
 
 
 def _remember(session: Session, texts: Sequence[str], winner: int, trial: Trial) -> None:

@@ -328,6 +328,7 @@ def _unwrapped(v: View) -> View:
 
 
 def _dense(axes: Sequence[str], sizes: Mapping[str, Any], dtype: str) -> View:
+    """Row-major, of sizes that may be functions of dims."""
     return View.dense(axes, sizes, dtype)
 
 

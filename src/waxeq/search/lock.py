@@ -29,6 +29,7 @@ from waxeq.frontend.trace import Traced
 from waxeq.ir.text import print_graph
 from waxeq.options import Options
 from waxeq.plan.encode import decode, encode
+from waxeq.runtime.alone import lock_path
 from waxeq.runtime.files import read_bytes, require_writable, write_atomically
 from waxeq.runtime.verify import require
 from waxeq.search.result import Report, Result
@@ -39,6 +40,8 @@ from waxeq.search.trial import Proofs
 NAME = "waxeq.lock"
 FORMAT = 1
 _VERSIONS = ("waxeq", "numpy", "egglog", "highspy")
+_WAIT = 60.0
+"""Seconds that another process may take to write its entry."""
 _ANEW = "or lock it anew with --lock"
 _BROKEN = "remove it, and make it anew with --lock FILE"
 _ASIDE = {"rules", "table", "strict", "fresh", "trial", "measure", "budget", "max_memory", "lock", "locked"}
@@ -119,10 +122,35 @@ def write(session: Session, traced: Traced, result: Result) -> None:
 
 
 def lock(session: Session, what: Subject, plan: Mapping[str, Any]) -> None:
-    """Lock a plan, as the data of its file. Raises LockError."""
-    path = session.options.lock or what.path
+    """Lock a plan, as the data of its file; one process after another, so that no entry is lost. Raises LockError."""
+    path, entry = session.options.lock or what.path, _entry(session, what, plan).model_dump()
+    with _turn(path):
+        _put(path, what.name, entry)
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """Inside, no other process changes the file. Raises LockError where that cannot be had."""
+    from filelock import FileLock, Timeout
+
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    turn = lock_path().with_name(f"waxeq-lock-{digest}")
+    held = FileLock(str(turn), timeout=_WAIT, mode=0o666)
+    try:
+        held.acquire()
+    except Timeout as e:
+        raise LockError(f"{path} has been in use by another process for {_WAIT:.0f} s ({turn}); try again later") from e
+    except OSError as e:
+        raise LockError(f"the lock {turn} cannot be used: {e.strerror or e}; name another in WAXEQ_TIMING_LOCK") from e
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def _put(path: Path, name: str, entry: Mapping[str, Any]) -> None:
     models = read(path).model_dump()["models"] if path.exists() else {}
-    models[what.name] = _entry(session, what, plan).model_dump()
+    models[name] = dict(entry)
     models = json.loads(json.dumps(models, sort_keys=True))
     data = {"waxeq_lock": FORMAT, "models": models, "sha256": _digest(models)}
     try:
@@ -243,10 +271,12 @@ def _versions() -> dict[str, str]:
 
 
 def _rules(session: Session) -> dict[str, str]:
-    """A hash of each file of rules, by its name, and of the rules that are derived from kernels."""
-    texts = {p.name: p.read_text(encoding="utf-8") for p in rule_files()}
-    texts |= {f.path.name: f.text for f in session.own_rules}
-    return {n: _short(t) for n, t in texts.items()}
+    """A hash of each file of rules, by its name: those of one name together, in the order in which they are used."""
+    files = [(p.name, p.read_text(encoding="utf-8")) for p in rule_files()]
+    texts: dict[str, list[str]] = {}
+    for name, text in (*files, *((f.path.name, f.text) for f in session.own_rules)):
+        texts.setdefault(name, []).append(text)
+    return {n: _short("\0".join(t)) for n, t in texts.items()}
 
 
 def _kernels(session: Session) -> dict[str, str]:

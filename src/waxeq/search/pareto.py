@@ -53,8 +53,8 @@ def offers(
         first = rows[0][1]
         rows.insert(1, (0.0, replace(first, plan=as_written(first.plan))))
     with Session.open(options, events, opened) as session:
-        ran = _ran(session, traced, [r for _, r in rows], clock)
         proofs = Proofs(session, traced, None)
+        ran = _ran(proofs, [r for _, r in rows], clock)
         made = [
             Offer(t, None, r, one)
             if r.plan.written
@@ -94,17 +94,18 @@ def _found(
     return [(t, r) for _, t, r in sorted(found.values(), key=lambda row: row[:2])]
 
 
-def _ran(session: Session, traced: Traced, results: Sequence[Result], clock: Deadline) -> list[Ran]:
+def _ran(proofs: Proofs, results: Sequence[Result], clock: Deadline) -> list[Ran]:
     """The plans run, a second for each; as many as the budget has room for, those that come first, and at least the
     two first: the best one and the model as written."""
-    ran: list[Ran] = []
+    session, ran = proofs.session, list[Ran]()
     groups = [results[i : i + _TOGETHER] for i in range(0, len(results), _TOGETHER)]
     for n, group in enumerate(groups):
         if n > 0 and clock.left < _PROCESS:
             break
         seconds = min(1.0 * len(group), max(_BRIEF, clock.left / (len(groups) - n) - _PROCESS))
         proving = clock.within(max(0.0, clock.left - _PROCESS - _BRIEF))
-        ran += run_plans(session, traced, group, seconds, _TOGETHER, proving, fewest=0 if n else 2)
+        fewest = 0 if n else 2
+        ran += run_plans(session, proofs.traced, group, seconds, _TOGETHER, proving, fewest=fewest, proofs=proofs)
         if session.stopped:
             return ran
     if len(ran) < len(results):

@@ -7,6 +7,7 @@ with the machine, goes on where it was: what the table knows is not timed again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -22,6 +23,7 @@ from waxeq.search.paths import Menu
 from waxeq.search.result import Result
 from waxeq.search.session import Session
 from waxeq.search.spread import Assemble, Spread, Way
+from waxeq.search.trial import Proofs
 from waxeq.search.trials import TOGETHER, Ran, run_plans
 
 BATCH = 12
@@ -113,13 +115,15 @@ def _plans(
 ) -> tuple[list[tuple[Way, Ran]], bool]:
     """Plans run whole, and whether all that were wanted, `most` of them, were."""
     session, ran, whole = spread.session, list[tuple[Way, Ran]](), False
+    proofs = Proofs(session, spread.traced, None)
     while not (whole or session.stopped or clock.expired):
         group = list(islice(wanted, together))
         if group:
             predicted = f"predicted {group[0][0].seconds * 1e3:.3g} ms"
             session.events.emit(Progress("plans", len(ran), most, predicted))
         seconds = min(5.0 * together / TOGETHER, max(0.5, clock.left))
-        found = run_plans(session, spread.traced, [r for _, r in group], seconds, together, clock, fewest=0)
+        results = [r for _, r in group]
+        found = run_plans(session, spread.traced, results, seconds, together, clock, fewest=0, proofs=proofs)
         ran += zip((w for w, _ in group), found, strict=False)
         whole = len(group) < together and len(found) == len(group)
     return ran, whole
@@ -141,9 +145,15 @@ def _side_by_side(spread: Spread, plans: int, clock: Deadline) -> int:
         if not calls or session.stopped or clock.expired:
             break
         session.events.emit(Progress("kernels", taken, taken + len(calls), "of the cheapest plans, again"))
-        with alone(stopped=lambda: session.stopped, waiting=lambda: session.events.emit(Note(WAITING))) as held:
+        with _alone(session, clock) as held:
             taken += session.measure(calls, EACH, visits=_VISITS) if held else 0
     return taken
+
+
+def _alone(session: Session, clock: Deadline) -> AbstractContextManager[bool]:
+    """The machine for this process alone, once others have done; False where that is not before the clock ends."""
+    stopped, waiting = (lambda: session.stopped or clock.expired), (lambda: session.events.emit(Note(WAITING)))
+    return alone(stopped=stopped, waiting=waiting)
 
 
 def _fitting(session: Session, calls: Sequence[Call], seconds: float) -> list[Call]:
@@ -174,7 +184,7 @@ def _kernels(spread: Spread, clock: Deadline) -> tuple[int, int]:
         detail = f"{len(possible)} of {len(rows)} could change the winner"
         session.events.emit(Progress("kernels", timings, timings + len(rows), detail))
         tried.update(map(session.prices.key, calls))
-        with alone(stopped=lambda: session.stopped, waiting=lambda: session.events.emit(Note(WAITING))) as held:
+        with _alone(session, clock) as held:
             taken = session.measure(calls, EACH) if held else 0
         timings += taken
         decisive += taken if matters else 0

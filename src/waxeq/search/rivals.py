@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
+from waxeq.events import Deadline
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.exact import WORK
 from waxeq.extract.greedy import greedy
 from waxeq.extract.paths import paths
 from waxeq.ir.blocks import Block
 from waxeq.search.block import Optimized, planned, with_runners_up
+from waxeq.search.choosing import polish_seconds
 from waxeq.search.session import Session
 
 _WORTH = 1.25
@@ -40,30 +42,37 @@ def _others(session: Session, found: Optimized) -> Iterator[Choice]:
     problem, first = found.problem, found.choice
     assert problem is not None and first is not None
     seen = {_calls(first)}
-    slow, fast = (_reconsidered(problem, price) for price in (lambda p: p.estimate.high, lambda p: p.estimate.low))
-    o = session.options
-    following = islice(paths(problem, first, seconds=o.polish_seconds, seed=o.seed, work=WORK), 1, 3)
-    for choices in ((*found.beaten, slow, fast), following):
-        for c in choices:
-            if session.hurried:
-                return
-            if c is not None and _calls(c) not in seen and c.cost <= _WORTH * first.cost:
-                seen.add(_calls(c))
-                yield with_runners_up(problem, c)
+    for c in chain(found.beaten, _reconsidered(session, problem), _following(session, problem, first)):
+        if c is not None and _calls(c) not in seen and c.cost <= _WORTH * first.cost:
+            seen.add(_calls(c))
+            yield with_runners_up(problem, c)
+        if session.hurried:  # before the next is worked out
+            return
 
 
 def _calls(choice: Choice) -> frozenset[int]:
     return frozenset(id(p.candidate) for p in choice.in_order())
 
 
-def _reconsidered(problem: Problem, price: Callable[[Priced], float]) -> Choice | None:
+def _following(session: Session, problem: Problem, first: Choice) -> Iterator[Choice]:
+    """The two that follow in predicted cost."""
+    return islice(paths(problem, first, seconds=polish_seconds(session), seed=session.options.seed, work=WORK), 1, 3)
+
+
+def _reconsidered(session: Session, problem: Problem) -> Iterator[Choice | None]:
+    """The greedy choices at the highest prices, and at the lowest."""
+    for price in (lambda p: p.estimate.high, lambda p: p.estimate.low):
+        yield _at(problem, price, session.choosing())
+
+
+def _at(problem: Problem, price: Callable[[Priced], float], until: Deadline) -> Choice | None:
     """The greedy choice at other prices, priced as predicted."""
     original = {id(p.candidate): p for p in problem.candidates}
     makers = {
         s: tuple(Priced(p.candidate, replace(p.estimate, seconds=price(p))) for p in rows)
         for s, rows in problem.makers.items()
     }
-    found = greedy(Problem(makers, problem.roots, problem.given))
+    found = greedy(Problem(makers, problem.roots, problem.given), until)
     if found is None:
         return None
     made = {s: original[id(p.candidate)] for s, p in found.made.items()}

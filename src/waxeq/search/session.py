@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -169,13 +170,13 @@ class Session(Beside):
         begun = time.perf_counter()
         peaks = table.peaks(device)
         measuring = time.perf_counter() - begun
+        require_certificates(table, files_for(options.rules))
+        own = own_rules(options.rules)
         worker = Worker.start()  # not before: the peaks would be those of a busy machine
         others = {n: Peaks(**most) for n, k in found.items() if (most := k.ceilings()) is not None}
         only = options.cost == "roofline"
         model = CostModel(peaks, table.families(device.id), roofline_only=only, others=others)
         prices = Prices(model, found, device.id, options.threads, None if only else table)
-        require_certificates(table, files_for(options.rules))
-        own = own_rules(options.rules)
         rules = _rules(options, found, own)
         worker.prepare(rules)
         bench = Bench(device.l3_bytes)
@@ -275,7 +276,8 @@ class Session(Beside):
         """Time calls the table does not know, those that come first before others, until done, out of the budget, or of
         the block's share of it, or asked to stop; how many. With more `visits` than one each is timed anew after all
         others, and of up to four the fastest counts: what a call takes differs more from moment to moment than within
-        one. `again`: what the table knows of a call stays where it is the faster one.
+        one. `again`: what the table knows of a call stays where it is the faster one, of
+        those that nobody disturbed if there is one.
         """
         return len(self._measured(calls, each, visits, again))
 
@@ -302,7 +304,8 @@ class Session(Beside):
                 if self.pressed or not self.affords(self._lasts([call])[0]):
                     continue
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
-                taken[n % len(calls)].append(self._timed(call, each))
+                with suppress(IndexError):  # of positions that are computed, no operands were found that make any
+                    taken[n % len(calls)].append(self._timed(call, each))
         finally:  # what was timed is kept, whatever one of the calls raises
             known = self.prices.model.measured if again else {}
             rows = [_quiet(found) for found in taken if found]

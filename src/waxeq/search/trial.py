@@ -19,7 +19,7 @@ from waxeq.frontend.trace import Traced
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
-from waxeq.search.contest import BRIEF, Ground, ahead, hold, lasts
+from waxeq.search.contest import Ground, ahead, hold, lasts
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -87,9 +87,8 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
     winner, trial = 0, None
     if contest:
         took = session.joined(begun.truth).seconds if begun else None
-        winner, trial = hold(session, traced, [r for r, _ in right], begun and begun.ground, took, found.ran)
-    if trial is not None and trial.brief:
-        notes.append(BRIEF)
+        winner, trial, note = hold(session, traced, [r for r, _ in right], begun and begun.ground, took, found.ran)
+        notes += [note] if note else []
     if trial is None and session.events.stop_requested:
         notes.append("stopped early: the plan is right, but it was not timed against the model as written")
     result, rows = right[winner]

@@ -69,12 +69,14 @@ def run_plans(
     together: int = TOGETHER,
     until: Deadline = FOREVER,
     fewest: int = 1,
+    proofs: Proofs | None = None,
 ) -> list[Ran]:
     """Time plans whole, `together` of them at a time, for up to `seconds` each time; what the table knows is not timed
     again. Fewer than were given when the user wants to stop, or when it is `until` then: those that come first, the
-    `fewest` of them in any case."""
-    proofs = Proofs(session, traced, None)
+    `fewest` of them in any case. `proofs` of the model, where there are some already."""
+    proofs = proofs or Proofs(session, traced, None)
     rows: list[Ran] = []
+    rounds = _FEWEST if until.seconds is None else _HASTY
     for start in range(0, len(results), together):
         errors: list[tuple[float, float]] = []
         for r in results[start : start + together]:
@@ -86,7 +88,7 @@ def run_plans(
         new = [r for r, k in zip(group, known, strict=True) if k is None]
         for_these = min(seconds, max(_BRIEF, until.left))
         times = iter(
-            _timed(session, traced, new, for_these, _FEWEST if until.seconds is None else _HASTY) if new else ()
+            _timed(session, traced, new, for_these, rounds, FOREVER if len(rows) < fewest else until) if new else ()
         )
         for r, k, e in zip(group, known, errors, strict=True):
             samples = k or next(times, None)
@@ -120,10 +122,17 @@ def _recalled(session: Session, plan: Plan) -> Samples | None:
     return None if known is None else Samples(tuple(json.loads(known)))
 
 
-def _timed(session: Session, traced: Traced, results: Sequence[Result], seconds: float, fewest: int) -> list[Samples]:
-    """Time plans in a process of their own, alone on the machine; none when the user wants to stop."""
+def _timed(
+    session: Session, traced: Traced, results: Sequence[Result], seconds: float, fewest: int, until: Deadline
+) -> list[Samples]:
+    """Time plans in a process of their own, alone on the machine; none when the user wants to stop, or others have not
+    done with the machine `until` then."""
+
+    def stopped() -> bool:
+        return session.stopped or until.expired
+
     waiting = partial(session.events.emit, Note(WAITING))
-    with handed(given(traced)) as arrays, alone(stopped=lambda: session.stopped, waiting=waiting) as held:
+    with handed(given(traced)) as arrays, alone(stopped=stopped, waiting=waiting) as held:
         if not held:
             return []
         texts = [r.text for r in results]

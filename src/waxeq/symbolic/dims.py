@@ -44,7 +44,7 @@ class Dim:
         axes: dict[str, tuple[int, ...]] = {}
         for part in (m[4] or "").split(","):
             name, _, axis = part.strip().rpartition(".")
-            if part and not (name and axis.isdigit()):
+            if part and not (name and axis.isdecimal()):
                 raise UsageError(f"--dim {text}: {part!r} is no axis of an input; write it as x.0")
             if part:
                 axes[name] = (*axes.get(name, ()), int(axis))

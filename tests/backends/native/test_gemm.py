@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import subprocess
 from pathlib import Path
@@ -206,20 +207,30 @@ def test_blas(api: Api, blas: Blas, kind: str, sides: tuple, layouts: tuple, acc
         check(c, a, b, start if accumulate else None)
 
 
-def test_blas_is_single_threaded_for_a_while(blas: Blas) -> None:
-    from threadpoolctl import threadpool_info
+def test_calls_that_overlap_leave_blas_its_threads(blas: Blas) -> None:
+    """The second begins before the first has given them back: it must not take one for what there was."""
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    from waxeq_native.products_blas import _AGAIN, _ALONE, table, usable
+    from waxeq_native.steps import Context, compiled
+
+    if usable() is None:
+        pytest.skip("this BLAS has no function to say how many threads it may use")
 
     def threads() -> int:
         return next(info["num_threads"] for info in threadpool_info() if Path(info["filepath"]) == blas.path)
 
-    if blas.set_threads is None:
-        with pytest.raises(ValueError, match="cannot be told"), blas.single_threaded():
-            pass
-        return
-    before = threads()
-    with blas.single_threaded():
-        assert threads() == 1
-    assert threads() == before
+    context = Context(0, ctypes.addressof(table()))
+    args = (ctypes.c_void_p * 1)(ctypes.addressof(context))
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    found = compiled([_ALONE, _AGAIN])
+    alone, again = (run(found[p.name]) for p in (_ALONE, _AGAIN))
+    with threadpool_limits(2, user_api="blas"):
+        seen = [threads()]
+        for part in (alone, alone, again, again, alone, again):
+            part(ctypes.addressof(args), 0, 1, 0)
+            seen.append(threads())
+        assert seen == [2, 1, 1, 1, 2, 1, 2]
 
 
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

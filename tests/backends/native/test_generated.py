@@ -93,6 +93,35 @@ def test_a_long_vector_is_shared_out_and_threads_agree() -> None:
         assert (threads > 1) == (k.workspace(call) > 0), "partial results lie in the workspace"
 
 
+def test_what_is_least_is_nothing_and_no_rounding() -> None:
+    """sqrt(max y - y) of y = x x: where products are made again for a difference, a compiler rounds both at once, and
+    the root of what is left at the largest may be NaN."""
+    x = operand(0, "ij", "float32")
+    y, sizes = Term("Map", "square", x), {"i": 30, "j": 100}
+    view = View.dense("ij", sizes, "float32")
+    meaning = Term("Map", "sqrt", Term("Zip", "sub", Term("Red", "max", "j", y), y))
+    data = np.random.default_rng(0).standard_normal((30, 100)).astype(np.float32)
+    out = np.empty_like(data)
+    (step,) = NATIVE["native.loops"].bind(
+        Call("native.loops", meaning, sizes, (view,), view), [data], out, np.empty(0, np.uint8)
+    )
+    step()
+    squares = data * data
+    np.testing.assert_array_equal(out, np.sqrt(squares.max(1, keepdims=True) - squares))
+
+
+def test_a_result_may_replace_what_the_last_of_several_walks_reads() -> None:
+    """x / sum x on two threads: the text says so too."""
+    x = operand(0, "j", "float32")
+    view = View.dense("j", {"j": 300_000}, "float32")
+    meaning = Term("Zip", "div", x, Term("Sum", "j", x))
+    call = Call("native.loops", meaning, {"j": 300_000}, (view,), view, threads=2)
+    k = NATIVE["native.loops"]
+    work = k.of(call)  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(work.parts) > 1 and k.in_place(call) == (0,)
+    assert re.search(r"const float \* x0 = ", work.parts[-1].source), "neither array is `restrict`ed"
+
+
 def test_positions_outside_their_axis_are_refused() -> None:
     meaning = Term("Gather", "k", operand(0, "i", "int64"), operand(1, "kj", "float32"))
     sizes = {"i": 3, "k": 4, "j": 5}

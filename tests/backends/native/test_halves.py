@@ -68,6 +68,13 @@ def test_columns_of_any_size_keep_their_digits() -> None:
     assert np.all(np.abs(got - want) < kernel.error * length)
 
 
+def test_the_largest_weights_have_a_scale() -> None:
+    name = "native.weights_f16"
+    x, w = np.full(64, 1e-38, np.float32), np.full((64, 96), 2e38, np.float32)
+    got = computed(kernels(backends())[name], call(name, 1, 64, 96), x, w)
+    np.testing.assert_allclose(got, 64 * 2.0, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_not_finite_stays_so(name: str) -> None:
     x, w = np.ones(64, np.float32), np.ones((64, 96), np.float32)

@@ -1,0 +1,81 @@
+"""Elements that are read at positions which are looked up: never asked for before they are known, and never refused
+where nothing is read; and calls of as many operands as may be fused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends
+from waxeq.ir.term import Term
+from waxeq.testing.conformance import check_call
+from waxeq_cfamily import asked
+
+(BACKEND,) = backends(["native"])
+F = "float32"
+
+
+def call(
+    meaning: Term, sizes: dict[str, int], operands: list[tuple[str, str]], out: str, kernel: str = "loops"
+) -> Call:
+    views = tuple(View.dense(axes, sizes, dtype) for axes, dtype in operands)
+    return Call(f"native.{kernel}", meaning, sizes, views, View.dense(out, sizes, F))
+
+
+def taken(axes: str) -> Term:
+    """Of a table (k, j) in each column the line that an index of these axes says."""
+    return Term("Gather", "k", operand(1, axes, "int64"), operand(0, "kj", F))
+
+
+def _row(i: int, j: int) -> Call:
+    """Each line over its sum: the next one is asked for between two passes over this one."""
+    rows = Term("Gather", "k", operand(1, "ij", "int64"), operand(0, "ikj", F))
+    meaning = Term("Zip", "div", rows, Term("Sum", "j", rows))
+    return call(meaning, {"i": i, "j": j, "k": 5}, [("ikj", F), ("ij", "int64")], "ij")
+
+
+LARGE = {"i": 300, "j": 700, "k": 6}
+LOOKED_UP = {
+    "written past the cache": call(
+        Term("Mul", taken("ij"), taken("ij")), LARGE, [("kj", F), ("ij", "int64")], "ij", "loops_stream"
+    ),
+    "a long sum": call(Term("Sum", "j", taken("ij")), LARGE, [("kj", F), ("ij", "int64")], "i"),
+    "lines of the next point": _row(40, 200),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_what_is_looked_up_is_not_asked_for_ahead(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place is known inside the loop alone: the text named it before, and no compiler took that."""
+    monkeypatch.setattr(asked, "_CACHED", 0)
+    c = LOOKED_UP[name]
+    assert BACKEND.kernels[c.kernel].accepts(c)
+    assert check_call(BACKEND.kernels[c.kernel], c, np.random.default_rng(0)) is None
+
+
+def test_positions_that_nothing_is_read_from_may_be_any() -> None:
+    """The index of a table that ends where another array begins is not read there, and is no index of the table."""
+    at = Term("Add", operand(1, "p", "int64"), Term("Num", -1000.0, "int64"))
+    found = Term("Gather", "k", at, operand(0, "kj", F))
+    meaning = Term("Map", "neg", Term("Cat", "p", "q", "n", found, operand(2, "qj", F)))
+    sizes = {"k": 50, "j": 8, "p": 7, "q": 5, "n": 12}
+    c = call(meaning, sizes, [("kj", F), ("p", "int64"), ("qj", F)], "nj")
+    rng, k = np.random.default_rng(0), BACKEND.kernels[c.kernel]
+    table, rest = rng.standard_normal((50, 8), np.float32), rng.standard_normal((5, 8), np.float32)
+    ids, out = rng.integers(1000, 1050, 7), np.empty((12, 8), np.float32)
+    (step,) = k.bind(c, [table, ids, rest], out, np.empty(k.workspace(c), np.uint8))
+    step()
+    np.testing.assert_array_equal(out, -np.concatenate([table[ids - 1000], rest]))
+    ids[3] = 1050
+    with pytest.raises(IndexError, match="out of bounds"):
+        step()
+
+
+@pytest.mark.parametrize("count", [61, 62, 90])
+def test_a_sum_of_many_operands(count: int) -> None:
+    meaning = operand(0, "i", F)
+    for n in range(1, count):
+        meaning = Term("Add", meaning, operand(n, "i", F))
+    c = call(meaning, {"i": 37}, [("i", F)] * count, "i")
+    assert check_call(BACKEND.kernels[c.kernel], c, np.random.default_rng(0)) is None
