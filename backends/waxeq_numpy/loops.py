@@ -203,7 +203,14 @@ class _Binder:
             yield partial(np.copyto, out, x)
         if missing != 1 and name in ("sum", "prod"):
             again = np.multiply if name == "sum" else np.power
-            yield partial(again, out, np.asarray(missing).astype(out.dtype), out=out)
+            yield partial(again, out, np.asarray(missing, _wide(out.dtype)), out=out, casting="unsafe")
+
+
+def _wide(dtype: np.dtype) -> type[np.generic] | np.dtype:
+    """A number type that holds a count, whatever the size of what is counted: whole numbers wrap around as they would
+    if they were taken one by one."""
+    kinds: Mapping[str, type[np.generic]] = {"i": np.int64, "u": np.uint64, "b": np.int64}
+    return kinds.get(dtype.kind, np.float64) if dtype.kind in kinds or dtype.itemsize < 4 else dtype
 
 
 def _scipy(t: Term) -> bool:

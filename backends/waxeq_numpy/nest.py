@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from waxeq.backend.call import Call, operand_index
+from waxeq.backend.call import Call
 from waxeq.basis.typing import TermType, types
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import numpy_dtype
@@ -185,8 +185,3 @@ def _placed(nest: Nest, rows: Sequence[tuple], last: dict[Term, int]) -> list[St
 def _under(nest: Nest, t: Term) -> frozenset[str]:
     """Axes of everything a stage reads, bound ones included."""
     return frozenset(k for s in postorder(t) for k in nest.kinds[s].axes)
-
-
-def leaf(t: Term) -> int:
-    """Which operand a leaf reads."""
-    return operand_index(t)

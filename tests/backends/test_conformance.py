@@ -64,3 +64,27 @@ def test_a_fold_that_another_waits_for_is_whole_before_their_axis_is_cut(threads
             np.testing.assert_allclose(out, wanted, atol=1e-5, err_msg=name)
             ran += 1
     assert ran > 1
+
+
+FOLDED = [("prod", "int8", 256, 2, 0), ("prod", "int8", 200, 1, 1), ("prod", "uint64", 3, 1 << 33, 0),
+          ("sum", "int8", 300, 1, 44), ("sum", "float16", 70_000, 1e-3, 70.0), ("sum", "float16", 70_000, 0.0, 0.0),
+          ("sum", "float32", 70_000, 2.0, 140_000.0)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fold", "dtype", "count", "value", "want"), FOLDED)
+def test_a_fold_along_an_axis_that_is_not_there(fold: str, dtype: str, count: int, value: float, want: float) -> None:
+    """Of one number so many times, which may be more than the dtype holds."""
+    x = operand(0, "i", dtype)
+    meaning = Term("Sum", "k", x) if fold == "sum" else Term("Red", fold, "k", x)
+    view = View.dense("i", {"i": 3}, dtype)
+    ran = 0
+    for name, k in KERNELS.items():
+        call = Call(name, meaning, {"i": 3, "k": count}, (view,), view)
+        if k.form == "loops" and k.device == "cpu" and k.matches(meaning) and k.accepts(call):
+            out = np.empty(3, dtype)
+            with np.errstate(all="ignore"):
+                for run in k.bind(call, [np.full(3, value, dtype)], out, np.empty(k.workspace(call), np.uint8)):
+                    run()
+            assert np.allclose(out, np.array(want, dtype), rtol=2e-3), name
+            ran += 1
+    assert ran

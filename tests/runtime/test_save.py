@@ -152,6 +152,18 @@ def test_where_a_plan_cannot_go(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_no_plan_is_not_replaced(affine: Affine, tmp_path: Path) -> None:
+    """Weights of somebody else's beside the name of a plan, or another file of that name."""
+    (tmp_path / "net.safetensors").write_bytes(b"somebody's")
+    (tmp_path / "settings.json").write_text("{}")
+    for name in ("net.json", "settings.json"):
+        with pytest.raises(PlanError, match="is there already, and belongs to no plan"):
+            save_plan(tmp_path / name, affine(5, 7), {"w": ones(7)})
+    assert (tmp_path / "net.safetensors").read_bytes() == b"somebody's"
+    for _ in range(2):
+        save_plan(tmp_path / "own.json", affine(5, 7), {"w": ones(7)})
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["before it moves", "after it moved"])
 def test_an_interruption_between_two_files_finishes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
+from waxeq.errors import UsageError
 from waxeq.frontend.trace import trace
 from waxeq.runtime.written import Written
 
@@ -67,6 +69,26 @@ def test_a_result_that_is_also_the_next_state_is_the_callers_alone() -> None:
         assert whole.tolist() == [n] * 3 and part.tolist() == [n] * 2
         whole[...] = part[...] = -9
     assert run.tensors["total"].tolist() == [3] * 3 and not traced.tensors["total"].any()
+
+
+def test_a_model_with_states_is_for_one_thread_at_a_time() -> None:
+    """The next state of one call would be lost to that of the other."""
+
+    def model(x: Any, total: Any) -> Any:
+        total += x
+        return total * 1
+
+    traced = trace(model, {"x": np.ones(3), "total": np.zeros(3)}, states=("total",))
+    run = Written(traced.graph, traced.tensors)
+    with ThreadPoolExecutor(1) as other:
+
+        def inside() -> None:
+            with pytest.raises(UsageError, match="running in another thread"):
+                other.submit(run.run, [np.ones(3)]).result()
+
+        run._context.run(inside)
+    run.run([np.ones(3)])
+    assert run.tensors["total"].tolist() == [1] * 3
 
 
 def test_a_state_that_is_an_input_is_a_copy_of_it() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +18,17 @@ from hypothesis import strategies as st
 
 import waxeq as wx
 from waxeq.backend.discover import backends, kernels
+from waxeq.compile import optimize_family
 from waxeq.errors import PlanError, TypeMismatch, UnsupportedError, UsageError, WaxeqError
+from waxeq.events import Events
 from waxeq.memory.estimate import plan_estimate
 from waxeq.memory.liveness import ALIGN
 from waxeq.runtime.handover import handed
 from waxeq.search import sized_trial
 from waxeq.search.curves import Contender, grid_of, intervals
 from waxeq.search.sizes import SizedResult
-from waxeq.symbolic.dims import Dim
+from waxeq.symbolic.dims import Dim, dims_of
+from waxeq.symbolic.family import Family, examples_of
 from waxeq.symbolic.file import encode_sized
 from waxeq.symbolic.offsets import Place
 from waxeq.symbolic.peak import peak_at, peaks
@@ -193,8 +199,9 @@ def test_a_saved_plan_runs_at_any_size(optimized: Callable[[str], Any], tmp_path
 def test_a_trial_takes_plans_and_arrays_as_they_are_handed_over(optimized: Callable[[str], Any]) -> None:
     """Plan and model as written run at each of the sizes, in whatever process; constants of a model are among them."""
     result, _weights = optimized("causal")
-    groups = {"weight": result.tensors, "constant": result.plans.constants, "input": result.inputs}
     places = [{"T": 2}, {"T": 70}]
+    given = {f"{n}:x": MODELS["causal"][1](**s)["x"] for n, s in enumerate(places)}
+    groups = {"weight": result.tensors, "constant": result.plans.constants, "input": given}
     with handed(groups) as arrays:
         rows = sized_trial.contest(arrays, encode_sized(result.plans), places, 0.0)
     assert len(rows) == 2 and all(r.plan > 0 and r.written > 0 for r in rows)
@@ -223,6 +230,87 @@ def test_memory_is_used_again_from_size_to_size(optimized: Callable[[str], Any])
     program(small)
     assert np.array_equal(first, kept), "a result belongs to its caller"
     assert program.program([(200, 24)]).arena is program.program([(3, 24)]).arena
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_a_copy_has_memory_of_its_own(way: Callable[[Any], Any], optimized: Callable[[str], Any]) -> None:
+    program = optimized("softmax_mlp")[0].program
+    xs = [floats(40, 24), floats(7, 24)]
+    want = [program(x) for x in xs]
+    again = way(program)
+    for x, y in zip(xs, want, strict=True):
+        np.testing.assert_array_equal(again(x), y)
+    assert again.program([(40, 24)]).arena is not program.program([(40, 24)]).arena
+
+
+@pytest.mark.slow
+def test_two_threads_in_one_program_are_told_so(optimized: Callable[[str], Any], monkeypatch: Any) -> None:
+    """Programs of two sizes lie in one arena: neither knows of the other."""
+    program = optimized("softmax_mlp")[0].program
+    inside, leave, found = threading.Event(), threading.Event(), list[np.ndarray]()
+
+    def slow(args: Any) -> None:
+        inside.set()
+        leave.wait(60)
+
+    program(floats(5, 24))
+    monkeypatch.setattr(program, "_met", slow)
+    other = threading.Thread(target=lambda: found.append(program(floats(5, 24))))
+    other.start()
+    assert inside.wait(60)
+    with pytest.raises(UsageError, match=r"copy\.copy\(program\)"):
+        program(floats(9, 24))
+    leave.set()
+    other.join()
+    assert found[0].shape[0] == 5
+
+
+def chosen(x, last):
+    return np.tanh(x)[last] + x.sum(0)
+
+
+@pytest.mark.slow
+def test_a_trial_has_the_inputs_of_each_size(tmp_path: Path) -> None:
+    """An index that depends on the size is not that of another one."""
+    options = wx.Options.of(table=tmp_path / "t.duckdb", budget="40s", threads=1)
+
+    def examples(T: int) -> Mapping[str, Any]:
+        return {"x": floats(T, 64), "last": np.array([T - 1])}
+
+    dims = dims_of({"T": (1, 300)})
+    family = Family(chosen, dims, examples_of(chosen, examples, dims), frozenset(), "chosen", None)
+    result = optimize_family(options, Events(), family)
+    for t in (1, 150, 300):
+        given = examples(t)
+        np.testing.assert_allclose(result.program(**given), chosen(**given), rtol=1e-4, atol=1e-4)
+
+
+def both_sums(x):
+    return x.sum(0), x.max(0)
+
+
+def branched(x, w):
+    a = np.tanh(x)
+    return a @ w, x.max(1), (a * a).sum(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fn", "more"), [(both_sums, ()), (branched, (floats(64, 8),))])
+def test_plans_hold_where_steps_may_run_side_by_side(
+    fn: Any, more: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is large is walked through once: the steps of a plan, and how long their memory is needed, are those
+    of all sizes."""
+    monkeypatch.setattr("waxeq.plan.compose.BESIDE", 1 << 16)
+    options = wx.Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False, threads=2)
+    weights = ["w"] if more else []
+    result = wx.optimize(fn, floats(2000, 64), *more, weights=weights, dims={"T": (1, 4096, {"x": 0})}, options=options)
+    assert not any(i.plan.as_written for i in result.intervals), result.report.notes
+    for t in (1, 100, 300, 4096):
+        x = floats(t, 64)
+        for got, want in zip(result.program(x), fn(x.astype(np.float64), *more), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -18,7 +18,9 @@ def test_as_they_are_written() -> None:
     assert dims_of({"T": (1, 4), "B": (2, 2, {"x": 0})}) == (Dim("T", 1, 4), Dim("B", 2, 2, {"x": (0,)}))
 
 
-@pytest.mark.parametrize("text", ["T", "T=1", "T=a:b", "T=0:4", "T=5:4", "1=1:4", "T=1:4@x", "T=1:4@x.y", "max=1:4"])
+@pytest.mark.parametrize(
+    "text", ["T", "T=1", "T=a:b", "T=0:4", "T=5:4", "1=1:4", "T=1:4@x", "T=1:4@x.y", "max=1:4", "in=1:4", "T=1:4@x.²"]
+)
 def test_what_is_no_dim_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Dim.parse(text)

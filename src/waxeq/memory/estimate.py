@@ -112,7 +112,7 @@ def _held(plan: Plan, place: str) -> dict[str, int]:
 def _arena(plan: Plan, place: str, size: int, resident: Mapping[str, int]) -> Estimate:
     """The peak in the memory of one device."""
     align = ALIGN if place == CPU else LINE
-    spans = {n: span for n, span in lifetimes(plan, {}).items() if plan.buffers[n].place == place}
+    spans = {n: span for n, span in lifetimes(plan).items() if plan.buffers[n].place == place}
     rows = [Buffer(n, plan.buffers[n].bytes, *span, align) for n, span in spans.items()]
     wishes = [InPlace(new, old) for new, old in plan.in_place if new in spans]
     offsets = {b.name: plan.buffers[b.name].offset or 0 for b in rows}

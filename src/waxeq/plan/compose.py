@@ -126,11 +126,11 @@ def _fold(f: Fold, names: Mapping[str, str]) -> Fold:
     return replace(f, writes=names[f.writes], term=rebuild(f.term, change), leaves=leaves)
 
 
-def lifetimes(plan: Plan, kernels: Mapping[str, Kernel]) -> dict[str, tuple[int, int]]:
-    """First and last step of every buffer in the arena; what results or states read lives to the end, and what steps
-    that may run side by side use, until the last of them is done."""
+def lifetimes(plan: Plan, *, beside: bool = True) -> dict[str, tuple[int, int]]:
+    """First and last step of every buffer in the arena; what results or states read lives to the end, and, unless they
+    need not run `beside` each other, what steps that may do that use, until the last of them is done."""
     life: dict[str, tuple[int, int]] = {}
-    done = [w.last for w in walks(plan) for _ in range(w.first, w.last + 1)]
+    done = [w.last for w in walks(plan) for _ in range(w.first, w.last + 1)] if beside else range(len(plan.steps))
     for i, (s, last) in enumerate(zip(plan.steps, done, strict=True)):
         for n in (*s.reads, s.writes, *((s.workspace,) if s.workspace else ())):
             if plan.buffers[n].role in ("temporary", "workspace"):
@@ -194,10 +194,10 @@ def direct(plan: Plan) -> frozenset[str]:
     )  # fmt: skip
 
 
-def in_place(plan: Plan, kernels: Mapping[str, Kernel]) -> list[tuple[str, str]]:
+def in_place(plan: Plan, kernels: Mapping[str, Kernel], *, beside: bool = True) -> list[tuple[str, str]]:
     """(result, operand) pairs of which the result may take the operand's memory, where the kernel allows it and the
-    operand is not needed afterwards."""
-    life = lifetimes(plan, kernels)
+    operand is not needed afterwards, by steps that run `beside` that one either."""
+    life = lifetimes(plan, beside=beside)
     pairs = []
     for i, s in enumerate(plan.steps):
         if s.writes not in life or life[s.writes][0] != i:

@@ -69,7 +69,7 @@ class Program:
         """Run once. Returns results in the structure the model gives them in.
 
         Raises TypeMismatch when inputs are missing, unknown or of another dtype or shape, UsageError when another
-        thread is in a call.
+        thread is in a call (of the model as written, where it has states).
         """
         direct = self._runner.direct
         if direct is not None and self._plain and not named and (results := direct(args)) is not None:

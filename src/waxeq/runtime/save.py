@@ -42,10 +42,14 @@ def require_place(path: Path, option: str = "--output") -> None:
     require_writable(path, option)
     if path.suffix != ".json":
         raise PlanError(f"{path}: plans are called NAME.json; name another with {option}, as {path.stem}.plan.json")
-    beside = tensors_path(path)
-    there = next((p for p in (path, beside) if os.path.exists(p)), None)
+    _require_own(path)
+
+
+def _require_own(path: Path) -> None:
+    """Raise PlanError where something lies that is no plan, or the tensors of none."""
+    there = next((p for p in (path, tensors_path(path)) if os.path.exists(p)), None)
     if there is not None and not _is_plan(path):
-        raise PlanError(f"{there} is there already, and belongs to no plan; name another place with {option}")
+        raise PlanError(f"{there} is there already, and belongs to no plan; name another place, or remove it")
 
 
 def _is_plan(path: Path) -> bool:
@@ -73,6 +77,7 @@ def save_data(path: str | Path, plan: Mapping[str, Any], groups: Mapping[str, Ma
         raise PlanError(f"{path} is a folder; name a file in it, as {path / 'model.plan.json'}")
     if path.suffix == tensors_path(path).suffix:
         raise PlanError(f"{path}: the weights go into the file of this name; call the plan {path.stem}.json")
+    _require_own(path)
     rows = {f"{kind}:{n}": a for kind, arrays in groups.items() for n, a in arrays.items()}
     packed = save({n: np.asarray(a, order="C") for n, a in rows.items()})  # ascontiguousarray gives scalars an axis
     data = {**plan, "tensors": hashlib.sha256(packed).hexdigest()}

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from waxeq.backend.discover import backends
+from waxeq.backend.discover import kernels as installed
 from waxeq.backend.kernel import Kernel
 from waxeq.ir.array import as_array
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.inputs import ordered
 from waxeq.runtime.program import Program
+from waxeq.runtime.quiet import used_elsewhere
 from waxeq.runtime.save import Saved, save_data
 from waxeq.symbolic.dims import Sizes
-from waxeq.symbolic.file import encode_sized
+from waxeq.symbolic.file import decode_sized, encode_sized
 from waxeq.symbolic.plan import SizedPlan, SizedPlans, of_ranges
 from waxeq.symbolic.size import Size, holes
 
@@ -54,7 +59,8 @@ class SizedProgram:
 
     A size that was not met lately is bound first: sizes, strides and offsets are worked out, which takes from a few to
     a hundred milliseconds. Nothing is compiled and nothing searched. All sizes share one arena, of the largest that was
-    met. One caller at a time.
+    met. One caller at a time: `copy.copy(program)` shares the weights and has memory of its own; `copy.deepcopy` and
+    pickle copy the weights too.
     """
 
     def __init__(self, plans: SizedPlans, kernels: Mapping[str, Kernel], tensors: Mapping[str, np.ndarray]) -> None:
@@ -65,6 +71,13 @@ class SizedProgram:
         self._folded: dict[int, dict[str, np.ndarray]] = {}
         self._arena = Arena(0)
         self._last: Program | None = None
+        self._turn = Lock()  # programs of several sizes share the arena
+
+    def __copy__(self) -> SizedProgram:
+        return SizedProgram(self.plans, self.kernels, self.tensors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (encode_sized(self.plans), dict(self.plans.constants), dict(self.tensors))
 
     def __repr__(self) -> str:
         takes = ", ".join(
@@ -76,22 +89,34 @@ class SizedProgram:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run once. Returns results in the structure the model gives them in. Raises TypeMismatch, in one sentence,
         for sizes that contradict each other or are out of range, and for inputs that are missing or of another
-        dtype."""
-        if not named and len(args) == len(self._names):
-            found = self._met(args)
-            if found is not None:
-                return found(*args)
-        rows = self._ordered(args, named)
-        return self.program(self._shapes(rows))(*rows)
+        dtype; UsageError when another thread is in a call."""
+        with self._alone():
+            if not named and len(args) == len(self._names):
+                found = self._met(args)
+                if found is not None:
+                    return found(*args)
+            rows = self._ordered(args, named)
+            return self.program(self._shapes(rows))(*rows)
 
     def flat_results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run once on inputs by name; results by name."""
-        if len(inputs) == len(self._names):
-            found = self._met([inputs.get(n) for n in self._names])
-            if found is not None:
-                return found.flat_results(inputs)
-        rows = self._ordered((), inputs)
-        return self.program(self._shapes(rows)).flat_results(dict(zip(self._names, rows, strict=True)))
+        """Run once on inputs by name; results by name. Raises as a call does."""
+        with self._alone():
+            if len(inputs) == len(self._names):
+                found = self._met([inputs.get(n) for n in self._names])
+                if found is not None:
+                    return found.flat_results(inputs)
+            rows = self._ordered((), inputs)
+            return self.program(self._shapes(rows)).flat_results(dict(zip(self._names, rows, strict=True)))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Inside, no other thread is in a call. Raises UsageError where one is."""
+        if not self._turn.acquire(blocking=False):
+            raise used_elsewhere()
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """The size of every dim in these inputs. Raises TypeMismatch."""
@@ -149,6 +174,13 @@ class SizedProgram:
         """Write the plan, and its weights beside it. Raises PlanError."""
         groups = {"weight": self.tensors, "constant": self.plans.constants, "input": inputs or {}}
         save_data(path, encode_sized(self.plans), groups)
+
+
+def _again(
+    data: Mapping[str, Any], constants: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
+) -> SizedProgram:
+    """A program that was copied or pickled."""
+    return SizedProgram(decode_sized(data, constants), installed(backends()), tensors)
 
 
 def _fixed(plan: SizedPlan) -> set[str]:

@@ -16,7 +16,7 @@ from waxeq.ir.op import Op
 from waxeq.ops.contraction import Einsum, Matmul
 from waxeq.ops.elementwise import Map, Zip
 from waxeq.ops.reduction import Reduce
-from waxeq.runtime.quiet import quiet_context
+from waxeq.runtime.quiet import in_use, quiet_context
 
 _Array = np.ndarray
 
@@ -69,8 +69,13 @@ class Written:
 
     def run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once on arrays of the right types, in the order of the input leaves; results in order. They share no
-        memory with anything else."""
-        return self._context.copy().run(self._run, args)
+        memory with anything else. Raises UsageError when another thread is in a call, of a model with states."""
+        if not self.graph.states:
+            return self._context.copy().run(self._run, args)
+        try:
+            return self._context.run(self._run, args)
+        except RuntimeError as e:
+            raise in_use(e) from None
 
     def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         values = self._start.copy()

@@ -67,6 +67,8 @@ def lifted(
     plan = replace(plan, graph=general, outputs=_outputs(plan, general))
     taken = [_taken(s.call, kernels) for s in _sized(plan, (), dims).unplaced(at).steps]
     calls = [replace(s.call, kernel=c.kernel) for s, c in zip(plan.steps, taken, strict=True)]
+    here = {s.writes: s for s in concrete.steps}  # those that read what is large here may have been moved
+    concrete = replace(concrete, steps=tuple(here[s.writes] for s in plan.steps))
     order = _order(_with_calls(concrete, taken), kernels)
     return _sized(_with_calls(plan, calls), order, dims)
 
@@ -120,7 +122,8 @@ def _order(plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Any, ...]:
                 lives[n] = (lives.get(n, (i, i))[0], i)
     ends = {o.buffer for o in plan.outputs}
     lives = {n: (a, len(plan.steps) if n in ends else b) for n, (a, b) in lives.items()}
-    pairs = [(a, b) for a, b in in_place(plan, kernels) if plan.buffers[a].elements == plan.buffers[b].elements]
+    wished = in_place(plan, kernels, beside=False)
+    pairs = [(a, b) for a, b in wished if plan.buffers[a].elements == plan.buffers[b].elements]
     rows = [Lifetime(n, plan.buffers[n].bytes, *span) for n, span in lives.items()]
     found = assign(rows, [InPlace(a, b) for a, b in pairs])
     return places(lives, found.offsets, [(w.buffer, w.reuses) for w in found.in_place])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,18 +36,22 @@ class SizedTrial:
     trial: Trial
 
 
-def tried(session: Session, plans: SizedPlans, program: SizedProgram, inputs: Mapping[str, np.ndarray]) -> (
-    tuple[SizedTrial, ...] | None
-):  # fmt: skip
-    """Every interval whose plan is not the model as written, at some of its sizes. None where the budget has no room
-    for that, or the user does not wait."""
+def tried(
+    session: Session,
+    plans: SizedPlans,
+    program: SizedProgram,
+    inputs: Callable[[Sizes], Mapping[str, np.ndarray]],
+) -> tuple[SizedTrial, ...] | None:
+    """Every interval whose plan is not the model as written, at some of its sizes, on the inputs that the model has
+    there. None where the budget has no room for that, or the user does not wait."""
     places = [s for i in plans.intervals if not i.plan.as_written for s in _places(i)]
     room = session.deadline.left - _PROCESS
     if not places:
         return ()
     if room < _LEAST * len(places) or session.events.stop_requested:
         return None
-    with handed({"weight": program.tensors, "constant": plans.constants, "input": inputs}) as arrays:
+    given = {f"{n}:{name}": a for n, sizes in enumerate(places) for name, a in inputs(sizes).items()}
+    with handed({"weight": program.tensors, "constant": plans.constants, "input": given}) as arrays:
         job = (arrays, encode_sized(plans), places, min(_MOST, room / len(places)))
         rows = in_fresh_process(
             contest, job, threads=session.options.threads, stopped=lambda: session.events.stop_requested,
@@ -66,14 +70,14 @@ def contest(arrays: Handed, data: Mapping[str, Any], places: Sequence[Sizes], bu
     """Time encoded plans on the arrays that are handed over, at some sizes, against the model as written, as a call
     meets them; runs in a process of its own."""
     installed, (tensors, constants, given) = kernels(backends()), taken(arrays)
-    saved = SizedSaved(decode_sized(data, constants), tensors, given)
-    program, rows = SizedProgram(saved.plans, installed, saved.tensors), list[Trial]()
-    for sizes in places:
-        here = saved.at(sizes, installed)
-        inputs = {n: np.asarray(a) for n, a in here.inputs.items()}
+    plans = decode_sized(data, constants)
+    program, rows = SizedProgram(plans, installed, tensors), list[Trial]()
+    for n, sizes in enumerate(places):
+        inputs = {name.partition(":")[2]: a for name, a in given.items() if name.partition(":")[0] == str(n)}
+        here = SizedSaved(plans, tensors, {}).at(sizes, installed)
         rivals = {
             "plan 0": partial(program.flat_results, inputs),
-            "written": partial(Written(here.plan.graph, saved.tensors), inputs),
+            "written": partial(Written(here.plan.graph, tensors), inputs),
         }
         times = take_turns(rivals, rounds=200, fewest=3, budget=budget, unsettled=undecided)
         c = compare(times["plan 0"], times["written"])

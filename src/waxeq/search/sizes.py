@@ -316,7 +316,7 @@ def _proved(
     found, trials = _drawn(work, rows, grids, notes), dict[tuple[int, ...], SizedTrial]()
     for _ in range(_TRIALS if session.options.trial and session.options.measure else 0):
         result = made(found)
-        known = tried(session, result.plans, result.program, result.inputs)
+        known = tried(session, result.plans, result.program, lambda sizes: work.at(sizes).inputs)
         if known is None:
             notes.append("there was no time to hold the plans against the model as written in a process of their own")
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any
 
 from waxeq.errors import TypeMismatch, UsageError
@@ -27,7 +28,7 @@ class Dim:
     axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or self.name in ("float", "sqrt", "max"):
+        if not self.name.isidentifier() or iskeyword(self.name) or self.name in ("float", "sqrt", "max"):
             raise UsageError(f"{self.name!r} is no name for a dim; write a word such as T")
         if not (type(self.low) is int and type(self.high) is int and 1 <= self.low <= self.high):
             raise UsageError(f"dim {self.name} goes from {self.low} to {self.high}; write a range such as 1:512")

@@ -123,11 +123,12 @@ def _with_scratch(plan: Plan, kernels: Mapping[str, Kernel]) -> Plan:
 
 
 def _placed(plan: Plan, order: Sequence[Place], kernels: Mapping[str, Kernel]) -> Plan:
-    """The plan with offsets, which are proved once more. A large result lies outside the arena."""
-    life, outside = lifetimes(plan, kernels), direct(plan)
+    """The plan with offsets, which are proved once more. A large result lies outside the arena. The places are those of
+    all sizes, of which only the large ones have steps that could run side by side: they do where memory allows it."""
+    life, outside = lifetimes(plan, beside=False), direct(plan)
     found, end = offsets_at(order, {n: plan.buffers[n].bytes for p in order for n in p.buffers})
     buffers = {n: replace(b, offset=None if n in outside else found.get(n)) for n, b in plan.buffers.items()}
-    pairs = [(a, b) for a, b in in_place(plan, kernels) if found[a] == found[b]]
+    pairs = [(a, b) for a, b in in_place(plan, kernels, beside=False) if found[a] == found[b]]
     rows = [Lifetime(n, plan.buffers[n].bytes, *span) for n, span in life.items()]
     check_assignment(rows, Assignment(found, end, end), [InPlace(a, b) for a, b in pairs])
     return replace(plan, buffers=buffers, arena_bytes=end, in_place=tuple(pairs))

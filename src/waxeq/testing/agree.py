@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -140,7 +141,8 @@ class _Test:
             return None, "", int(finite.sum())
         a, b = a[finite], b[finite]
         if rule.cls == "approximate":
-            error = _rms(a - b) / _rms(a) if _rms(a) > 0 else 0.0
+            usual, off = _rms(a), _rms(a - b)
+            error = off / usual if usual > 0 else 0.0 if off <= _NOISE * largest else math.inf
             message = f"relative RMS error {error:.2g}, more than {rule.bound:g}"
             return "error" if error > rule.bound else None, message, a.size
         near = np.abs(a - b) <= TOLERANCE * np.maximum(np.abs(a), np.abs(b)) + _NOISE * largest

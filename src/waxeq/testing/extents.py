@@ -138,7 +138,7 @@ class Extents:
             if len(g) == 2 and Var(name) in g:
                 try:
                     return int(so_far.value(g[1] if g[0] == Var(name) else g[0]))
-                except (Undecided, KeyError, TypeError):
+                except (Undecided, KeyError, TypeError, ValueError, ArithmeticError):
                     continue
         return None
 

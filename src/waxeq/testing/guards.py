@@ -100,7 +100,7 @@ class Instance:
         """Whether a guard holds; None where only the e-graph knows."""
         try:
             found = [self.value(e) for e in fact]
-        except (Undecided, KeyError, TypeError, ArithmeticError):
+        except (Undecided, KeyError, TypeError, ValueError, ArithmeticError):  # fmod(x, 0) is a ValueError
             return None
         if len(found) == 1:
             return found[0] is not False
