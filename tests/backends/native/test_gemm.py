@@ -251,7 +251,8 @@ def test_tiles_of_each_machine(tmp_path: Path, machine: str) -> None:
     output = tmp_path / "products"
     compiler = find_compiler()
     tuned = [flag for flag in compiler.flags if flag.startswith("-m") and machine == "this"]
-    flags = ("-O1", "-w", "-std=gnu11", "-ffp-contract=fast", *tuned, *MACHINES[machine], f"-I{HERE}")
+    level = "-O0" if machine == "AVX-512" else "-O1"  # compiled in an eighth of the time
+    flags = (level, "-w", "-std=gnu11", "-ffp-contract=fast", *tuned, *MACHINES[machine], f"-I{HERE}")
     made = subprocess.run(
         [*compiler.command, *flags, HERE / "gemm.c", PRODUCTS, "-lm", "-o", output],
         capture_output=True,
@@ -261,5 +262,5 @@ def test_tiles_of_each_machine(tmp_path: Path, machine: str) -> None:
     if made.returncode != 0 and "san" in made.stderr:
         pytest.skip(f"no such sanitizer here: {made.stderr.splitlines()[-1]}")
     assert made.returncode == 0, made.stderr
-    done = subprocess.run([output, "500"], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run([output, "200"], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
