@@ -113,8 +113,9 @@ def example_arguments(
 ) -> dict[str, Any]:
     """Arguments for every parameter: those given, checked against their annotations, and arrays made for the rest.
 
-    Made arrays are random but the same each time: floats normal, integers 0 and 1, states zero. Weights are never made:
-    a plan folds them. Sizes of named dimensions come from `dims`, from `wx.model(dims=...)` and from the arrays given.
+    Made arrays are random but the same each time: floats normal, integers 0 and 1, states zero; inputs without axes are
+    scalars, as callers write them. Weights are never made: a plan folds them. Sizes of named dimensions come from
+    `dims`, from `wx.model(dims=...)` and from the arrays given.
     Raises TargetError.
     """
     notes = annotated(fn)
@@ -158,7 +159,7 @@ def _match(fn: Callable[..., Any], name: str, a: Annotation, value: Any, sizes: 
         raise TargetError(f"{place(fn)}: {name!r} is annotated {a}{where and f' ({where})'}, the example is {t}")
 
 
-def _made(fn: Callable[..., Any], name: str, a: Annotation, sizes: Mapping[str, int]) -> np.ndarray:
+def _made(fn: Callable[..., Any], name: str, a: Annotation, sizes: Mapping[str, int]) -> np.ndarray | np.generic:
     try:
         t = a.type(sizes)
     except KeyError as e:
@@ -169,8 +170,8 @@ def _made(fn: Callable[..., Any], name: str, a: Annotation, sizes: Mapping[str, 
     if a.role == "state":
         return np.zeros(t.shape, t.numpy)
     if is_float(t.dtype):
-        return rng.standard_normal(t.shape).astype(numpy_dtype(t.dtype))
-    return rng.integers(0, 2, t.shape).astype(t.numpy)
+        return rng.standard_normal(t.shape).astype(numpy_dtype(t.dtype))[()]
+    return rng.integers(0, 2, t.shape).astype(t.numpy)[()]
 
 
 def _name(fn: Callable[..., Any]) -> str:

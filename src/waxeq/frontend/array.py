@@ -103,52 +103,69 @@ class Tracer:
         return x if type(x) in (int, float) else self.value(x)
 
     def known(self, x: Any) -> np.ndarray | None:
-        """The content of what depends on no input and no weight; None for anything else."""
+        """The content of what depends on no input and no weight, not to be written to, as a write would not reach the
+        traced array; None for anything else."""
         if not isinstance(x, TracedArray):
             return self._plain(x)
         graph = self.builder.finish([("y", x.value)])
-        return interpret(graph, {})["y"] if all(leaf.kind == "constant" for leaf in graph.leaves) else None
+        if any(leaf.kind != "constant" for leaf in graph.leaves):
+            return None
+        content = np.asarray(interpret(graph, {})["y"]).view()
+        content.flags.writeable = False
+        return content
 
-    def wrap(self, value: int) -> TracedArray:
-        return TracedArray(self, value)
+    def wrap(self, value: int, scalar: bool = False) -> TracedArray:
+        return TracedArray(self, value, scalar=scalar)
 
 
 class _Storage:
-    """Memory that arrays share in NumPy: how often it was written, and other storage that may be the same memory."""
+    """Memory that arrays share in NumPy: how often it was written, and the storages that may be the same memory, itself
+    among them. They are one set for all of them: a reshape of a reshape may be the first array's memory even when the
+    one between is gone."""
 
-    __slots__ = ("__weakref__", "perhaps", "version")
+    __slots__ = ("__weakref__", "family", "version")
 
     def __init__(self) -> None:
         self.version = 0
-        self.perhaps: list[weakref.ref[_Storage]] = []
+        self.family = weakref.WeakSet([self])
 
     @property
     def contested(self) -> bool:
-        return any(s() is not None for s in self.perhaps)
+        return len(self.family) > 1
+
+    def join(self, other: _Storage) -> None:
+        """Both may be the same memory."""
+        if self.family is other.family:
+            return
+        for s in list(self.family):
+            other.family.add(s)
+            s.family = other.family
 
 
 @dataclass(frozen=True)
 class View:
     """How an array depends on the one it is a view of: `read` gives the view of the base as it is now, `write` the
-    content of the base once the view has the given content (None: NumPy forbids writing)."""
+    content of the base once the view has the given content (None: NumPy forbids writing). `index`: what the base was
+    indexed with, where it was."""
 
     base: TracedArray
     read: Callable[[], Value]
     write: Callable[[TracedArray], TracedArray] | None
+    index: Any = None
 
 
 class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """Behaves as an ndarray of known dtype and shape and unknown content.
 
     Writing in place rebinds: the array, its base and its views get new values of the graph. A traced program never
-    writes to its arguments.
+    writes to its arguments. `scalar`: it stands for one of NumPy's scalars, as `x.sum()` is: nothing writes to it.
     """
 
     __array_priority__ = 1000
     __class__ = property(lambda self: np.ndarray)  # pyright: ignore  # isinstance(x, np.ndarray) is what models ask
 
-    def __init__(self, tracer: Tracer, value: int, view: View | None = None) -> None:
-        self.tracer = tracer
+    def __init__(self, tracer: Tracer, value: int, view: View | None = None, scalar: bool = False) -> None:
+        self.tracer, self.scalar = tracer, scalar
         self._value, self._view = Value(value), view
         self._storage = _Storage() if view is None else view.base._storage
         self._seen = self._storage.version
@@ -167,9 +184,12 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def assign(self, new: TracedArray) -> None:
         """Give the array, and all that shares its memory, new content of the same type."""
+        if self.scalar:
+            raise self.tracer.refuse("a scalar is written to", "write s = s + 1, or x[0] = s where it came from x")
         if self._storage.contested:
             raise self.tracer.refuse(
-                "writing to an array of which a reshape is in use may or may not change both in NumPy",
+                "writing to an array of which a reshape is in use (or np.ascontiguousarray, np.einsum without a sum) "
+                "may or may not change both in NumPy",
                 "write to a copy: y = x.reshape(...).copy()",
             )
         if self._view is None:
@@ -182,8 +202,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def perhaps_shares(self, base: TracedArray) -> TracedArray:
         """Note that this array may be a view of `base` or a copy, depending on strides; returns itself."""
-        self._storage.perhaps.append(weakref.ref(base._storage))
-        base._storage.perhaps.append(weakref.ref(self._storage))
+        if not base.scalar:
+            self._storage.join(base._storage)
         return self
 
     @property
@@ -199,7 +219,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     T = property(lambda self: np.transpose(self))
     mT = property(lambda self: np.matrix_transpose(self))
     real = property(lambda self: self)
-    imag = property(lambda self: np.zeros_like(self))
+    imag = property(lambda self: np.imag(self))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kw: Any) -> Any:
         from waxeq.frontend import calls
@@ -221,6 +241,9 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         from waxeq.frontend.handlers import indexing
 
         self.tracer.builder.source = self.tracer.source()
+        view = value._view if isinstance(value, TracedArray) else None
+        if view is not None and index is not None and view.base is self and view.index is index:
+            return  # the end of `x[i] += y`: the view has written what it is
         self.assign(indexing.with_item(self.tracer, self, index, value))
 
     def __len__(self) -> int:
@@ -270,9 +293,23 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
             "keep to operators and functions of numpy; index an array that was made outside with np.take(array, index, "
             "axis=0), and write into one with np.where"
         )
-        return np.asarray(self._content("conversion to a plain ndarray", instead), dtype)
+        found = np.asarray(self._content("conversion to a plain ndarray", instead), dtype)
+        return found.copy() if copy else found
 
     def __getattr__(self, name: str) -> Any:
         from waxeq.frontend import calls
 
         return calls.method(self, name)
+
+
+def _augmented(name: str) -> Callable[[TracedArray, Any], Any]:
+    """`x += y` and the like: an array is written to, a scalar is left as it is for those who hold it."""
+    write = getattr(np.lib.mixins.NDArrayOperatorsMixin, f"__i{name}__")
+    plain = getattr(np.lib.mixins.NDArrayOperatorsMixin, f"__{name}__")
+    return lambda x, other: (plain if x.scalar else write)(x, other)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(TracedArray, f"__i{_name}__", _augmented(_name))
+for _name in ("lshift", "rshift", "and", "xor", "or"):
+    setattr(TracedArray, f"__i{_name}__", _augmented(_name))

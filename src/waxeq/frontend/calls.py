@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.frontend import handlers
+from waxeq.frontend import handlers, scalars
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers import elementwise
 
 _LIST = "see docs/coverage.md for what is traced, or compute it outside the model and pass it as an argument"
 _IGNORED = ("subok", "like", "device")
 _UNSET = ("where", "initial", "out", "order")
+_BY_INDEX = "read and write the array itself by index, or read x.reshape(-1)"
+_WRITERS = ("put", "place", "put_along_axis")
+_SHARING = frozenset({
+    *("put", "partition", "resize", "setfield", "setflags", "byteswap", "flat", "view", "getfield", "data", "ctypes"),
+})  # fmt: skip
+"""Methods and attributes that write to an array, or give its memory: of a traced one they would reach a temporary."""
 
 
 @cache
@@ -53,6 +59,7 @@ def ufunc(t: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[s
         result = _outer(t, f, args, kw)
     else:
         result = named(t, name if method == "__call__" else f"{name}.{method}", args, kw, f)
+    result = scalars.of_function(t, "" if method == "__call__" else method, args, result)
     return result if out is None and where is True else _store(t, out, result, where)
 
 
@@ -69,7 +76,7 @@ def function(t: Tracer, f: Callable[..., Any], args: tuple[Any, ...], kw: Mappin
         bound = signature.bind(*args, **kw)
         out = bound.arguments.pop("out", None)
         args, kw = bound.args, bound.kwargs
-    result = named(t, name_of(f), args, kw, f)
+    result = scalars.of_function(t, name_of(f), args, named(t, name_of(f), args, kw, f))
     return result if out is None else _store(t, out if isinstance(out, tuple) else (out,), result, True)
 
 
@@ -99,7 +106,9 @@ def method(x: TracedArray, name: str) -> Any:
     found = handlers.METHODS.get(name)
     if found is not None:
         x.tracer.builder.source = x.tracer.source()
-        return lambda *args, **kw: found(x.tracer, x, *args, **_given(kw))
+        return lambda *args, **kw: scalars.of_method(x, name, found(x.tracer, x, *args, **_given(kw)))
+    if name in _SHARING:
+        raise x.tracer.refuse(f"ndarray.{name} is not traced", _BY_INDEX)
     known = x.tracer.known(x)
     if known is not None:
         return getattr(known, name)
@@ -116,7 +125,9 @@ def named(
         known = [t.known(x) for x in flat((args, kw)) if isinstance(x, TracedArray)]
         if real is None or name.startswith("?") or any(a is None for a in known):
             raise t.refuse(f"{_full(name)} is not traced", _LIST)
-        return real(*_plain(t, args), **_plain(t, dict(kw)))
+        if name in _WRITERS:
+            raise t.refuse(f"{_full(name)} is not traced", _BY_INDEX)
+        return _unshared(t, real(*_plain(t, args), **_plain(t, dict(kw))), (args, kw))
     try:
         return handler(t, *args, **_given(kw))
     except TypeError as e:
@@ -124,6 +135,19 @@ def named(
             option = str(e).rsplit("argument", 1)[-1].strip()
             raise t.refuse(f"{_full(name)} is not traced with the option {option}", "leave the option out") from e
         raise
+
+
+def _unshared(t: Tracer, result: Any, given: Any) -> Any:
+    """What a function makes of known content. Views of it would not see what is written to the traced array later."""
+    if type(result) in (tuple, list):
+        return type(result)(_unshared(t, r, given) for r in result)
+    if type(result) is not np.ndarray or result.flags.writeable:
+        return result
+    y = t.array(result)
+    for x in flat(given):
+        if isinstance(x, TracedArray):
+            y.perhaps_shares(x)
+    return y
 
 
 def _full(name: str) -> str:

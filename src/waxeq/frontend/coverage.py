@@ -70,6 +70,12 @@ Functions that take no arrays (`np.arange`, `np.eye`, `np.linspace` ...) give pl
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
 tracing, `x[mask] = v` by any mask. Writing in place (`x += y`, `x[1:3] = y`, `out=`) gives the array, its base and its
 views new values; the caller's arrays are not written to, but for `wx.State`, whose next content it is.
+
+What is a scalar in NumPy (`x[0]` of a vector, `x.sum()`, an argument whose example is an `np.float32`) is one here:
+`s += 1` gives the name another value and changes nothing else. An array without axes (`np.zeros(())`, `x[..., 0]`, an
+argument whose example is one, a state) is written to. `x[i]` is a view where i is a scalar, known or not, and a copy
+where it is an array. What NumPy makes a view or a copy of by the order in memory (`x.reshape(...)`,
+`np.ascontiguousarray(x)`) may be read, and is not written to while the other is in use.
 """
 _ATTRIBUTES = ("T", "mT", "shape", "dtype", "ndim", "size", "nbytes", "itemsize", "real", "imag")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.frontend import calls, handlers
+from waxeq.frontend import calls, handlers, scalars
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers.positions import BY_POSITION
 
@@ -83,7 +83,7 @@ class _Names:
             traced = any(isinstance(a, TracedArray) for a in calls.flat((args, kw)))
             if traced or placed or (name in handlers.MUTABLE and "like" not in kw and _numeric(kw.get("dtype"))):
                 t.builder.source = t.source()
-                return handler(t, *args, **kw)
+                return scalars.of_function(t, name, args, handler(t, *args, **kw))
             return real(*args, **kw)
 
         return create
@@ -101,7 +101,10 @@ def _scalar_type(real: type) -> type:
     """A dtype that also converts traced arrays: np.float32(x)."""
 
     def new(cls: type, x: Any = 0, *rest: Any) -> Any:
-        return x.astype(real) if isinstance(x, TracedArray) else real(x, *rest)
+        if not isinstance(x, TracedArray):
+            return real(x, *rest)
+        y = x.astype(real)
+        return y if y.ndim else y[()]
 
     return type(real.__name__, (real,), {"__new__": new})
 

@@ -110,7 +110,7 @@ class _Arguments:
             raise TypeMismatch(f"{kind} {path!r}: {e}") from e
         {"input": self.inputs, "weight": self.weights, "state": self.states}[kind][path] = a
         self.numbers.append(self.tracer.builder.leaf(path, t, kind))
-        self.stand[path] = self.tracer.wrap(self.numbers[-1])
+        self.stand[path] = self.tracer.wrap(self.numbers[-1], isinstance(value, np.generic) and kind != "state")
         return self.stand[path]
 
 

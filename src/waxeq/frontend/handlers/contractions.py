@@ -109,7 +109,10 @@ def _einsum(t: Tracer, spec: Any, *operands: Any, optimize: Any = None, dtype: A
         kept = "".join(c for c in dict.fromkeys(la + lb) if c in later) if rest else out
         pairs = [(_contract(t, Einsum(f"{la},{lb}->{kept}"), a, b), kept), *rest]
     (y, labels), *_ = pairs
-    return y if len(xs) > 1 else _contract(t, Einsum(f"{labels}->{out}"), y)
+    if len(xs) > 1:
+        return y
+    z = _contract(t, Einsum(f"{labels}->{out}"), y)
+    return z.perhaps_shares(xs[0]) if set(labels) == set(out) else z  # without a sum NumPy gives a view
 
 
 def _labels(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:

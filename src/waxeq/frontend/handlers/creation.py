@@ -27,7 +27,7 @@ def _full_like(t: Tracer, a: Any, fill_value: Any, dtype: Any = None, order: Any
     if type(fill_value) in (bool, int, float):
         return _like(fill_value, t, a, dtype, shape=shape)
     y = _like(0, t, a, dtype, shape=shape)
-    return np.broadcast_to(t.array(fill_value).astype(y.dtype), y.shape)
+    return np.copy(np.broadcast_to(t.array(fill_value).astype(y.dtype), y.shape))
 
 
 def _full(t: Tracer, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **_: Any) -> Any:
@@ -43,13 +43,19 @@ def _filled(value: float, t: Tracer, shape: Any, dtype: Any = float, order: Any 
     return _full(t, shape, value, float if dtype is None else dtype)
 
 
-def _array(t: Tracer, x: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0, **_: Any) -> Any:
+def _array(t: Tracer, x: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0, order: Any = None, **_: Any) -> Any:
     if isinstance(x, TracedArray):
-        y = np.copy(x) if copy else x
+        y = x if not copy and order in (None, "K", "A") else np.copy(x)
+        y = y if copy or (dtype is not None and y.dtype != dtype) else _perhaps(t, x, y)
     else:
         y = np.stack([_array(t, e) if isinstance(e, (list, tuple, TracedArray)) else t.array(e) for e in x])
     y = y if dtype is None or y.dtype == dtype else y.astype(dtype)
     return y[(None,) * max(ndmin - y.ndim, 0) + (...,)] if ndmin > y.ndim else y
+
+
+def _perhaps(t: Tracer, x: TracedArray, y: Any) -> Any:
+    """`y`, which NumPy makes in another order: it is `x` itself where that has the order already."""
+    return y if y is x else y.perhaps_shares(x)
 
 
 def _copy(t: Tracer, a: Any, order: Any = "K", subok: bool = False) -> TracedArray:
@@ -98,7 +104,9 @@ def _meshgrid(t: Tracer, *xi: Any, copy: bool = True, sparse: bool = False, inde
     rows = [t.array(x).reshape(tuple(-1 if d == at else 1 for d in range(rank)))
             for x, at in zip(xi, order, strict=True)]  # fmt: skip
     shape = np.broadcast_shapes(*(x.shape for x in rows))
-    return tuple(rows) if sparse else tuple(np.copy(np.broadcast_to(x, shape)) for x in rows)
+    full = rows if sparse else [np.broadcast_to(x, shape) for x in rows]
+    made: tuple[Any, ...] = tuple(np.copy(x) for x in full)
+    return made if copy else tuple(y.perhaps_shares(x) for y, x in zip(made, rows, strict=True))
 
 
 def _vander(t: Tracer, x: Any, N: int | None = None, increasing: bool = False) -> Any:
@@ -129,7 +137,7 @@ CREATORS: Mapping[str, Callable[..., Any]] = {
     "array": _array,
     "asarray": partial(_array, copy=False),
     "asanyarray": partial(_array, copy=False),
-    "ascontiguousarray": partial(_array, copy=True, ndmin=1),
+    "ascontiguousarray": partial(_array, copy=False, order="C", ndmin=1),
     "zeros": partial(_filled, 0.0),
     "ones": partial(_filled, 1.0),
     "empty": partial(_filled, 0.0),

@@ -237,13 +237,13 @@ def _sinc(t: Tracer, x: Any) -> Any:
 def _nan_to_num(t: Tracer, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     y = t.array(x)
     if y.dtype.kind != "f":
-        return np.copy(y)
+        return np.copy(y) if copy else x
     most = float(np.finfo(y.dtype).max)
     big = (posinf, most), (neginf, -most)
     high, low = (other if given is None else given for given, other in big)
     z = np.where(np.isinf(y), np.where(y > 0, high, low), y)
     found = np.where(np.isnan(y), nan, z).astype(y.dtype)
-    return found if copy else _written(y, found)
+    return found if copy or y.scalar else _written(y, found)
 
 
 def _written(x: TracedArray, new: Any) -> TracedArray:

@@ -56,22 +56,36 @@ def _is_array(p: Any) -> bool:
 
 
 def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
-    """x[index]: a view for ints, slices and new axes, a copy where there are arrays."""
+    """x[index]: a scalar for ints on all axes, a view for ints, slices and new axes, a copy where there are arrays."""
+    given = index if isinstance(index, tuple) else (index,)
     parts = _parts(t, x, index)
-    if any(map(_is_array, parts)):
+    single = not any(p is None or isinstance(p, slice) for p in parts) and not any(p is Ellipsis for p in given)
+    if any(_is_array(p) and np.ndim(p) for p in parts):
         return _by_arrays(t, x, parts)
+    if any(map(_is_array, parts)):
+        parts = [t.wrap(p.value, scalar=True) if _traced(p) else p for p in parts]  # as they are now
 
     def read() -> int:
-        v, axis = x.value, 0
-        for p in parts:
-            if p is not None:
-                v = _cut(t, v, axis, p)
-                axis += 1
-        full = t.builder.type(v).shape
-        shape = _basic_shape(full, parts)
-        return v if shape == full else t.builder(Reshape(shape), v)
+        return _by_arrays(t, x, parts).value if any(map(_is_array, parts)) else _by_numbers(t, x.value, parts)
 
-    return view(t, x, read, lambda new: with_item(t, x, index, new))
+    if single or any(_is_array(p) and np.ndim(p) == 0 and not _is_scalar(p) for p in given):
+        return t.wrap(read(), scalar=single)  # an array without axes as an index makes NumPy copy
+    return view(t, x, read, lambda new: with_item(t, x, tuple(parts), new), index)
+
+
+def _is_scalar(p: Any) -> bool:
+    return _traced(p) and p.scalar
+
+
+def _by_numbers(t: Tracer, v: int, parts: Sequence[Any]) -> int:
+    axis = 0
+    for p in parts:
+        if p is not None:
+            v = _cut(t, v, axis, p)
+            axis += 1
+    full = t.builder.type(v).shape
+    shape = _basic_shape(full, parts)
+    return v if shape == full else t.builder(Reshape(shape), v)
 
 
 def _basic_shape(shape: tuple[int, ...], parts: Sequence[Any]) -> tuple[int, ...]:

@@ -17,10 +17,15 @@ Axis = int | Sequence[int] | None
 
 
 def view(
-    t: Tracer, base: TracedArray, read: Callable[[], int], write: Callable[[TracedArray], Any] | None = None
+    t: Tracer,
+    base: TracedArray,
+    read: Callable[[], int],
+    write: Callable[[TracedArray], Any] | None = None,
+    index: Any = None,
 ) -> TracedArray:
-    """A view of `base`: `read` makes its value anew from the base as it is then."""
-    return TracedArray(t, read(), View(base, lambda: Value(read()), write))
+    """A view of `base`: `read` makes its value anew from the base as it is then. Of a scalar NumPy makes an array."""
+    base = t.wrap(base.value) if base.scalar else base
+    return TracedArray(t, read(), View(base, lambda: Value(read()), write, index))
 
 
 def _transpose(t: Tracer, a: Any, axes: Any = None) -> TracedArray:
