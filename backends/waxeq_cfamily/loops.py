@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
+from waxeq_cfamily.lookups import Use, lookups
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.paired import Paired
 from waxeq_cfamily.products import Product
@@ -60,6 +61,10 @@ class Emitter:
     @property
     def values(self) -> Values:
         return self.space.values
+
+    @cached_property
+    def _lookups(self) -> Mapping[int, tuple[Use, ...]]:
+        return lookups(self.values)
 
     def check(self) -> None:
         """Raises Unsupported where there is no text for some value."""
@@ -205,7 +210,7 @@ class Emitter:
         if limit is not None:
             short = DTYPES[carried(r.dtype)]
             yield f"far |= wx_abs_{short}({self.name(r.args[0])}) > {number(repr(limit), carried(r.dtype))};"
-        for size, guards in self.values.looked_up.get(n, ()):
+        for size, guards in self._lookups.get(n, ()):
             where = self.holds(guards)
             yield f"bad |= {'' if where == '1' else f'{where} & '}wx_outside(r{n}, {size});"
 

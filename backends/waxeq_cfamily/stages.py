@@ -12,15 +12,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.compared import compared
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.values import Index, Values, chain, reach
 
 TURNED = 4
 """Bytes of the elements that `wx_turned` moves."""
-_SELECTS = frozenset({"max", "min", "fmax", "fmin"})
-_SMOOTH = frozenset({"exp", "exp2"})
 _KEPT = 1 << 17
 """Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""
 _NEAR = 1 << 15
@@ -272,23 +271,11 @@ class _Scheduler:
                     self.space.under(n)
                     and n not in self.folds
                     and n not in self.kept
-                    and (self.rows[n].costly or self._compared(n))
+                    and (self.rows[n].costly or compared(self.values, n))
                 ):
                     places.setdefault(n, set()).add(place)
         again = {n for n, p in places.items() if len(p) > 1 or any(over > self.space.under(n) for _, over in p)}
         return [n for n in again if self.space.bytes_of(n) <= _KEPT]
-
-    def _compared(self, row: int) -> bool:
-        """Whether a row is a product of which a fold selects one, and of which sums are made too: where these are made
-        elsewhere, a compiler rounds product and sum once, and the product is not the one that was selected. A function
-        that is smooth where both are equal takes no notice."""
-        r, users = self.rows[row], self.values.users
-        if r.op != "apply" or r.name not in ("Mul", "square") or not is_float(r.dtype):
-            return False
-        uses = [self.rows[u] for u in users.get(row, ())]
-        sums = [u for u in users.get(row, ()) if self.rows[u].op == "apply" and self.rows[u].name in ("Add", "sub")]
-        selected = any(u.op == "fold" and u.name in _SELECTS for u in uses)
-        return selected and any(self.rows[v].name not in _SMOOTH for u in sums for v in users.get(u, (u,)))
 
     def _read_again(self) -> int | None:
         """The row made of most operands that an earlier loop has and the last one would make anew, where it may lie in

@@ -122,23 +122,6 @@ class Values:
                     found.setdefault(n, {})[size] = None
         return {n: tuple(sizes) for n, sizes in found.items()}
 
-    @cached_property
-    def looked_up(self) -> Mapping[int, tuple[tuple[int, tuple[Guard, ...]], ...]]:
-        """The same, each size with the guards under which an element is taken from there: those of them that hold, or
-        do not, for a position as a whole."""
-        found: dict[int, dict[tuple[int, tuple[Guard, ...]], None]] = {}
-        for r in self.rows:
-            for i in indices(r):
-                for n, size in pointed(i):
-                    own = tuple(g for g in r.guards if self._known(g[0], self.rows[n].axes))
-                    found.setdefault(n, {})[size, own] = None
-        return {n: tuple(uses) for n, uses in found.items()}
-
-    def _known(self, index: Index, axes: frozenset[str]) -> bool:
-        """Whether an index is made of the places along these axes alone, and of no position."""
-        parts = [a for a, _ in index.terms]
-        return all(a in axes if isinstance(a, str) else a[0] != "row" and self._known(a[1], axes) for a in parts)
-
     @property
     def scans(self) -> tuple[int, ...]:
         return tuple(n for n, r in enumerate(self.rows) if r.op == "scan")
