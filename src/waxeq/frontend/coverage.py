@@ -68,8 +68,9 @@ holds it to them. {have} of {all} functions on numbers are traced. Each is teste
 
 Functions that take no arrays (`np.arange`, `np.eye`, `np.linspace` ...) give plain arrays, which are constants.
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
-tracing, `x[mask] = v` by any mask. Writing in place (`x += y`, `x[1:3] = y`, `out=`) gives the array, its base and its
-views new values; the caller's arrays are not written to, but for `wx.State`, whose next content it is.
+tracing, `x[mask] = v` by any mask. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods) gives the
+array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose next content
+it is.
 """
 _ATTRIBUTES = ("T", "mT", "shape", "dtype", "ndim", "size", "nbytes", "itemsize", "real", "imag")
 
