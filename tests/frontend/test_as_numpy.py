@@ -59,6 +59,9 @@ def test_a_mean_in_whole_numbers_is_cut() -> None:
     check(lambda x: (np.mean(x, 0, dtype=np.int64), x.mean(dtype=np.int32), np.mean(x * 40, 1, np.int8)), X)
     check(lambda x: np.mean(x, where=x > -3, dtype=np.int64), X)
     refused("variance in whole numbers.*floats", lambda x: np.var(x, 0, dtype=np.int64), X)
+    check(lambda x: np.nanmean(x, 0, dtype=np.int64), I64)
+    with pytest.raises(TargetError, match=r"TypeError: .*dtype must be inexact"):
+        run(lambda x: np.nanmean(x, 0, dtype=np.int64), X)
     refused("np.mean in bools", lambda x: np.mean(x, dtype=bool), X)
 
 

@@ -176,6 +176,8 @@ def _nan_extreme(f: str, t: Tracer, a: Any, axis: Axis = None, keepdims: bool = 
 def _nan_moment(f: Callable[..., Any], t: Tracer, a: Any, axis: Axis = None, dtype: Any = None, **kw: Any) -> Any:
     x = t.array(a)
     axis = None if x.ndim == 0 and x.dtype.kind == "f" and axis in (0, -1) else axis
+    if x.dtype.kind == "f" and _whole(dtype) is not None:
+        raise TypeError("If a is inexact, then dtype must be inexact")
     there = {} if x.dtype.kind != "f" else {"where": ~np.isnan(x)}
     return f(x, axis=axis, dtype=dtype, **kw, **there)
 
