@@ -1,4 +1,4 @@
-"""Products that are compared with themselves: they must be made once, as a compiler rounds a product and a sum at once."""
+"""Products that are compared with themselves: they are made once, as a compiler rounds a product and a sum at once."""
 
 from __future__ import annotations
 

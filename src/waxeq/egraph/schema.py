@@ -82,11 +82,8 @@ def _analyses(h: Head) -> Iterator[str]:
     facts = [f"(= {s} (ax {t}))" for t, s in names.items() if f"(ax {t})" in h.axes]
     yield rule("axes", facts, f"(set (ax e) {_write(read(h.axes), names)})")
     yield from _dtype(h, rule)
-    if tensors:
-        if h.name != "In":
-            yield rule("weights", [f"(isw {t})" for t in tensors], "(isw e)")
-    elif h.name != "In":
-        yield rule("weights", [], "(isw e)")
+    if h.name != "In":
+        yield rule("weights", [f"(isw {t})" for t in tensors], "(isw e)")
     for n, text in h.sizes:
         used = list(_size_uses(read(text)))
         facts = [f"(= n_{k} (size {k}))" for k in dict.fromkeys(used)]

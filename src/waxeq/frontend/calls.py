@@ -58,9 +58,22 @@ def ufunc(t: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[s
     elif method == "outer" and name in elementwise.UFUNCS:
         result = _outer(t, f, args, kw)
     else:
-        result = named(t, name if method == "__call__" else f"{name}.{method}", args, kw, f)
+        result = _of_ufunc(t, f, name, method, args, kw)
     result = scalars.of_function(t, "" if method == "__call__" else method, args, result)
     return result if out is None and where is True else _store(t, out, result, where)
+
+
+def _of_ufunc(t: Tracer, f: np.ufunc, name: str, method: str, args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
+    """A ufunc that is no map, or a method of one."""
+    if method == "__call__":
+        return named(t, name, args, kw, f)
+    full = f"{name}.{method}"
+    if method == "at" and full not in handlers.HANDLERS:  # it writes, which the copies of known arrays would forget
+        raise t.refuse(
+            f"{_full(full)} is not traced",
+            f"write m[index] = {_full(name)}(m[index], values) where no place is named twice, or use np.add.at",
+        )
+    return named(t, full, args, kw, getattr(f, method))
 
 
 def _outer(t: Tracer, f: np.ufunc, args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
@@ -105,8 +118,7 @@ def method(x: TracedArray, name: str) -> Any:
         raise AttributeError(f"an array has no attribute {name!r}")
     found = handlers.METHODS.get(name)
     if found is not None:
-        x.tracer.builder.source = x.tracer.source()
-        return lambda *args, **kw: scalars.of_method(x, name, found(x.tracer, x, *args, **_given(kw)))
+        return lambda *args, **kw: _of_array(found, x, name, args, kw)
     if name in _SHARING:
         raise x.tracer.refuse(f"ndarray.{name} is not traced", _BY_INDEX)
     known = x.tracer.known(x)
@@ -115,12 +127,25 @@ def method(x: TracedArray, name: str) -> Any:
     raise x.tracer.refuse(f"ndarray.{name} is not traced", _LIST)
 
 
+_OWN_ORDER = ("astype",)
+
+
+def _of_array(found: handlers.Handler, x: TracedArray, name: str, args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
+    """A method of ndarray: where the function of that name takes the same, it is that function, which knows where in
+    the order of arguments `out` and `dtype` stand."""
+    t = x.tracer
+    if found is handlers.HANDLERS.get(name) and name not in _OWN_ORDER:
+        result = function(t, getattr(np, name), (x, *args), kw)
+    else:
+        result = _handled(t, found, f"ndarray.{name}", (x, *args), kw)
+    return result if kw.get("out") is not None else scalars.of_method(x, name, result)
+
+
 def named(
     t: Tracer, name: str, args: tuple[Any, ...], kw: Mapping[str, Any], real: Callable[..., Any] | None = None
 ) -> Any:
     """Run the handler called `name`; without one, `real` where everything it is given is known."""
     handler = handlers.HANDLERS.get(name)
-    t.builder.source = t.source()
     if handler is None:
         known = [t.known(x) for x in flat((args, kw)) if isinstance(x, TracedArray)]
         if real is None or name.startswith("?") or any(a is None for a in known):
@@ -128,12 +153,18 @@ def named(
         if name in _WRITERS:
             raise t.refuse(f"{_full(name)} is not traced", _BY_INDEX)
         return _unshared(t, real(*_plain(t, args), **_plain(t, dict(kw))), (args, kw))
+    return _handled(t, handler, _full(name), args, kw)
+
+
+def _handled(t: Tracer, handler: handlers.Handler, full: str, args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
+    """What a handler makes of the arguments; an option that it does not know is refused."""
+    t.builder.source = t.source()
     try:
         return handler(t, *args, **_given(kw))
     except TypeError as e:
         if "unexpected keyword" in str(e) or "positional argument" in str(e):
             option = str(e).rsplit("argument", 1)[-1].strip()
-            raise t.refuse(f"{_full(name)} is not traced with the option {option}", "leave the option out") from e
+            raise t.refuse(f"{full} is not traced with the option {option}", "leave the option out") from e
         raise
 
 

@@ -68,8 +68,9 @@ holds it to them. {have} of {all} functions on numbers are traced. Each is teste
 
 Functions that take no arrays (`np.arange`, `np.eye`, `np.linspace` ...) give plain arrays, which are constants.
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
-tracing, `x[mask] = v` by any mask. Writing in place (`x += y`, `x[1:3] = y`, `out=`) gives the array, its base and its
-views new values; the caller's arrays are not written to, but for `wx.State`, whose next content it is.
+tracing, `x[mask] = v` by any mask. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods) gives the
+array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose next content
+it is.
 
 What is a scalar in NumPy (`x[0]` of a vector, `x.sum()`, an argument whose example is an `np.float32`) is one here:
 `s += 1` gives the name another value and changes nothing else. An array without axes (`np.zeros(())`, `x[..., 0]`, an

@@ -60,9 +60,10 @@ def trace(
     with swapped(fn, tracer):
         result = _run(fn, given, tracer)
     outputs: list[tuple[str, int]] = []
+    taken = frozenset(arguments.states)
     updates = [(n, x.value) for n, x in arguments.stand.items() if n in arguments.states and x.written]
     silent = result is None and bool(updates)  # a model may do nothing but write its states
-    structure = [] if silent else _outputs(result, tracer, outputs, "out", place(fn))
+    structure = [] if silent else _outputs(result, tracer, outputs, "out", place(fn), taken)
     graph = tracer.builder.finish(outputs, updates, keep=arguments.numbers)
     kept = {x.name for x in graph.leaves}
     tensors = {k: v for k, v in {**arguments.weights, **arguments.states}.items() if k in kept}
@@ -136,15 +137,19 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
         raise TargetError(f"{where}: the model raises {type(e).__name__}: {e}") from e
 
 
-def _outputs(value: Any, tracer: Tracer, found: list[tuple[str, int]], name: str, where: str) -> Any:
-    """The structure of what the model returns: its containers, with names of outputs in place of arrays."""
+def _outputs(
+    value: Any, tracer: Tracer, found: list[tuple[str, int]], name: str, where: str, taken: Collection[str]
+) -> Any:
+    """The structure of what the model returns: its containers, with names of outputs in place of arrays. Names in
+    `taken` are those of states: what a call gives is looked up by name, outputs and next states in one."""
     if isinstance(value, Mapping):
-        return {_key(k, where): _outputs(v, tracer, found, str(k), where) for k, v in value.items()}
+        return {_key(k, where): _outputs(v, tracer, found, str(k), where, taken) for k, v in value.items()}
     if is_named_tuple(value):
         fields: Any = type(value)
-        return fields._make(_outputs(v, tracer, found, k, where) for k, v in zip(fields._fields, value, strict=True))
+        pairs = zip(fields._fields, value, strict=True)
+        return fields._make(_outputs(v, tracer, found, k, where, taken) for k, v in pairs)
     if isinstance(value, (list, tuple)):
-        parts = [_outputs(v, tracer, found, f"{name}{i}", where) for i, v in enumerate(value)]
+        parts = [_outputs(v, tracer, found, f"{name}{i}", where, taken) for i, v in enumerate(value)]
         return parts if isinstance(value, list) else tuple(parts)
     if not isinstance(value, (TracedArray, np.ndarray, np.generic, bool, int, float)):
         given = "None" if value is None else repr(value) if isinstance(value, (str, bytes)) else _kind(value)
@@ -152,7 +157,7 @@ def _outputs(value: Any, tracer: Tracer, found: list[tuple[str, int]], name: str
             f"{where}: output {name!r} of the model is {given}; return arrays, or tuples, lists and dicts of them"
         )
     unique, n = name, 1
-    while any(unique == other for other, _ in found):
+    while unique in taken or any(unique == other for other, _ in found):
         n, unique = n + 1, f"{name}_{n}"
     found.append((unique, tracer.value(value)))
     return unique

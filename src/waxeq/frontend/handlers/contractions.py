@@ -32,7 +32,7 @@ def _matmul(t: Tracer, x: Any, y: Any) -> TracedArray:
 def _dot(t: Tracer, a: Any, b: Any) -> Any:
     x, y = t.array(a), t.array(b)
     if 0 in (x.ndim, y.ndim):
-        return np.multiply(a, b)
+        return np.multiply(x, y)  # a Python number is an array here, and not weak
     left, right = _LETTERS[: x.ndim - 1], _LETTERS[x.ndim - 1 : x.ndim + y.ndim - 2]
     second = right[:-1] + "Z" + right[-1:] if y.ndim > 1 else "Z"
     return _contract(t, Einsum(f"{left}Z,{second}->{left}{right}"), x, y)
@@ -41,7 +41,7 @@ def _dot(t: Tracer, a: Any, b: Any) -> Any:
 def _inner(t: Tracer, a: Any, b: Any) -> Any:
     x, y = t.array(a), t.array(b)
     if 0 in (x.ndim, y.ndim):
-        return np.multiply(a, b)
+        return np.multiply(x, y)  # as in _dot
     left, right = _LETTERS[: x.ndim - 1], _LETTERS[x.ndim - 1 : x.ndim + y.ndim - 2]
     return _contract(t, Einsum(f"{left}Z,{right}Z->{left}{right}"), x, y)
 
@@ -101,6 +101,8 @@ def _einsum(t: Tracer, spec: Any, *operands: Any, optimize: Any = None, dtype: A
     if not isinstance(spec, str):
         raise t.refuse("np.einsum with lists of axis numbers", "write the subscripts as a string")
     xs = [t.array(x) if dtype is None else t.array(x).astype(dtype) for x in operands]
+    if len(xs) > 1:
+        xs = [t.wrap(v) for v in t.explicit.common(*(x.value for x in xs))]  # of all, not of each pair
     ins, out = _labels(spec, [x.ndim for x in xs])
     pairs = [_distinct(x, labels) for x, labels in zip(xs, ins, strict=True)]
     while len(pairs) > 1:

@@ -254,14 +254,16 @@ def _written(x: TracedArray, new: Any) -> TracedArray:
 def _select(t: Tracer, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """The first choice whose condition holds."""
     dtype = np.result_type(*(c if type(c) in (int, float) else t.array(c).dtype for c in (*choicelist, default)))
-    shape = np.broadcast_shapes(*(t.array(c).shape for c in (*condlist, *choicelist)))
+    shape = np.broadcast_shapes(*(t.array(c).shape for c in (*condlist, *choicelist, default)))
     y = np.broadcast_to(t.array(default).astype(dtype), shape)
     for c, x in reversed(list(zip(condlist, choicelist, strict=True))):
         y = np.where(c, t.array(x).astype(dtype), y)
     return y
 
 
-def _astype(t: Tracer, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", copy: bool = True) -> Any:
+def _astype(
+    t: Tracer, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+) -> Any:
     found = t.array(x)
     if not np.can_cast(found.dtype, dtype, casting):
         raise TypeError(f"cannot cast {found.dtype} to {np.dtype(dtype)} by {casting!r}")

@@ -154,10 +154,16 @@ def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
     if len(parts) == 1:
         return parts[0]
     total: Any = 0
+    outside: Any = None
     for p, n in zip(parts, sizes, strict=True):
         i = p.astype(np.int64) if _is_array(p) else np.asarray(p)
-        total = total * n + np.where(i < 0, i + n, i)
-    return total
+        i = np.where(i < 0, i + n, i)
+        if _traced(p):
+            here = (i < 0) | (i >= n)
+            outside = here if outside is None else outside | here
+        total = total * n + i
+    # what is outside of its own axis may be inside the merged one: put it where the reading finds it out
+    return total if outside is None else np.where(outside, int(np.prod(sizes, dtype=np.int64)), total)
 
 
 # -- writing
@@ -332,6 +338,10 @@ def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
 
 def _fill_diagonal(t: Tracer, a: Any, val: Any, wrap: bool = False) -> None:
     x = _own(t, a)
+    if wrap:
+        raise t.refuse("np.fill_diagonal with wrap=True", "fill each block of x.shape[1] rows")
+    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
+        raise ValueError("np.fill_diagonal takes two dimensions, or more that are all of one length")
     n = min(x.shape)
     x[(np.arange(n),) * x.ndim] = val
 
@@ -359,6 +369,6 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
 
 METHODS: Mapping[str, Callable[..., Any]] = {
     "fill": _fill,
-    "compress": lambda t, x, condition, axis=None: _compress(t, condition, x, axis),
+    "compress": lambda t, x, condition, axis=None, out=None: np.compress(condition, x, axis=axis, out=out),
     "choose": _choose,
 }

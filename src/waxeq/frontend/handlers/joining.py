@@ -169,6 +169,8 @@ def _pad_constant(t: Tracer, x: TracedArray, width: Sequence[Sequence[int]], val
     if known is None or len(np.unique(known)) != 1:
         raise t.refuse("np.pad by several values, or values that are data", "use one number, or np.concatenate")
     value = np.asarray(known).astype(x.dtype).reshape(-1)[0].item()
+    if x.dtype.kind in "iu" and int(float(value)) != value:  # the op holds a float
+        raise t.refuse(f"np.pad by {value}, which no float64 is", "use np.concatenate with np.full_like")
     v = x.value
     for axis, (low, high) in enumerate(width):
         v = Value(t.builder(Pad(axis, low, high, float(value)), v)) if low or high else v
@@ -179,7 +181,10 @@ def _delete(t: Tracer, arr: Any, obj: Any, axis: int | None = None) -> Any:
     x = t.array(arr)
     if axis is None:
         x, axis = x.reshape(-1), 0
-    kept = np.delete(np.arange(x.shape[axis]), obj)
+    which = t.known(obj) if isinstance(obj, TracedArray) else obj
+    if which is None:
+        raise t.refuse("np.delete of places that are data", "give plain numbers, or use np.where or np.take")
+    kept = np.delete(np.arange(x.shape[axis]), which)
     return np.take(x, kept, axis=axis)
 
 
@@ -193,9 +198,9 @@ def _insert(t: Tracer, arr: Any, obj: Any, values: Any, axis: int | None = None)
     at = (slice(None),) * axis
     k = axis_index(int(obj), x.shape[axis] + 1) if obj >= 0 else axis_index(int(obj), x.shape[axis])
     v = t.array(values).astype(x.dtype)
-    v = np.moveaxis(v, 0, axis) if v.ndim == x.ndim else v  # as NumPy does for a single place
-    count = v.shape[axis] if v.ndim == x.ndim else 1
-    new = np.broadcast_to(v, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    v = v[(None,) * (x.ndim - v.ndim) + (...,)]
+    v = np.moveaxis(v, 0, axis)  # as NumPy does for a single place
+    new = np.broadcast_to(v, (*x.shape[:axis], v.shape[axis], *x.shape[axis + 1 :]))
     return _concatenate(t, [x[(*at, slice(None, k))], new, x[(*at, slice(k, None))]], axis)
 
 

@@ -40,7 +40,7 @@ def _fold(
         axis = None  # ufunc.reduce takes these of a scalar
     axes = axes_tuple(axis, x.ndim)
     if where is not None:
-        fill = initial if initial is not None else _IDENTITY.get(f)
+        fill = _IDENTITY.get(f, initial)  # `initial` counts once, however many elements are masked
         if fill is None:
             raise ValueError(f"np.{f} with where= needs initial=")
         x = t.array(np.where(where, x, np.asarray(fill, x.dtype)))
@@ -54,11 +54,8 @@ def _fold(
     return y if initial is None else _JOIN[f](y, np.asarray(initial, x.dtype))  # pyright: ignore[reportReturnType]
 
 
-def _extreme(f: str, t: Tracer, a: Any, axis: Axis = None, keepdims: bool = False, **kw: Any) -> TracedArray:
-    return _fold(f, t, a, axis, None, keepdims, **kw)
-
-
-def _test(f: str, t: Tracer, a: Any, axis: Axis = None, keepdims: bool = False, **kw: Any) -> TracedArray:
+# those whose NumPy function takes no dtype
+def _typeless(f: str, t: Tracer, a: Any, axis: Axis = None, keepdims: bool = False, **kw: Any) -> TracedArray:
     return _fold(f, t, a, axis, None, keepdims, **kw)
 
 
@@ -82,19 +79,28 @@ def _count(x: TracedArray, axis: Axis, keepdims: bool, where: Any) -> Any:
     """How many elements go into each sum."""
     if where is None:
         return float(math.prod(x.shape[i] for i in axes_tuple(axis, x.ndim)))
-    return np.sum(np.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims).astype(x.dtype)
+    n = np.sum(np.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
+    return n.astype(x.dtype) if x.dtype.kind == "f" else n  # narrow integers may not hold it
+
+
+def _whole(dtype: Any) -> np.dtype | None:
+    """The dtype that was asked for where it holds no fractions: NumPy sums in it, and cuts a mean to it."""
+    return None if dtype is None or np.dtype(dtype).kind not in "biu" else np.dtype(dtype)
 
 
 def _mean(t: Tracer, a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
     x, half = t.array(a), False
     axes_tuple(axis, x.ndim)
+    whole = _whole(dtype)
+    if whole == np.bool_:
+        raise t.refuse("np.mean in bools", "give a dtype of numbers")
     if dtype is None:
         half = x.dtype == np.float16  # NumPy sums these in float32
         dtype = np.float32 if half else np.float64 if x.dtype.kind in "biu" else None
     x = x if dtype is None else x.astype(dtype)
-    total = _fold("sum", t, x, axis, None, keepdims, None, where)
+    total = _fold("sum", t, x, axis, whole, keepdims, None, where)
     y = total / _count(x, axis, keepdims, where)
-    return y.astype(np.float16) if half else y
+    return y.astype(np.float16 if half else whole) if half or whole else y
 
 
 def _var(
@@ -103,6 +109,8 @@ def _var(
 ) -> Any:  # fmt: skip
     x = t.array(a)
     axes_tuple(axis, x.ndim)
+    if _whole(dtype) is not None:
+        raise t.refuse("a variance in whole numbers, whose mean NumPy cuts", "give a dtype of floats, and cast")
     dtype = np.float64 if dtype is None and x.dtype.kind in "biu" else dtype
     x = x if dtype is None else x.astype(dtype)
     if mean is None:
@@ -168,6 +176,8 @@ def _nan_extreme(f: str, t: Tracer, a: Any, axis: Axis = None, keepdims: bool = 
 def _nan_moment(f: Callable[..., Any], t: Tracer, a: Any, axis: Axis = None, dtype: Any = None, **kw: Any) -> Any:
     x = t.array(a)
     axis = None if x.ndim == 0 and x.dtype.kind == "f" and axis in (0, -1) else axis
+    if x.dtype.kind == "f" and _whole(dtype) is not None:
+        raise TypeError("If a is inexact, then dtype must be inexact")
     there = {} if x.dtype.kind != "f" else {"where": ~np.isnan(x)}
     return f(x, axis=axis, dtype=dtype, **kw, **there)
 
@@ -227,8 +237,8 @@ def _trapezoid(t: Tracer, y: Any, x: Any = None, dx: float = 1.0, axis: int = -1
 
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     **{n: partial(_fold, n) for n in ("sum", "prod")},
-    **{n: partial(_test, n) for n in ("any", "all")},
-    **{n: partial(_extreme, f) for n, f in (("max", "max"), ("amax", "max"), ("min", "min"), ("amin", "min"))},
+    **{n: partial(_typeless, n) for n in ("any", "all")},
+    **{n: partial(_typeless, f) for n, f in (("max", "max"), ("amax", "max"), ("min", "min"), ("amin", "min"))},
     **{n: partial(_pick, n) for n in ("argmax", "argmin")},
     "add.reduce": partial(_reduce, "sum"),
     "multiply.reduce": partial(_reduce, "prod"),

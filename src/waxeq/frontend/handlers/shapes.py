@@ -66,11 +66,13 @@ def _matrix_transpose(t: Tracer, x: Any) -> TracedArray:
 
 
 def _reshape(t: Tracer, a: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> TracedArray:
-    x = t.array(a)
+    x, order = t.array(a), order.upper()
+    if order == "K":
+        raise ValueError("order 'K' is not permitted for reshaping")
     if order == "F":
         sizes = tuple(_sizes(x, shape))
         return np.transpose(np.transpose(x).reshape(sizes[::-1]))  # pyright: ignore[reportReturnType]
-    if order not in ("C", "K"):
+    if order != "C":
         raise t.refuse(f"reshape in order {order!r}", "use order 'C' or 'F'")
     y = t.wrap(t.builder(Reshape(tuple(_sizes(x, shape))), x.value))
     return y if copy else y.perhaps_shares(x)
@@ -87,7 +89,12 @@ def _sizes(x: TracedArray, shape: Any) -> list[int]:
 
 
 def _ravel(t: Tracer, a: Any, order: str = "C") -> TracedArray:
-    return _reshape(t, a, -1, "F" if order == "F" else "C")
+    x, order = t.array(a), order.upper()
+    if order in ("A", "K"):
+        if sum(n != 1 for n in x.shape) > 1 and x.size:
+            raise t.refuse(f"order {order!r}, that in which the array lies in memory", "use order 'C' or 'F'")
+        order = "C"
+    return _reshape(t, x, -1, order)
 
 
 def _flatten(t: Tracer, x: TracedArray, order: str = "C") -> Any:

@@ -11,9 +11,12 @@ from waxeq.frontend.array import TracedArray, Tracer
 
 
 def _isclose(t: Tracer, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    x, y = t.array(a), t.array(b)
-    y = y if y.dtype.kind == "f" else y.astype(np.float64)
-    near = (np.abs(x - y) <= atol + rtol * np.abs(y)) & np.isfinite(y) | (x == y)
+    x, y = (v if type(v) in (bool, int, float) else t.array(v) for v in (a, b))  # Python numbers stay weak
+    if not isinstance(y, TracedArray):
+        y = float(y)
+    elif y.dtype.kind != "f":
+        y = y.astype(np.float64)
+    near = (abs(x - y) <= atol + rtol * abs(y)) & np.isfinite(y) | (x == y)
     return near | (np.isnan(x) & np.isnan(y)) if equal_nan else near
 
 
