@@ -137,5 +137,5 @@ def _searched(names: Sequence[str], folder: Path, *, small: bool) -> Iterator[tu
         w = WORKLOADS[name]
         traced = trace(w.fn, arguments(w, small=small), weights=w.weights, name=name)
         with Session.open(options, Events()) as session:
-            for n, found in enumerate(proposed(session, traced, prove=False)[0]):
+            for n, found in enumerate(proposed(session, traced)[0]):
                 yield f"{name} {n}", found.plan

@@ -184,7 +184,7 @@ def test_a_search_that_begins_when_the_budget_is_spent_is_taken_up_again(tmp_pat
             session.deadline = Deadline(60.0, clock)
             proposed(session, traced := trace(model, {"x": X, "w": W}))
             clock.now += spent
-            (found, *_), _ = proposed(session.stricter(0.0), traced, prove=False)
+            (found, *_), _ = proposed(session.stricter(0.0), traced)
         left.append([(b.remembered, len(b.left)) for b in found.blocks])
     assert all(not known and cut for known, cut in left[0])
     assert left[1:] == [[(False, 0)], [(True, 0)]]

@@ -21,6 +21,9 @@ from waxeq.plan.encode import VERSION, decode, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.files import read_bytes, read_plan_bytes, require_writable, write_together
 
+_KINDS = ("weight", "constant", "input")
+"""What the names of tensors begin with."""
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -47,9 +50,9 @@ def require_place(path: Path, option: str = "--output") -> None:
 
 def _require_own(path: Path) -> None:
     """Raise PlanError where something lies that is no plan, or the tensors of none."""
-    there = next((p for p in (path, tensors_path(path)) if os.path.exists(p)), None)
-    if there is not None and not _is_plan(path):
-        raise PlanError(f"{there} is there already, and belongs to no plan; name another place, or remove it")
+    for p, known in ((path, _is_plan), (tensors_path(path), _is_of_plan)):
+        if os.path.exists(p) and not known(p):
+            raise PlanError(f"{p} is there already, and belongs to no plan; name another place, or remove it")
 
 
 def _is_plan(path: Path) -> bool:
@@ -59,6 +62,16 @@ def _is_plan(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and {"waxeq", "tensors"} <= data.keys()
+
+
+def _is_of_plan(path: Path) -> bool:
+    """Whether the tensors of a plan lie there, be it gone or not: they have names of their own."""
+    try:
+        with open(path, "rb") as f:
+            names = json.loads(f.read(int.from_bytes(f.read(8), "little"))).keys()
+    except (OSError, ValueError, AttributeError, OverflowError, MemoryError):
+        return False
+    return all(n.partition(":")[0] in _KINDS for n in names if n != "__metadata__")
 
 
 def save_plan(
@@ -101,7 +114,7 @@ def load_data(path: str | Path) -> tuple[dict[str, Any], dict[str, dict[str, np.
     packed = read_bytes(beside, f"it holds the weights of {path.name} and belongs beside it")
     if data["tensors"] != hashlib.sha256(packed).hexdigest():
         raise PlanError(f"{beside} is damaged or belongs to another plan; {_ANEW}")
-    groups: dict[str, dict[str, np.ndarray]] = {"weight": {}, "constant": {}, "input": {}}
+    groups: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in _KINDS}
     for key, a in _unpacked(packed).items():
         kind, _, name = key.partition(":")
         groups[kind][name] = a
