@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from waxeq.cli.console import finish, working
-from waxeq.cli.options import Search, Show
+from waxeq.cli.options import Show, Unhurried
 from waxeq.cli.profile import code_of, each_model, session_for
 from waxeq.cli.work import load
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 
 def spread_models(
-    targets: Sequence[str], scheduler: str, devices: Sequence[str], search: Search, show: Show
+    targets: Sequence[str], scheduler: str, devices: Sequence[str], search: Unhurried, show: Show
 ) -> int:  # fmt: skip
     """Time the kernels of models on a cluster, and print what was done; the exit code."""
     from waxeq.search.cluster import Cluster
 
     with working(show) as events:
-        limit = {} if search.budget else {"budget": None}
-        options = search.options(**limit, trial=False, measure=False, fresh=True)
+        options = search.options(trial=False, measure=False, fresh=True)
         with Cluster.at(scheduler) as cluster:
             rows = each_model(targets, events, partial(_spread, options, events, cluster, devices))
     from waxeq.inspect.paths import spread_view

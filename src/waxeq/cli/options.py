@@ -21,7 +21,9 @@ _TOLERANCE = (
     "[default: 1e-5]."
 )
 _FRESH = "Search, check and time plans again that the table remembers; its timings of kernels are used."
-_LOOSE = _TOLERANCE.replace("1e-5].", "1e-2].")
+_LOOSEST = "1e-2"
+"""The tolerance that a front is looked up to when none is given."""
+_LOOSE = _TOLERANCE.replace("1e-5].", f"{_LOOSEST}].")
 _BUDGET = (
     "Time for search, measuring, proof and trial, as 30s, 2m or 500ms; none has no end. With 0 no rule is tried and no "
     "kernel timed: the plan is a remembered one, or a guess [default: 60s]."
@@ -93,6 +95,10 @@ class Unhurried(Search):
 
     budget: Annotated[str | None, Parameter(help=_LONG)] = None
 
+    def options(self, **more: object) -> Options:
+        """As options of an optimization, without a budget where none is given. Raises UsageError."""
+        return super().options(**({} if self.budget else {"budget": None}), **more)
+
 
 @Parameter(name="*", group=_SEARCH, show_default=False)
 @dataclass(frozen=True)
@@ -100,6 +106,10 @@ class Loose(Unhurried):
     """The same for commands that look at what a larger error would bring."""
 
     tolerance: Annotated[str | None, Parameter(help=_LOOSE)] = None
+
+    def options(self, **more: object) -> Options:
+        """The same, with a large tolerance where none is given. Raises UsageError."""
+        return super().options(**({} if self.tolerance else {"tolerance": _LOOSEST}), **more)
 
 
 @Parameter(name="*", group=_OUTPUT, show_default=False)

@@ -16,9 +16,6 @@ from waxeq.errors import UsageError
 if TYPE_CHECKING:
     from waxeq.search.pareto import Offer
 
-_LOOSEST = "1e-2"
-"""The tolerance that is looked up to when none is given."""
-
 
 def pareto(
     target: str,
@@ -58,9 +55,7 @@ def pareto(
 
         if plot is not None:
             require_plot(plot)
-        given: dict[str, object] = {} if search.tolerance else {"tolerance": _LOOSEST}
-        given |= {} if search.budget else {"budget": None}
-        options = search.options(trial=False, **given)
+        options = search.options(trial=False)
         traced = load(target)
         opened = open_table(options.table, events, strict=options.strict)
         admit_rules(options, events, opened.table)

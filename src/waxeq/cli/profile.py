@@ -75,7 +75,7 @@ def paths(
         if start is not None or state is not None:
             kept = "keeps its state in the timing table"
             raise UsageError(f"--profile begins with the cheapest plan and {kept}; leave out --from and --state")
-        return profile_models((target,), limit, search, show)
+        return profile_models((target,), limit, Unhurried(**vars(search)), show)
     with working(show) as events:
         saved = _Saved.at(state, target, search.options())
         menu = saved.menu if saved.menu is not None else _menu(target, search, events)
@@ -138,11 +138,11 @@ def profile(
     return spread_models(found, scheduler, kind, search, show)
 
 
-def profile_models(targets: Sequence[str], plans: int, search: Search, show: Show) -> int:
+def profile_models(targets: Sequence[str], plans: int, search: Unhurried, show: Show) -> int:
     """Profile models and print what was found; the exit code. One that fails does not keep the others from being
     measured, unless it is alone."""
     with working(show) as events:
-        options = search.options(**({} if search.budget else {"budget": None}), trial=False)
+        options = search.options(trial=False)
         rows = each_model(targets, events, lambda target: _profiled(target, options, plans, events))
     from waxeq.inspect.paths import profile_view
 

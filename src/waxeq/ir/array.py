@@ -40,6 +40,11 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
     return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
 
+def content(a: np.ndarray) -> memoryview:
+    """The bytes of an array's elements in their order, of any dtype: bfloat16 has no buffer protocol."""
+    return np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
+
+
 def _plain(value: Any) -> np.ndarray:
     """Whatever NumPy makes of a value; bfloat16 of others, which it has no dtype for, as DLPack says where it lies."""
     lends = not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")

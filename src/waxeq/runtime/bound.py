@@ -15,6 +15,7 @@ from waxeq.backend.direct import Direct, Passed, Place
 from waxeq.backend.discover import require
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare, scratch
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
+from waxeq.ir.array import content
 from waxeq.ir.term import postorder
 from waxeq.ir.types import numpy_dtype
 from waxeq.memory.estimate import COPIED
@@ -272,8 +273,7 @@ class _Folded:
 
 def _digest(a: np.ndarray) -> bytes:
     """Of the numbers of an array, in their order."""
-    numbers = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-    return hashlib.sha256(numbers.data if a.size else b"").digest() + f"{a.dtype}{a.shape}".encode()
+    return hashlib.sha256(content(a)).digest() + f"{a.dtype}{a.shape}".encode()
 
 
 _PIECE = 1 << 18

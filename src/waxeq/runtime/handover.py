@@ -16,6 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from waxeq.errors import WaxeqError
+from waxeq.ir.array import content
 from waxeq.ir.types import numpy_dtype
 from waxeq.runtime.room import available
 
@@ -72,7 +73,7 @@ def _written(f: BinaryIO, groups: Groups) -> tuple[tuple[str, str, str, tuple[in
     for group, arrays in groups.items():
         for name, a in arrays.items():
             rows.append((group, name, str(a.dtype), a.shape, f.tell()))
-            f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+            f.write(content(a))
             f.write(bytes(-f.tell() % _LINE))
     f.flush()
     return tuple(rows)

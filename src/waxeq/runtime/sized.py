@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from waxeq.symbolic.file import decode_sized, encode_sized
 from waxeq.symbolic.plan import SizedPlan, SizedPlans, of_ranges
 from waxeq.symbolic.size import Size, holes
 
+Value = TypeVar("Value")
 _KEPT = 16
 """Sizes whose programs are kept; another one is bound anew, which compiles nothing."""
 
@@ -90,33 +90,36 @@ class SizedProgram:
         """Run once. Returns results in the structure the model gives them in. Raises TypeMismatch, in one sentence,
         for sizes that contradict each other or are out of range, and for inputs that are missing or of another
         dtype; UsageError when another thread is in a call."""
-        with self._alone():
-            if not named and len(args) == len(self._names):
-                found = self._met(args)
-                if found is not None:
-                    return found(*args)
-            rows = self._ordered(args, named)
-            return self.program(self._shapes(rows))(*rows)
+        return self._alone(self._called, args, named)
 
     def flat_results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run once on inputs by name; results by name. Raises as a call does."""
-        with self._alone():
-            if len(inputs) == len(self._names):
-                found = self._met([inputs.get(n) for n in self._names])
-                if found is not None:
-                    return found.flat_results(inputs)
-            rows = self._ordered((), inputs)
-            return self.program(self._shapes(rows)).flat_results(dict(zip(self._names, rows, strict=True)))
+        return self._alone(self._flat, inputs)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Inside, no other thread is in a call. Raises UsageError where one is."""
+    def _alone(self, run: Callable[..., Value], *given: Any) -> Value:
+        """A run while no other thread is in one. Raises UsageError where one is."""
         if not self._turn.acquire(blocking=False):
             raise used_elsewhere()
         try:
-            yield
+            return run(*given)
         finally:
             self._turn.release()
+
+    def _called(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        if not named and len(args) == len(self._names):
+            found = self._met(args)
+            if found is not None:
+                return found(*args)
+        rows = self._ordered(args, named)
+        return self.program(self._shapes(rows))(*rows)
+
+    def _flat(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if len(inputs) == len(self._names):
+            found = self._met([inputs.get(n) for n in self._names])
+            if found is not None:
+                return found.flat_results(inputs)
+        rows = self._ordered((), inputs)
+        return self.program(self._shapes(rows)).flat_results(dict(zip(self._names, rows, strict=True)))
 
     def sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """The size of every dim in these inputs. Raises TypeMismatch."""

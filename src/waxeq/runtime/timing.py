@@ -103,7 +103,8 @@ class Bench:
         """For each operand the flat array that it is a view of."""
         numbers = call.shared or tuple(range(len(call.operands)))
         buffers: dict[int, np.ndarray] = {}
-        for n, v, limit in zip(numbers, call.operands, _limits(call), strict=True):
+        limits = call.remember("limits", lambda: _limits(call))  # of each turn the same
+        for n, v, limit in zip(numbers, call.operands, limits, strict=True):
             size = max(x.extent for m, x in zip(numbers, call.operands, strict=True) if m == n)
             if n not in buffers:
                 buffers[n] = self._buffer((turn, n, v.dtype), size, limit)

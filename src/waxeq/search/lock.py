@@ -26,6 +26,7 @@ from waxeq.egraph.rules import rule_files
 from waxeq.errors import LockError, PlanError
 from waxeq.events import Events, Note
 from waxeq.frontend.trace import Traced
+from waxeq.ir.array import content
 from waxeq.ir.text import print_graph
 from waxeq.options import Options
 from waxeq.plan.encode import decode, encode
@@ -238,7 +239,7 @@ def graph_hash(text: str, structure: object, constants: Mapping[str, np.ndarray]
     found = hashlib.sha256("\n".join([*lines, repr(structure)]).encode())
     for name, a in sorted(constants.items()):
         found.update(f"{name}:{a.dtype}:{a.shape}".encode())
-        found.update(np.ascontiguousarray(a).tobytes())
+        found.update(content(a))
     return found.hexdigest()
 
 

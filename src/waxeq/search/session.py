@@ -276,8 +276,8 @@ class Session(Beside):
         """Time calls the table does not know, those that come first before others, until done, out of the budget, or of
         the block's share of it, or asked to stop; how many. With more `visits` than one each is timed anew after all
         others, and of up to four the fastest counts: what a call takes differs more from moment to moment than within
-        one. `again`: what the table knows of a call stays where it is the faster one, of
-        those that nobody disturbed if there is one.
+        one. `again`: what the table knows of a call stays where it is the faster one, of those that nobody disturbed if
+        there is one.
         """
         return len(self._measured(calls, each, visits, again))
 

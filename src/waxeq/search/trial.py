@@ -10,12 +10,11 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 
-import numpy as np
-
 from waxeq.backend.storage import CPU
 from waxeq.errors import AccuracyError, BudgetError, FallbackError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
+from waxeq.ir.array import content
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
@@ -168,7 +167,7 @@ class Proofs:
         found = hashlib.sha256()
         for name, a in sorted({**self.traced.tensors, **self.traced.inputs}.items()):
             found.update(f"{name}:{a.dtype}:{a.shape}".encode())
-            found.update(np.ascontiguousarray(a).view(np.uint8).data if a.size else b"")
+            found.update(content(a))
         return found.hexdigest()
 
     def accuracy(self, result: Result) -> tuple[Accuracy, ...]:
