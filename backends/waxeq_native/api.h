@@ -8,14 +8,15 @@
 
 #define WX_API_VERSION 1
 
-enum { WX_ADD = 1, WX_OF_SEVERAL = 2 };
+enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
 
 /* The members for one element type; `S` is f32 or f64. For C[M x n], A[M x K], B[K x n]: element (i, k) of A lies at
  * A[i * ras + k * cas], (k, j) of B at B[k * rbs + j * cbs], (i, j) of C at C[i * ldc + j]; C overlaps nothing else.
- * With `accumulate` the product is added to C, without it C is written and never read. For gemm it may be WX_ADD, and
- * WX_OF_SEVERAL where C is the sum of several products: they are summed in shorter runs, as they end in a longer sum.
+ * With `accumulate` the product is added to C, without it C is written and never read. For gemm it may be WX_ADD;
+ * WX_OF_SEVERAL where C is the sum of several products: they are summed in shorter runs, as they end in a longer sum;
+ * and WX_CAREFUL where the differences of its elements are wanted: a third less error for a tenth more time.
  *
- * mr, nr             the register tile: results whose tiles begin at multiples of mr rows and nr columns cost least
+ * nr                 columns of a panel: results whose tiles begin at multiples of these cost least
  * packed_size        elements that pack_b writes: n rounded up to nr, times K
  * pack_b             columns 0..n-1 of B as panels of nr columns, [panel][k][nr], zeros beyond n
  * gemm               C = A * B or C += A * B with B packed; columns from j on, j a multiple of nr, are those of
@@ -23,11 +24,10 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2 };
  * gemm_scratch       bytes of scratch that gemm needs
  * gemm_any           the same product with B as it lies, for uses that are not worth packing for (small, once)
  * gemm_any_scratch   bytes of scratch that gemm_any needs
- * gemv               y = A x for A[M x K]; reads A once; any strides, best where ras or cas is 1
  * blas               the same product by `function`, the address of a cblas_?gemm whose integers have `bits` bits.
  *                    Answers 0, or 1 with C untouched where the strides or sizes cannot be said in BLAS */
 #define WX_API_MEMBERS(T, S)                                                                                           \
-  int64_t mr_##S, nr_##S;                                                                                              \
+  int64_t nr_##S;                                                                                                      \
   int64_t (*packed_size_##S)(int64_t K, int64_t n);                                                                    \
   void (*pack_b_##S)(int64_t K, int64_t n, const T *B, int64_t rbs, int64_t cbs, T *packed);                           \
   void (*gemm_##S)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed, T *C,       \
@@ -36,8 +36,6 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2 };
   void (*gemm_any_##S)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *B, int64_t rbs, \
                        int64_t cbs, T *C, int64_t ldc, int accumulate, char *scratch);                                 \
   int64_t (*gemm_any_scratch_##S)(int64_t M, int64_t n, int64_t K);                                                    \
-  void (*gemv_##S)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,         \
-                   int64_t incy);                                                                                      \
   int (*blas_##S)(void *function, int64_t bits, int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, \
                   const T *B, int64_t rbs, int64_t cbs, T *C, int64_t ldc, int accumulate);
 

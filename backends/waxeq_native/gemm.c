@@ -28,13 +28,16 @@ enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 
 
 enum {
   WX_RUN = 192, /* products that are summed in one go: errors grow with the root of it, not of the whole depth */
-  WX_SINGLE_RUN = 32, /* deeper sums are made of several: two runs of 32 have two thirds of the error of one of 64 */
+  WX_SINGLE_RUN = 64, /* deeper sums are made of several: two runs of 64 have two thirds of the error of one of 128 */
+  WX_CAREFUL_RUN = 16, /* where C is asked for with care */
   WX_SHORT_RUN = 128, /* the same in one of several sums: a longer sum of all, but no larger error */
   WX_PIECE_BYTES = 8 << 10, /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
   WX_LINE_BYTES = 64,
   WX_ALIGN = 64,
 };
+
+enum { WX_BY_COLUMNS, WX_BY_ROWS, WX_PACKED, WX_WITH_CARE }; /* how a block of A lies; the last one by rows */
 
 static inline int64_t wx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t wx_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
@@ -95,9 +98,9 @@ typedef int64_t wx_mask_f64 __attribute__((vector_size(16)));
 #undef S
 
 #define WX_MEMBERS(S)                                                                                                  \
-  .mr_##S = WX_ROWS, .nr_##S = wx_columns_##S, .packed_size_##S = wx_packed_size_##S, .pack_b_##S = wx_pack_b_##S,     \
+  .nr_##S = wx_columns_##S, .packed_size_##S = wx_packed_size_##S, .pack_b_##S = wx_pack_b_##S,     \
   .gemm_##S = wx_gemm_##S, .gemm_scratch_##S = wx_gemm_scratch_##S, .gemm_any_##S = wx_gemm_any_##S,                   \
-  .gemm_any_scratch_##S = wx_gemm_any_scratch_##S, .gemv_##S = wx_gemv_##S, .blas_##S = wx_blas_##S
+  .gemm_any_scratch_##S = wx_gemm_any_scratch_##S, .blas_##S = wx_blas_##S
 
 const wx_api *wx_get_api(void) {
   static const wx_api api = {.version = WX_API_VERSION, WX_MEMBERS(f32), WX_MEMBERS(f64)};

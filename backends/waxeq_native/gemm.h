@@ -83,11 +83,11 @@ static int64_t N(left_size)(int64_t M, int64_t K) { return wx_min(M, N(height)) 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /* A block of A as tiles read it: the tile that begins at row i lies at at + i * row, its rows (by rows) or columns are
- * `step` apart; packed columns, with step 0, as far apart as the tile has rows. */
+ * `step` apart; packed columns as far apart as the tile has rows. */
 typedef struct {
   const T *at;
   int64_t row, step;
-  int by_rows;
+  int form;
 } N(left);
 
 /* Columns of B in panels, `panel` elements from one to the next; rows of a panel are `row` apart. */
@@ -96,34 +96,41 @@ typedef struct {
   int64_t panel, row;
 } N(right);
 
+/* A block that is read where it lies: one of its strides is 1. */
+static N(left) N(as_it_lies)(const T *A, int64_t ras, int64_t cas) {
+  return cas == 1 ? (N(left)){A, ras, ras, WX_BY_ROWS} : (N(left)){A, ras, cas, WX_BY_COLUMNS};
+}
+
 /* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache. */
 static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, T *scratch) {
-  if ((cas == 1 || ras == 1) && n < 512) return (N(left)){A, ras, cas == 1 ? ras : cas, cas == 1};
+  if ((cas == 1 || ras == 1) && n < 512) return N(as_it_lies)(A, ras, cas);
   N(pack_a)(rows, depth, A, ras, cas, scratch);
-  return (N(left)){scratch, depth, 0, 0};
+  return (N(left)){scratch, depth, 0, WX_PACKED};
 }
 
-/* Where packing B costs more than it saves: few rows meet each element, or B lies in the first-level cache. */
+/* Where packing B costs more than it saves: few rows meet each element; or, with vectors of whole lines, there are more
+ * of them and B lies in the first-level cache or its rows in one page each. Products of shorter vectors are bound by
+ * instructions, of which panels need fewer. */
 static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cbs) {
-  const int64_t size = sizeof(T);
-  const int64_t few = rbs * size <= WX_PAGE_BYTES ? 4 * WX_ROWS : 2 * WX_ROWS;
-  return cbs == 1 && (M <= few || (M <= 64 && K * n * size <= 2 * WX_PANEL_BYTES));
+  const int64_t size = sizeof(T), near = rbs * size <= WX_PAGE_BYTES, small = K * n * size <= 2 * WX_PANEL_BYTES;
+  if (WX_VECTOR == WX_LINE_BYTES && ((near && M <= 4 * WX_ROWS) || (small && M <= 64))) return cbs == 1;
+  return cbs == 1 && M <= 2 * WX_ROWS;
 }
 
-/* How deep the runs are that sums of `depth` products are made of, `most` at most: even, and whole steps of four. What
- * is deeper than WX_SINGLE_RUN has two at least. */
-static int64_t N(run)(int64_t depth, int64_t most) {
-  const int64_t runs = wx_parts(depth, most);
+/* How deep the runs are that sums of `depth` products are made of: even, and whole steps of four. What is deeper than
+ * WX_SINGLE_RUN has two at least. */
+static int64_t N(run)(int64_t depth, int accumulate) {
+  if (accumulate & WX_CAREFUL) return WX_CAREFUL_RUN;
+  const int64_t runs = wx_parts(depth, accumulate & WX_OF_SEVERAL ? WX_SHORT_RUN : WX_RUN);
   return wx_parts(wx_parts(depth, runs > 1 || depth <= WX_SINGLE_RUN ? runs : 2), 4) * 4;
 }
 
-/* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. Each
- * tile is summed in runs, so that errors grow with the root of a run, not of the depth. */
+/* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. */
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate) {
   const wx_tiling tiling = wx_tiling_of(rows);
-  const int tall = !A.by_rows && B.row == N(columns) && tiling.tiles >= 3;
-  const int64_t run = depth ? N(run)(depth, accumulate & WX_OF_SEVERAL ? WX_SHORT_RUN : WX_RUN) : 1;
+  const int tall = B.row == N(columns) && tiling.tiles >= 3;
+  const int64_t run = depth ? N(run)(depth, accumulate) : 1;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
     /* Each tile fetches its part of the next panel, bit by bit between its products. */
@@ -132,11 +139,14 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
     const char *ahead = (const char *)(!last ? B.at + B.panel : next ? next : B.at);
     for (int64_t i = 0, tile = 0, height; i < rows; i += height, tile++, ahead += pace * depth) {
       height = wx_height(tiling, tile);
-      const N(tile_of) tile_of = tall && valid > N(lanes) ? N(talls)[height] : N(tiles)[height][valid > N(lanes)][A.by_rows];
-      const int64_t sa = A.step ? A.step : height, next_k = A.by_rows ? 1 : sa;
-      for (int64_t k = 0; k < depth; k += run)
-        tile_of(wx_min(run, depth - k), A.at + i * A.row + k * next_k, sa, B.at + k * B.row, B.row, C + i * ldc + j, ldc,
-                valid, (accumulate & WX_ADD) || k, ahead + k * pace, pace);
+      const int form = A.form == WX_BY_ROWS && accumulate & WX_CAREFUL ? WX_WITH_CARE : A.form;
+      const N(tile_of) tile_of = tall && valid > N(lanes) ? N(talls)[height][form]
+                                                          : N(tiles)[height][valid > N(lanes)][A.form == WX_BY_ROWS];
+      const int64_t sa = A.form == WX_PACKED ? height : A.step, next_k = A.form == WX_BY_ROWS ? 1 : sa;
+      const int64_t at_once = tall ? depth : run;
+      for (int64_t k = 0; k < depth; k += at_once)
+        tile_of(wx_min(at_once, depth - k), A.at + i * A.row + k * next_k, sa, B.at + k * B.row, B.row, C + i * ldc + j,
+                ldc, valid, k ? accumulate | WX_ADD : accumulate, ahead + k * pace, pace, run);
     }
   }
 }
@@ -186,7 +196,7 @@ static void N(few)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int
   for (int64_t j = 0; j < n; j += N(columns))
     for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++) {
       depth = wx_parts(K - k, layers - layer);
-      const N(left) left = {A + k * cas, ras, cas == 1 ? ras : cas, cas == 1};
+      const N(left) left = N(as_it_lies)(A + k * cas, ras, cas);
       const N(right) right = {packed + j * K + k * N(columns), 0, N(columns)};
       N(block)(M, wx_min(N(columns), n - j), depth, left, right, right.at + depth * N(columns), C + j, ldc,
                k ? accumulate | WX_ADD : accumulate);
@@ -296,11 +306,6 @@ static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
     N(apply)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate);
   else
     N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(width)(M, n), C, ldc, accumulate, scratch);
-}
-
-static void N(gemv)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas, const T *x, int64_t incx, T *y,
-                    int64_t incy) {
-  N(apply)(M, K, A, ras, cas, x, incx, y, incy, 0);
 }
 
 /* A matrix in rows as BLAS says it: 0 as it is, 1 transposed, -1 not at all; and its leading dimension. */

@@ -29,7 +29,6 @@ def _members(kind: str) -> list[tuple[str, type]]:
     """WX_API_MEMBERS of api.h, in its order."""
     function = ctypes.CFUNCTYPE
     members = {
-        "mr": _SIZE,
         "nr": _SIZE,
         "packed_size": function(_SIZE, _SIZE, _SIZE),
         "pack_b": function(None, _SIZE, _SIZE, *_A, _POINTER),
@@ -37,7 +36,6 @@ def _members(kind: str) -> list[tuple[str, type]]:
         "gemm_scratch": function(_SIZE, *_SIDES),
         "gemm_any": function(None, *_SIDES, *_A, *_A, *_C, _POINTER),
         "gemm_any_scratch": function(_SIZE, *_SIDES),
-        "gemv": function(None, _SIZE, _SIZE, *_A, _POINTER, _SIZE, _POINTER, _SIZE),
         "blas": function(_FLAG, _POINTER, _SIZE, *_SIDES, *_A, *_A, *_C),
     }
     return [(f"{name}_{kind}", member) for name, member in members.items()]

@@ -68,7 +68,7 @@ def product(api: Api, kind: str, form: str, a: np.ndarray, b: np.ndarray, start:
     rest = around.copy()
     of = lambda name: getattr(api, f"{name}_{kind}")  # noqa: E731
     scratch = Scratch(of("gemm_any_scratch" if form == "any" else "gemm_scratch")(m, n, k))
-    flags = int(start is not None) | (SEVERAL if form == "several" else 0)
+    flags = int(start is not None) | FLAGS.get(form, 0)
     result = (c.ctypes.data, n + 5, flags, scratch.address)
     if form != "any":
         packed = Scratch(of("packed_size")(k, n) * a.itemsize, a.itemsize)
@@ -91,8 +91,8 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, start: np.ndarray | Non
     assert (np.abs(got - want) <= bound).all()
 
 
-SEVERAL = 2
-"""WX_OF_SEVERAL of api.h."""
+FLAGS = {"several": 2, "careful": 4}
+"""WX_OF_SEVERAL and WX_CAREFUL of api.h."""
 LAYOUTS = st.tuples(st.tuples(st.integers(1, 2), st.sampled_from([1, 1, 1, 3])), st.booleans())
 SMALL = st.integers(0, 40)
 LARGE = st.sampled_from([1, 2, 5, 31, 64, 100, 257, 515, 600])
@@ -108,7 +108,7 @@ def case(api: Api, kind: str, form: str, sides: tuple[int, int, int], layouts: t
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("form", ["packed", "several", "any"])
+@pytest.mark.parametrize("form", ["packed", "several", "careful", "any"])
 @given(sides=st.tuples(SMALL, SMALL, SMALL), layouts=st.tuples(LAYOUTS, LAYOUTS), accumulate=st.booleans())
 @settings(max_examples=300)
 def test_small(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, accumulate: bool) -> None:
@@ -116,7 +116,7 @@ def test_small(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, acc
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("form", ["packed", "several", "any"])
+@pytest.mark.parametrize("form", ["packed", "several", "careful", "any"])
 @given(sides=st.tuples(LARGE, LARGE, LARGE), layouts=st.tuples(LAYOUTS, LAYOUTS), accumulate=st.booleans())
 @settings(max_examples=40)
 def test_large(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, accumulate: bool) -> None:
@@ -142,7 +142,10 @@ def test_special_values(api: Api, kind: str, form: str, sides: tuple, special: f
 
 @pytest.mark.parametrize(
     ("form", "depth", "kept"),
-    [("packed", 32, 0), ("packed", 64, 32), ("packed", 192, 96), ("packed", 384, 192), ("several", 384, 256)],
+    [
+        *(("packed", 64, 0), ("packed", 128, 64), ("packed", 192, 96), ("packed", 384, 192)),
+        *(("several", 384, 256), ("careful", 64, 48)),
+    ],
 )
 @pytest.mark.parametrize("rows", [28, 56, 200])
 def test_sums_are_made_in_runs(api: Api, form: str, depth: int, kept: int, rows: int) -> None:
@@ -162,7 +165,7 @@ def test_sums_are_made_in_runs(api: Api, form: str, depth: int, kept: int, rows:
     sides=st.tuples(LARGE | SMALL, LARGE | SMALL), layout=LAYOUTS, steps=st.tuples(st.integers(1, 2), st.integers(1, 3))
 )
 @settings(max_examples=200)
-def test_gemv(api: Api, kind: str, sides: tuple, layout: tuple, steps: tuple) -> None:
+def test_one_column(api: Api, kind: str, sides: tuple, layout: tuple, steps: tuple) -> None:
     m, k = sides
     random = np.random.default_rng([m, k])
     a = strided(random.standard_normal((m, k)).astype(KINDS[kind]), *layout)
@@ -170,8 +173,9 @@ def test_gemv(api: Api, kind: str, sides: tuple, layout: tuple, steps: tuple) ->
     y = np.full((m * steps[1] + 2, 1), np.nan, KINDS[kind])
     rest = y.copy()
     out = y[1 : m * steps[1] + 1 : steps[1]]
-    call = getattr(api, f"gemv_{kind}")
-    call(m, k, a.ctypes.data, *strides(a), x.ctypes.data, strides(x)[0], out.ctypes.data, strides(out)[0])
+    call, scratch = getattr(api, f"gemm_any_{kind}"), Scratch(getattr(api, f"gemm_any_scratch_{kind}")(m, 1, k))
+    operands = (a.ctypes.data, *strides(a), x.ctypes.data, strides(x)[0], 7)
+    call(m, 1, k, *operands, out.ctypes.data, strides(out)[0], 0, scratch.address)
     check(out, a, x, None)
     rest[1 : m * steps[1] + 1 : steps[1]] = out
     np.testing.assert_array_equal(y, rest)
