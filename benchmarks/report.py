@@ -157,19 +157,18 @@ _HEAD = (
     *("best peer takes", "of a copy", "of its roofline", "error", "best peer's", "first call s", "torch.compile's"),
 )
 _NOTES = (
-    "Milliseconds, medians; the best peer is bold. All contestants run in one fresh process, by turns in random order, "
-    "on the same cores; a turn begins with 15 ms of untimed calls of its own, and freed memory is kept for the next "
-    "call by all. `-`: the peer has no natural form of the row. `best peer takes`: its time over waxeq's, median of "
-    "paired turns with a 95 % "
-    "interval; over 1 is a gain. `of a copy`: waxeq's time over that of a copy, in the same turns, of the bytes that "
-    "any program must move. `of its roofline`: over that of the copy, or of the functions (exp, log, erf) that any "
-    "program must evaluate, each alone on numbers that lie in a cache, whichever takes longer: where it is the copy, "
-    "memory bounds the row. `error`: relative RMS against float64 (of sum_ab, which is one number, over eight draws of "
-    "its arguments). `first call`: compiling and the first run, with what is imported meanwhile and no model compiled "
-    "before (what waxeq compiles once for a machine is: threads, products, calls); "
-    "for waxeq the whole search, with an empty timing table beside the calibration that ships for the machine, "
-    "where there is one, and at most what torch.compile takes as its budget (*: with a budget of 12 s, and kernels "
-    "that may have been compiled before).",
+    "Milliseconds, medians; the best peer is bold. All contestants run in one fresh process, by turns in random "
+    "order, on the same cores; a turn begins with 15 ms of untimed calls of its own, and freed memory is kept for the"
+    " next call by all. `-`: the peer has no natural form of the row. `best peer takes`: its time over waxeq's, "
+    "median of paired turns with a 95 % interval (of few turns, their range); over 1 is a gain. `of a copy`: waxeq's "
+    "time over that of a copy, in the same turns, of the bytes that any program must move. `of its roofline`: over "
+    "that of the copy, or of the functions (exp, log, erf) that any program must evaluate, each alone on numbers that"
+    " lie in a cache and as fast as waxeq has it, whichever takes longer: where it is the copy, memory bounds the "
+    "row. `error`: relative RMS against float64 (of sum_ab, which is one number, over eight draws of its arguments). "
+    "`first call`: compiling and the first run, with what is imported meanwhile and no model compiled before (what "
+    "waxeq compiles once for a machine is: threads, products, calls); for waxeq the whole search, with an empty "
+    "timing table beside the calibration that ships for the machine, where there is one, and at most what "
+    "torch.compile takes as its budget (*: with a budget of 12 s, and kernels that may have been compiled before).",
     "",
     *(f"- {c.name}: {c.note}" for c in CONTESTANTS.values()),
 )

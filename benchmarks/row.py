@@ -191,8 +191,9 @@ def optimize(name: str, plan: str, threads: int, search: float, table: str | Non
         options = wx.Options.of(threads=threads, budget=search, table=where, **given)
         start = time.perf_counter()
         result = wx.optimize(workload.fn, *workload.ordered(arguments), weights=workload.weights, options=options)
-        took = time.perf_counter() - start
         inputs = {x.name: arguments[x.name] for x in result.program.inputs}
+        result.program(*inputs.values())
+        took = time.perf_counter() - start
         save_plan(plan, result.plan, result.tensors, inputs)
     kernels = sorted({s.call.kernel for s in result.plan.steps})
     return {"first_call": took, "written": result.plan.written, "kernels": kernels, "notes": list(result.report.notes)}
@@ -224,7 +225,10 @@ def contest(
         half = workload.moved // 2  # it reads and writes each byte
         rivals[COPY] = copying(np.ones(half, np.uint8), np.empty(half, np.uint8), threads)
         rivals |= {ALONE + f: evaluating(f, threads) for f in workload.functions}
-    return {n: t.seconds for n, t in take_turns(rivals, budget=budget).items()} if rivals else {}, states
+    beside = [n for n in rivals if n not in states]
+    if len(beside) == len(rivals):
+        return {}, states
+    return {n: t.seconds for n, t in take_turns(rivals, budget=budget, beside=beside).items()}, states
 
 
 def admit(

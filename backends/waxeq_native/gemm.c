@@ -28,9 +28,9 @@ enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 
 
 enum {
   WX_RUN = 192, /* products that are summed in one go: errors grow with the root of it, not of the whole depth */
-  WX_SINGLE_RUN = 64, /* deeper sums are made of several: two runs of 64 have two thirds of the error of one of 128 */
-  WX_CAREFUL_RUN = 16, /* where C is asked for with care */
+  WX_SINGLE_RUN = 32, /* deeper sums are made of several: two runs of 32 have two thirds of the error of one of 64 */
   WX_SHORT_RUN = 128, /* the same in one of several sums: a longer sum of all, but no larger error */
+  WX_CAREFUL_RUN = 16, /* where C is asked for with care */
   WX_PIECE_BYTES = 8 << 10, /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
   WX_LINE_BYTES = 64,

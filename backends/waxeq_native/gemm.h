@@ -129,10 +129,11 @@ static int64_t N(run)(int64_t depth, int accumulate) {
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate) {
   const wx_tiling tiling = wx_tiling_of(rows);
-  const int tall = B.row == N(columns) && tiling.tiles >= 3;
+  const int panels = B.row == N(columns) && tiling.tiles >= 3;
   const int64_t run = depth ? N(run)(depth, accumulate) : 1;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
+    const int wide = valid > N(lanes), tall = panels && wide;
     /* Each tile fetches its part of the next panel, bit by bit between its products. */
     const int last = valid == n - j;
     const int64_t pace = last && !next ? 0 : B.row * (int64_t)sizeof(T) / tiling.tiles;
@@ -140,8 +141,7 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
     for (int64_t i = 0, tile = 0, height; i < rows; i += height, tile++, ahead += pace * depth) {
       height = wx_height(tiling, tile);
       const int form = A.form == WX_BY_ROWS && accumulate & WX_CAREFUL ? WX_WITH_CARE : A.form;
-      const N(tile_of) tile_of = tall && valid > N(lanes) ? N(talls)[height][form]
-                                                          : N(tiles)[height][valid > N(lanes)][A.form == WX_BY_ROWS];
+      const N(tile_of) tile_of = tall ? N(talls)[height][form] : N(tiles)[height][wide][A.form == WX_BY_ROWS];
       const int64_t sa = A.form == WX_PACKED ? height : A.step, next_k = A.form == WX_BY_ROWS ? 1 : sa;
       const int64_t at_once = tall ? depth : run;
       for (int64_t k = 0; k < depth; k += at_once)
@@ -301,9 +301,9 @@ static int64_t N(gemm_any_scratch)(int64_t M, int64_t n, int64_t K) {
 static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *B, int64_t rbs,
                         int64_t cbs, T *C, int64_t ldc, int accumulate, char *scratch) {
   if (n == 1)
-    N(apply)(M, K, A, ras, cas, B, rbs, C, ldc, accumulate);
+    N(apply)(M, K, A, ras, cas, B, rbs, C, ldc, accumulate & WX_ADD);
   else if (M == 1)
-    N(apply)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate);
+    N(apply)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate & WX_ADD);
   else
     N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(width)(M, n), C, ldc, accumulate, scratch);
 }

@@ -165,7 +165,8 @@ def multiplied(conv: Convolution, b: Block, filters: str, result: str, scratch: 
         *("      " + x for x in _turned(conv, n)),
         "      for (int64_t q = 0; q < 16; q++)",
         f"        api->gemm_any_{s}(many, {n}, {conv.channels}, u + (q * {conv.outputs} + o_lo) * {conv.channels}, "
-        f"{conv.channels}, 1, before + q * {conv.channels * n}, {n}, 1, after + q * {b.outputs * n}, {n}, WX_CAREFUL, scratch);",
+        f"{conv.channels}, 1, before + q * {conv.channels * n}, {n}, 1, after + q * {b.outputs * n}, {n}, "
+        "WX_CAREFUL, scratch);",
         f"      {t} odd = 0;",
         *("      " + x for x in _back(conv, b)),
         "      if (odd == 0) continue;",

@@ -166,7 +166,7 @@ WORKLOADS = (
         partial(_jacobi_arguments, 2048),
         partial(_jacobi_arguments, 9),
         forms={"torch": _jacobi_torch, "numba": _jacobi_numba, "numexpr": _jacobi_numexpr},
-        moved=SWEEPS * 4 * 3 * 2048**2,  # two arrays read and one written in each sweep
+        moved=4 * 3 * 2048**2,  # two arrays read and one written: sweeps could go over a part of them in turn
     ),
     Workload(
         "pairwise_1024x64",

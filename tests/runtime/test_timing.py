@@ -64,6 +64,20 @@ def test_a_timing_carries_errors_however_large_the_call(call: Call) -> None:
     assert sloppy.rms_relative_error == pytest.approx(1e-3, rel=0.2)
 
 
+@pytest.mark.parametrize("place", [(0, 0), (-1, 0), (0, -1), (-1, -1)])
+def test_an_error_at_an_end_of_a_large_result_is_found(place: tuple[int, int]) -> None:
+    """Places were taken along one axis, and of the other the first alone."""
+
+    class Torn(Sloppy):
+        def bind(self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray):
+            def tear() -> None:
+                out[place] += 100
+
+            return (*self.inner.bind(call, operands, out, workspace), tear)
+
+    assert timed(Torn(FOUND["numpy.gemm"]), product(700, 700, 500)).max_relative_error > 1e-2
+
+
 @pytest.mark.parametrize(("takes", "runs"), [(1.1, 1), (0.05, 2), (0.03, 3), (0.01, 4), (0.003, 14)])
 def test_the_longer_a_call_the_fewer_runs(monkeypatch: pytest.MonkeyPatch, takes: float, runs: int) -> None:
     """On a clock of its own: of a call of half the time meant for it the first run on each memory counts."""

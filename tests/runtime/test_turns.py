@@ -71,3 +71,16 @@ def test_long_calls_are_timed_from_the_first_on() -> None:
 def test_what_a_rival_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         take_turns({"a": lambda: 1 // 0}, budget=0.0)
+
+
+def test_what_is_beside_neither_ends_nor_ends_others() -> None:
+    """A copy, or a function alone, takes turns with contestants: one that took no time ended all of them."""
+
+    def work(size: int) -> Callable[[], object]:
+        return lambda: np.sum(np.ones(size))
+
+    rivals = {"brief": work(10), "a": work(300_000), "b": work(300_000)}
+    times = take_turns(rivals, budget=100.0, rounds=6, beside=["brief"])
+    assert [len(times[n].seconds) for n in rivals] == [6, 6, 6]
+    times = take_turns({"a": work(10), "long": work(600_000)}, budget=100.0, rounds=6, beside=["long"])
+    assert [len(t.seconds) for t in times.values()] == [6, 6]

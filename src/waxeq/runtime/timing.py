@@ -220,16 +220,21 @@ def _spread(call: Call) -> tuple[Call, Mapping[str, np.ndarray]] | None:
     """The call for some places only along the axes of its result, and these places; None where there are none."""
     if any(t.head not in _POINTWISE for t in postorder(call.meaning)):
         return None
-    sizes, at = dict(call.sizes), {}
-    for k in sorted(call.out.axes, key=lambda k: -call.sizes[k]):
-        volume = math.prod(sizes.values())
-        if volume <= _SPREAD:
-            break
-        sizes[k] = max(1, sizes[k] * _SPREAD // volume)
-        at[k] = np.linspace(0, call.sizes[k] - 1, sizes[k]).round().astype(np.intp)
+    few = 1
+    while math.prod(_at_most(call, 2 * few).values()) <= _SPREAD:
+        few *= 2
+    sizes = _at_most(call, few)
     if math.prod(sizes.values()) > _CHECKED:
         return None
-    return replace(call, sizes=sizes), at
+    ends = {k: (n, call.sizes[k]) for k, n in sizes.items() if n < call.sizes[k]}
+    return replace(call, sizes=sizes), {
+        k: np.linspace(size - 1, 0, n).round().astype(np.intp)[::-1] for k, (n, size) in ends.items()
+    }
+
+
+def _at_most(call: Call, few: int) -> dict[str, int]:
+    """The sizes of a call with so many places at most along each axis of its result."""
+    return {k: min(n, few) if k in call.out.axes else n for k, n in call.sizes.items()}
 
 
 def _taken(array: np.ndarray, axes: Sequence[str], at: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -40,12 +40,14 @@ def take_turns(
     unsettled: Callable[[Mapping[str, Samples]], Collection[str]] | None = None,
     ran: Mapping[str, float] | None = None,
     long: float = _LONG,
+    beside: Collection[str] = (),
 ) -> dict[str, Samples]:
     """Seconds per call of each rival. In each round every one has a turn, in random (seeded) order. Ends after
     `rounds`, before one that would end after `budget` seconds if it took as long as the last, but not before `fewest`
     rounds, or when of what was found nothing is `unsettled`: it is asked after 2, 3, 6, 12 ... rounds who should go on.
     `ran`: seconds of a call of those that made one just now, which need no first one. Calls of over `long` seconds are
-    timed without an untimed one before."""
+    timed without an untimed one before. What is `beside` the rivals takes turns with them, however long it takes, and
+    none of them ends as it is slower."""
     rng = random.Random(seed)
     known = ran or {}
     once = {n: known[n] if n in known else _once(fn, long) for n, fn in rivals.items()}
@@ -61,8 +63,9 @@ def take_turns(
             for name in rng.sample(running, len(running)):
                 taken[name].append(_turn(rivals[name], taken[name][-1] if taken[name] else once[name], long))
             if n + 1 == _SIFTED:
-                best = min(statistics.median(taken[k]) for k in running)
-                running = [k for k in running if statistics.median(taken[k]) <= 3 * best]
+                middle = {k: statistics.median(taken[k]) for k in running}
+                best = min(m for k, m in middle.items() if k not in beside)
+                running = [k for k, m in middle.items() if k in beside or m <= 3 * best]
             if n + 1 in _LOOKS and unsettled is not None:
                 asked = unsettled({k: Samples(tuple(t)) for k, t in taken.items()})
                 running = [k for k in running if k in asked]

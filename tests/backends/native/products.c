@@ -40,15 +40,15 @@ static int64_t below(int64_t limit) {
       for (int64_t k = 0; k < K; k++)                                                                                  \
         for (int64_t j = 0; j < n; j++)                                                                                \
           want[i * n + j] += (double)A.at[i * A.rs + k * A.cs] * B.at[k * B.rs + j * B.cs];                            \
-    for (int form = 0; form < 8; form++) {                                                                             \
-      const int accumulate = form % 2, any = form / 2 == 1;                                                            \
-      const int how = form / 2 == 2 ? WX_OF_SEVERAL : form / 2 == 3 ? WX_CAREFUL : 0;                                  \
+    for (int form = 0; form < 10; form++) {                                                                             \
+      const int accumulate = form % 2, any = form / 2 == 1 || form / 2 == 4;                                           \
+      const int how = form / 2 == 2 ? WX_OF_SEVERAL : form / 2 >= 3 ? WX_CAREFUL : 0;                                  \
       T *const C = malloc((size_t)size * sizeof(T));                                                                   \
       for (int64_t i = 0; i < size; i++) C[i] = accumulate ? 2 : NAN;                                                  \
       const int64_t bytes = any ? api->gemm_any_scratch_##S(M, n, K) : api->gemm_scratch_##S(M, n, K);                 \
       char *const scratch = malloc((size_t)bytes);                                                                     \
       if (any)                                                                                                         \
-        api->gemm_any_##S(M, n, K, A.at, A.rs, A.cs, B.at, B.rs, B.cs, C, ldc, accumulate, scratch);                   \
+        api->gemm_any_##S(M, n, K, A.at, A.rs, A.cs, B.at, B.rs, B.cs, C, ldc, accumulate | how, scratch);             \
       else                                                                                                             \
         api->gemm_##S(M, n, K, A.at, A.rs, A.cs, packed, C, ldc, accumulate | how, scratch);                           \
       for (int64_t i = 0; i < M; i++)                                                                                  \
