@@ -64,12 +64,12 @@ def _comparable(record: Record | None, threads: int) -> Record | None:
 
 
 def current(record: Record | None, terms: Terms) -> bool:
-    """Whether a record holds what a new measurement would tell: same source and machine, all contestants, no less
-    time."""
+    """Whether a record holds what a new measurement would tell: same source, machine and versions, all contestants, no
+    less time."""
     if record is None:
         return False
     fresh = about(terms.threads)
-    same = all(record.get(k) == fresh[k] for k in ("source", "device"))
+    same = all(record.get(k) == fresh[k] for k in ("source", "device", "versions"))
     return same and record["budget"] >= terms.budget and set(terms.peers) <= set(record["contestants"])
 
 

@@ -12,9 +12,13 @@ from pathlib import Path
 from calibration.gpu.check import Check, Outcome
 from calibration.gpu.journal import FAILED, LEFT_OUT, RIGHT, WRONG, Journal
 
+from waxeq.errors import BudgetError
+
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 _FOUND = 99
 """Exit code of the sanitizer where it found something."""
+_ENDED = (0, BudgetError.exit_code)
+"""Exit codes of a process that came to its end, or as far as it had time for."""
 _SECONDS = 45
 """For each tool: a case takes tens of times as long under it."""
 _HOMES = ("/usr/local/cuda/bin", "/opt/cuda/bin")
@@ -45,7 +49,9 @@ def run(c: Check, tool: str) -> Outcome:
     rows = {"cases": _cases(place), "said": (done.stdout + done.stderr)[-600:]}
     if done.returncode == _FOUND:
         return WRONG, {**rows, "why": f"{tool} found something, see {place.name}/said.txt"}
-    return (RIGHT, rows) if rows["cases"] else (FAILED, {**rows, "why": f"exit code {done.returncode}"})
+    if not rows["cases"] or done.returncode not in _ENDED:  # what died under the tool was not found to be sound
+        return FAILED, {**rows, "why": f"exit code {done.returncode} after {rows['cases']} cases"}
+    return RIGHT, rows
 
 
 def _cases(place: Path) -> int:

@@ -132,7 +132,8 @@ def test_rows_of_other_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "change", [{"source": "other"}, {"device": "other"}, {"budget": 0.5}, {"contestants": {"waxeq": {}}}]
+    "change",
+    [{"source": "other"}, {"device": "other"}, {"versions": {}}, {"budget": 0.5}, {"contestants": {"waxeq": {}}}],
 )
 def test_what_is_out_of_date_is_measured_again(change: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     measured_rows(monkeypatch)

@@ -21,7 +21,7 @@ from calibration.gpu import against, prepare, sanitize, tuned
 from calibration.gpu import run as running
 from calibration.gpu.check import Check
 from calibration.gpu.clocked import cold, copy_bandwidth
-from calibration.gpu.journal import DIED, LEFT_OUT, RIGHT, WRONG, Journal, append
+from calibration.gpu.journal import DIED, FAILED, LEFT_OUT, RIGHT, WRONG, Journal, append
 from calibration.gpu.kit import Kit
 from calibration.gpu.plans import PLANS
 from calibration.gpu.prepare import Scope, write_kit
@@ -411,7 +411,7 @@ tool, code = sys.argv[sys.argv.index("--tool") + 1], sys.argv[sys.argv.index("--
 program = sys.argv[sys.argv.index(code) + 1 :]
 ran = subprocess.run(program)
 print("======== ERROR SUMMARY:", tool)
-sys.exit(int(code) if tool == "racecheck" else ran.returncode)
+sys.exit({{"racecheck": int(code), "synccheck": 139}}.get(tool, ran.returncode))
 """
 
 
@@ -428,6 +428,8 @@ def test_the_sanitizer_runs_the_small_calls(check: Check, monkeypatch: pytest.Mo
     outcome, found = sanitize.run(check, "racecheck")
     assert outcome == WRONG and "racecheck found something" in found["why"]
     assert "ERROR SUMMARY" in (tmp_path / "sanitized_racecheck" / "said.txt").read_text()
+    outcome, found = sanitize.run(check, "synccheck")
+    assert outcome == FAILED and "exit code 139" in found["why"]
 
 
 def _product_plan(call: Call, c: Check) -> Plan:

@@ -140,6 +140,36 @@ def test_a_copy_takes_in_what_was_merged_by_one_that_was_killed(
     assert made == [] and len(found[1]) == 8
 
 
+def test_a_copy_takes_in_more_rows_than_are_fetched_at_once(
+    table: TimingTable, timing: Make, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked of the archive meanwhile took the place of the rows that were not fetched yet."""
+    monkeypatch.setattr("waxeq.cost.copying._BATCH", 3)
+    rows = [timing(n) for n in range(11)]
+    table.record(rows[:1])
+    table.merge()
+    table.record(rows[1:8])
+    table.merge()
+    assert len(table.lookup([t.key for t in rows])) == 8 == len(table.families("here"))
+    table.record(rows[8:])
+    assert put_aside(table, "written < 1002") == 2
+    assert len(table.lookup([t.key for t in rows])) == 9 == len(table.families("here")) and made == []
+
+
+def test_a_row_without_an_id_hides_no_others(table: TimingTable, timing: Make, tmp_path: Path) -> None:
+    """Older versions took such rows in; from then on nothing was merged."""
+    table.record([timing(n, kernel="numpy.copy") for n in range(3)])
+    with table.database(changes=True) as db:
+        for when in (1.0, 2.0):
+            db.execute(f"INSERT INTO timings SELECT * REPLACE (NULL AS id, {when} AS written) FROM timings LIMIT 1")
+    other = TimingTable.open(tmp_path / "o.duckdb")
+    other.record([timing(n, kernel="numpy.copy") for n in range(2, 5)])
+    (found,) = merge(table, [other.path])
+    assert (found.new, found.known) == (2, 1)
+    dropped(table)
+    assert len(table.families("here")) == 5 == len(table.lookup([t.key for t in table.families("here")]))
+
+
 def test_a_copy_of_an_archive_that_was_changed_otherwise_is_made_anew(
     table: TimingTable, timing: Make, made: list[str]
 ) -> None:

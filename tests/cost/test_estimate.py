@@ -6,15 +6,21 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waxeq.cost.device import Device, Peaks, current_device, measure_peaks
+from waxeq.backend.discover import Found
+from waxeq.backend.storage import CPU
+from waxeq.cost.device import Device, Peaks, current_device, described, measure_peaks
 from waxeq.cost.estimate import ENOUGH, CostModel
 from waxeq.cost.features import Features, roofline, soonest
 from waxeq.cost.key import Timing
+from waxeq.cost.known import Group, Known
+from waxeq.cost.survey import runs_on_cpu
 
 pytestmark = pytest.mark.quick
 
@@ -140,6 +146,31 @@ def test_roofline_only_ignores_timings(timing: Make) -> None:
     assert CostModel(PEAKS, [t, *grid(timing)], roofline_only=True).estimate(t.key, {}).source == "roofline"
 
 
+def test_what_runs_on_another_device_tells_nothing_of_the_cpu(timing: Make) -> None:
+    """Where no kernel of the GPU was allowed, what they once reached was taken for what the CPU can do."""
+    gpu = timing(1, backend="cupy", kernel="cupy.gemm", features={"flops": 1e9}, samples=(1e-5,))
+    own = timing(2, features={"flops": 1e9}, samples=(5e-3,))
+    known = Known({t.key.family: Group.of({t.key.digest: t}) for t in (gpu, own)})
+    for rows in ([gpu, own], known):
+        model = CostModel(PEAKS, rows, on_cpu=lambda kernel: kernel == own.key.kernel)
+        assert model.peaks.flops["float32"] == own.rate
+        here = CostModel(PEAKS, rows, others={"cupy.gemm": PEAKS}, on_cpu=lambda kernel: kernel == own.key.kernel)
+        assert here.peaks_of("cupy.gemm").flops["float32"] == gpu.rate and here.peaks == model.peaks
+
+
+def test_what_runs_on_the_cpu_is_told_of_kernels_that_can_run() -> None:
+    def backend(device: str, why: str | None = None) -> Any:
+        kernels = {f"{n}.a": SimpleNamespace(device=device) for n in ("one", "gpu", "off")}
+        return cast(Any, SimpleNamespace(kernels=kernels, unusable=lambda: why))
+
+    installed = [
+        Found("one", "?", backend(CPU)), Found("gpu", "?", backend("gpu")), Found("off", "?", backend(CPU, "no")),
+        Found("bad", "?", None, "no"),
+    ]  # fmt: skip
+    on_cpu = runs_on_cpu(installed)
+    assert [n for n in ("one.a", "one.b", "gpu.a", "off.a", "bad.a", "none.a") if on_cpu(n)] == ["one.a"]
+
+
 features = st.dictionaries(
     st.sampled_from(["flops", "bytes", "launches", "map:exp:float64", "map:add:float32", "strided_bytes", "unheard"]),
     st.floats(0, 1e12),
@@ -189,6 +220,13 @@ def test_this_machine() -> None:
     assert Device.from_json(one.json()) == one
     assert one.model in one.describe() and "1 thread," in one.describe() and "2 threads," in two.describe()
     assert replace(one, numpy="0.0").id != one.id
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"model": "a"}', "more", "type"])
+def test_what_describes_no_device_is_told_apart(text: str) -> None:
+    one = current_device(1)
+    more = {"more": one.json().replace("{", '{"more": 1, ', 1), "type": replace(one, cores=cast(Any, "two")).json()}
+    assert described([("a", more.get(text, text)), ("b", cast(Any, None)), ("c", one.json())]) == {"c": one}
 
 
 @pytest.mark.slow

@@ -10,16 +10,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waxeq.cost.device import Device, Peaks
+from waxeq.cost.examine import Finding, set_aside
 from waxeq.cost.exchange import around_median, diff, export, median, merge, pair
 from waxeq.cost.key import Timing
 from waxeq.cost.near import Near
 from waxeq.cost.shards import Shards, timing_rows
+from waxeq.cost.survey import Present, survey
 from waxeq.cost.table import TimingTable
 from waxeq.cost.unsaved import look
 from waxeq.errors import TableError
@@ -156,6 +159,71 @@ def test_what_cannot_be_merged_is_named(table: TimingTable, tmp_path: Path) -> N
     assert table.status()["timings"] == []
 
 
+@pytest.mark.parametrize("damage", ["column", "pages"])
+def test_a_source_that_is_damaged_is_named_and_not_the_table(
+    table: TimingTable, other: TimingTable, timing: Make, tmp_path: Path, damage: str
+) -> None:
+    other.record([timing(n, device=HERE.id) for n in range(40)])
+    path, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    export(other, path)
+    if damage == "column":
+        duckdb.sql(f"COPY (SELECT * EXCLUDE features FROM '{path}') TO '{bad}' (FORMAT parquet)")
+    else:
+        whole = path.read_bytes()
+        bad.write_bytes(whole[:4] + bytes(b ^ 0xA5 for b in whole[4:60]) + whole[60:])
+    for refused in (lambda: merge(table, [bad]), lambda: diff(path, bad)):
+        with pytest.raises(TableError, match=r"bad\.parquet cannot be read") as e:
+            refused()
+        assert str(table.path) not in str(e.value)
+    assert merge(table, [path])[0].new == 40
+
+
+def test_a_description_that_is_none_is_refused_and_hides_nothing(
+    table: TimingTable, other: TimingTable, timing: Make, tmp_path: Path
+) -> None:
+    """One of them, and every command that asked for devices ended in an error."""
+    other.record([timing(1, device="odd"), timing(2, device=HERE.id)])
+    with other.database(changes=True) as db:
+        db.execute("INSERT INTO devices VALUES ('odd', '{\"model\": 1}'), ('none', NULL)")
+    assert set(other.devices()) == {HERE.id} == set(other.status()["devices"])
+    with other.database() as db:
+        assert len(survey(db, Present({}, frozenset(), (HERE,)))) == 2
+    export(other, tmp_path / "o.parquet")
+    for path in (other.path, tmp_path / "o.parquet"):
+        (found,) = merge(table, [path])
+        assert set(found.devices) == {HERE.id} and "the description of device odd is damaged" in found.damaged
+        assert set(diff(table.path, path).devices_b) == {HERE.id}
+    assert table.devices() == {HERE.id: HERE} and table.status()["timings"][0]["rows"] == 1
+    with table.database() as db:
+        assert db.execute("SELECT id FROM devices").fetchall() == [(HERE.id,)]
+
+
+def test_what_was_put_aside_does_not_come_back(table: TimingTable, other: TimingTable, timing: Make) -> None:
+    rows = [timing(n) for n in range(3)]
+    for t in (table, other):
+        t.record(rows)
+        t.merge()
+    assert set_aside(table, [Finding("bimodal", "k", "here", "x", "two moods", 1, (rows[1].id,))]) == 1
+    (found,) = merge(table, [other.path])
+    assert (found.new, found.known, found.refused) == (0, 3, 0)
+    table.record(rows)  # as a shard that was in the archive and did not go, as its process was killed
+    table.merge()
+    assert set(table.lookup([t.key for t in rows])) == {rows[0].key, rows[2].key}
+
+
+def test_a_row_without_an_id_is_refused(table: TimingTable, other: TimingTable, timing: Make, tmp_path: Path) -> None:
+    other.record([timing(1, samples=(0.5,)), timing(2), timing(3)])
+    export(other, tmp_path / "o.parquet")
+    path = tmp_path / "none.parquet"
+    cut = f"SELECT * REPLACE (CASE WHEN written < 1002 THEN NULL ELSE id END AS id) FROM '{tmp_path / 'o.parquet'}'"
+    duckdb.sql(f"COPY ({cut}) TO '{path}' (FORMAT parquet)")
+    found = [merge(table, [p])[0] for p in (path, path, other.path)]
+    assert [(f.new, f.known, f.refused) for f in found] == [(2, 0, 1), (0, 3, 0), (1, 2, 0)]
+    with table.database() as db:
+        (reason,) = db.execute("SELECT reason FROM quarantine").fetchone()
+    assert "it has no id" in reason and len(table.families("here")) == 3
+
+
 def test_parquet_there_and_back(table: TimingTable, other: TimingTable, timing: Make, tmp_path: Path) -> None:
     rows = [timing(n, device=HERE.id, samples=(0.1 + 1e-9 * n,)) for n in range(4)]
     other.record([*rows, timing(1, device=HERE.id, when=1.0), timing(9, device="there")])
@@ -226,6 +294,13 @@ def test_the_interval_of_a_median_holds_it_as_often_as_it_says(n: int) -> None:
         held += low <= 1.0 <= high
         assert sure and low <= median(x.tolist()) <= high
     assert held >= 0.97 * 2000
+
+
+def test_the_interval_of_a_median_is_known_of_many_samples() -> None:
+    """The number of ways to choose from 1,100 is none that a float can be."""
+    for n in (1_100, 5_000):
+        low, high, sure = around_median([float(i) for i in range(n)])
+        assert sure and low + high == n - 1 and high - low == pytest.approx(2.24 * math.sqrt(n), rel=0.05)
 
 
 def test_few_samples_are_said_to_be_few() -> None:

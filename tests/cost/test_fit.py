@@ -162,6 +162,16 @@ def test_kernels_made_alike_lend_each_other_their_prices(timing: Make) -> None:
     assert found.source == "fitted" and found.seconds == pytest.approx(5e-6, rel=0.5)
 
 
+def test_a_feature_that_is_nothing_in_every_timing_is_worth_its_price(timing: Make) -> None:
+    """It was scaled by next to nothing, and all coefficients were no numbers."""
+    rows = [replace(t, features={**t.features, "operations": 0.0}) for t in rows_of(timing, 10, lambda size, text: 1.0)]
+    fit = Fit.of(rows, {"bytes": 1e-10, "operations": 1e-11})
+    law = dict(zip(fit.law.names, fit.law.coefficients.tolist(), strict=True))
+    assert law["operations"] == pytest.approx(1e-11) and law["bytes"] == pytest.approx(1e-9, rel=0.1)
+    seconds, spreads = predict(fit, [rows[4].key], [rows[4].features])
+    assert seconds[0] == pytest.approx(rows[4].seconds, rel=0.2) and math.isfinite(spreads[0])
+
+
 def test_an_axis_of_nothing_has_features(timing: Make) -> None:
     key = timing(0, dims="i0=0,i1=4", layout="float32:i1*1;float32:i1*0,i0*1").key
     assert all(0.0 <= v < math.inf for v in key.work({"flops": 0.0}).values())

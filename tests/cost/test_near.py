@@ -186,6 +186,22 @@ def test_looking_at_an_archive_whole_makes_no_near_copy_and_is_bounded(table: Ti
     assert not Near.beside(table.path).exists() and not left.exists()
 
 
+def test_what_a_killed_writer_left_is_not_played_back_into_a_new_copy(tmp_path: Path) -> None:
+    path, journal = tmp_path / "t.near", tmp_path / "t.near-journal"
+    old = Near.made(path, [("memo", "plan", str(n), "old" * 500, 1.0) for n in range(200)])
+    old.db.execute("PRAGMA cache_size=5")  # what has no room in it is written, and the journal before it
+    old.db.execute("BEGIN IMMEDIATE")
+    old.db.execute("DELETE FROM memos WHERE key <> ''")
+    left = journal.read_bytes()
+    old.db.execute("ROLLBACK")
+    old.close()
+    journal.write_bytes(left)
+    Near.made(path, [("memo", "plan", "a", "new", 1.0)]).say({"of": "it"})
+    near = Near.open(path)
+    assert near is not None and near.remembered() == {("plan", "a"): 1.0} and not journal.exists()
+    near.close()
+
+
 def test_the_file_is_not_mapped(tmp_path: Path) -> None:
     """A page of a map brings its neighbours along: on a cold disk look-ups took five times as long."""
     Near.made(tmp_path / "t.near", []).say({})

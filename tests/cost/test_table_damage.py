@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from waxeq.cost.device import current_device
 from waxeq.cost.key import Timing
 from waxeq.cost.table import TimingTable
 from waxeq.errors import TableError, TableLockedError, TableWriteError
@@ -214,6 +218,7 @@ def test_a_damaged_shard_is_named_and_poisons_nothing(tmp_path: Path, timing: Ma
         "null",
         '{"kind": "timing", "samples": "abc"}',
         "\x00\xff",
+        *(json.dumps(row) for row in _unfit(timing)),
     ]
     shard.write_text(text[:-40] if cut else "\n".join([*foreign, text]))
     table.record([timing(3)])
@@ -221,6 +226,37 @@ def test_a_damaged_shard_is_named_and_poisons_nothing(tmp_path: Path, timing: Ma
     assert set(table.lookup([timing(n).key for n in range(4)])) == wanted
     assert table.merge() == (f"{shard.stem}.damaged",) == tuple(table.status()["damaged"])
     assert not list(table.shards.folder.glob("*.jsonl"))
+
+
+def _unfit(timing: Make) -> Iterator[dict]:
+    """Lines that parse, and hold what has no room in the archive."""
+    row = {"kind": "timing", **_row(timing(9))}
+    yield from ({**row, "threads": n} for n in (3_000_000_000, -(1 << 40), math.inf, 10**400))
+    yield from ({**row, "written": when} for when in (math.inf, math.nan, 10**400))
+    yield from ({**row, "text": "half \ud800"}, {**row, "samples": [10**400]})
+    memo = {"kind": "memo", "memo": "plan", "key": "a", "payload": "x", "written": 1.0}
+    yield from ({**memo, "payload": "half \udfff"}, {**memo, "written": math.nan}, {**memo, "written": 10**400})
+    device = {"kind": "device", "id": "a", "description": current_device(1).json()}
+    yield from ({**device, "id": "half \ud800"}, {**device, "description": "{}"}, {**device, "description": None})
+
+
+def test_a_shard_that_cannot_be_read_now_is_brought_in_later(
+    tmp_path: Path, timing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was called damaged and set aside, and what it held was lost to every run after."""
+    table = TimingTable.open(tmp_path / "t.duckdb")
+    table.record([timing(1)])
+    (shard,) = table.shards.names()
+
+    def refused(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refused)
+        assert table.lookup([timing(1).key]) == {} and table.merge() == ()
+    assert table.shards.names() == [shard]
+    assert table.lookup([timing(1).key]) == {timing(1).key: timing(1)}
+    assert table.merge() == () and texts(table) == {timing(1).key.text}
 
 
 def _row(t: Timing) -> dict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from waxeq.backend.discover import backends, kernels
+from waxeq.egraph import worker as server
 from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
@@ -142,3 +144,32 @@ def test_a_rule_that_equates_two_types_stops_the_run(worker: Worker) -> None:
     with pytest.raises(RuleError):
         saturate(long_sum(), program(ILL_TYPED, "bad"), Limits(), worker)
     assert saturate(long_sum(), program(GROWS, "grow", 1), Limits(), worker).stop is Stop.Saturated
+
+
+@pytest.mark.parametrize(("hard", "most"), [(resource.RLIM_INFINITY, None), (1 << 40, None), (1 << 20, 1 << 20)])
+def test_a_limit_of_the_system_is_kept_to(monkeypatch: pytest.MonkeyPatch, hard: int, most: int | None) -> None:
+    """Under `ulimit -v` or in a container the limit cannot be raised; trying to ended every search."""
+    told = list[tuple[int, int]]()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: told.append(limits))
+    server._limit_memory(1 << 30)
+    ((soft, kept),) = told
+    assert kept == hard and (soft == most if most is not None else soft > 1 << 30)
+
+
+def test_what_cannot_be_read_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class whose nodes rules have taken away ended the worker, which was said to have run out of memory."""
+
+    class Sent:
+        def send(self, message: object) -> None:
+            assert isinstance(message, server.Finished)
+            said.append(str(message.error))
+
+    def fails(self: object) -> None:
+        raise KeyError("a class without nodes")
+
+    said = list[str]()
+    monkeypatch.setattr(server, "_limit_memory", lambda extra: None)
+    monkeypatch.setattr(server._Run, "run", fails)
+    server._Server(Sent()).run(server.Task(server.ModelText((), {}), (), 1, 1.0, 1))  # pyright: ignore
+    assert len(said) == 1 and "KeyError" in said[0] and "a class without nodes" in said[0]

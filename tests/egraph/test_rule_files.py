@@ -120,3 +120,16 @@ def test_a_form_that_egglog_cannot_read_is_told_in_one_line(tmp_path: Path) -> N
 def test_an_unknown_class_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuleError, match=r"my\.egg:4: rule mine/turn has the unknown class 'sortof'; write ;; exact"):
         read_file(written(tmp_path, "(ruleset mine)\n" + RULE.replace("exact", "sortof")))
+
+
+@pytest.mark.parametrize("bound", ["", " e", " 0", " 1e999", " -1"])
+def test_an_approximation_says_how_far_it_may_be_off(tmp_path: Path, bound: str) -> None:
+    with pytest.raises(RuleError, match=r"my\.egg:4: rule mine/turn does not say how far"):
+        read_file(written(tmp_path, "(ruleset mine)\n" + RULE.replace("exact", f"approximate{bound}")))
+
+
+def test_a_rule_that_is_further_off_than_the_tolerance_takes_no_part(tmp_path: Path) -> None:
+    path = written(tmp_path, "(ruleset mine)\n" + RULE.replace("exact", "approximate 1e-3"))
+    for tolerance, there in ((1e-3, True), (5e-4, False)):
+        (_, forms), *_ = load_rules("approximate", {}, files=[path], tolerance=tolerance).texts
+        assert any("mine/turn" in form for form in forms) == there

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice, product
 from typing import Any, cast
 
@@ -118,6 +119,21 @@ def test_paths_are_all_choices_in_rising_cost(p: Problem) -> None:
     assert len({frozenset(map(id, c.in_order())) for c in found}) == len(found)
     if len(found) < 12:
         assert len(found) == sum(1 for _ in every_choice(p))
+
+
+def test_paths_end_where_the_next_best_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a search that was cut short had found by then was listed as if nothing were cheaper."""
+    p = problem([(1, (0,), c) for c in (1.0, 2.0, 3.0, 4.0)], (1,), (0,))
+    start = polish(p, cast(Choice, greedy(p)), 5.0)
+    assert [c.cost for c in paths(p, start)] == [1.0, 2.0, 3.0, 4.0]
+
+    def cut_short(p: Problem, current: Choice, *given: Any, **options: Any) -> Choice:
+        found = polish(p, current, *given, **options)
+        return replace(found, bound=found.cost * 0.9) if found.cost == 3.0 else found
+
+    monkeypatch.setattr("waxeq.extract.paths.polish", cut_short)
+    assert [c.cost for c in paths(p, start)] == [1.0, 2.0]
+    assert [c.cost for c in paths(p, start, proved=False)] == [1.0, 2.0, 3.0, 4.0]
 
 
 @given(problems())

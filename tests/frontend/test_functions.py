@@ -575,3 +575,16 @@ def test_an_array_that_was_made_outside_is_indexed_by_take() -> None:
         traced = trace(lambda i, axis=axis: np.take(table, i, axis=axis), {"i": which})
         got = interpret(traced.graph, {**traced.inputs, **traced.tensors})
         assert np.array_equal(got["out"], np.take(table, which, axis=axis))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i4", "f4", "f8", "int16"])
+@pytest.mark.parametrize("fn", [
+    lambda x, dtype: x.astype(dtype),
+    lambda x, dtype: np.sum(x, dtype=dtype),
+    lambda x, dtype: np.zeros_like(x, dtype=dtype) + np.ones_like(x, dtype),
+    lambda x, dtype: np.concatenate([x, x], dtype=dtype, casting="unsafe"),
+    lambda x, dtype: np.full_like(x, 3, dtype=dtype),
+])  # fmt: skip
+def test_a_dtype_is_what_numpy_takes_it_for(fn: Case, dtype: str) -> None:
+    """NumPy's "i8" has eight bytes; 300 as an integer of eight bits is 44."""
+    check(lambda x: fn(x, dtype), np.array([300.0, 0.0, 7.0]))

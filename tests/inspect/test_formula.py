@@ -64,6 +64,14 @@ def test_times(seconds: float, text: str) -> None:
     assert time_(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.99996, "1 s"), (0.9994, "999 ms"), (9.996e-4, "1 ms"), (9.996e-7, "1 us"), (999.7, "1,000 s"), (9e-9, "9 ns")],
+)
+def test_times_are_rounded_before_their_unit_is_chosen(seconds: float, text: str) -> None:
+    assert time_(seconds) == text
+
+
 def test_places_of_one_file_stand_together() -> None:
     assert places(["/a/m.py:9", "/a/m.py:10", "/b/n.py:2"]) == "m.py:9,10 n.py:2"
     assert places([]) == "-"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from waxeq.cost.examine import Finding
 from waxeq.inspect.paths import paths_view
-from waxeq.inspect.show import explain_view, kernels_view, places
+from waxeq.inspect.show import explain_view, kernels_view, places, run_view
 from waxeq.inspect.tables import count_view, findings_view, spare_view
 
 pytestmark = pytest.mark.quick
@@ -107,6 +107,13 @@ def test_a_runner_up_says_what_its_price_rests_on(seconds: float, basis: str, sa
         if "runner-up" in row
     ]  # fmt: skip
     assert line.split(maxsplit=1)[1].strip() == said
+
+
+def test_each_size_is_shown_with_the_interval_of_its_own_dim() -> None:
+    """Sizes come in the order of the dims, intervals in that of their names in the file."""
+    found = {"outputs": [], "as_written": True, "seconds": 1e-3, "calls_timed": 3, "saved": None}
+    said = text(run_view({**found, "sizes": {"T": 3, "B": 20}, "interval": {"B": [10, 40], "T": [2, 9]}}))
+    assert "T = 3, in 2 to 9, B = 20, in 10 to 40" in said
 
 
 def test_places_keep_lines_in_order() -> None:

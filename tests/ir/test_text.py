@@ -15,6 +15,7 @@ from waxeq.errors import PlanError
 from waxeq.frontend.load import load_target
 from waxeq.frontend.trace import trace
 from waxeq.ir.graph import GraphBuilder, expand
+from waxeq.ir.term import Term, dump, parse
 from waxeq.ir.text import parse_graph, print_graph
 from waxeq.ir.types import TensorType
 from waxeq.ops import OPS
@@ -71,3 +72,19 @@ def test_constants_are_named_and_given_apart() -> None:
     assert "constant constant0: float64[3]" in text
     back = parse_graph(text, OPS, traced.graph.constants)
     np.testing.assert_array_equal(back.constants["constant0"], np.arange(3.0))
+
+
+@given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=3))
+def test_a_term_with_any_names_reads_back(names: list[str]) -> None:
+    """Weights have the names that users give them, with blanks, brackets and quotes."""
+    leaves = [Term("Par", n, frozenset({"a0", "a1"}), "float32") for n in names]
+    whole = leaves[0]
+    for x in leaves[1:]:
+        whole = Term("Add", Term("Gather", "a0", Term("Num", -1.5, "float32"), whole), x)
+    assert parse(dump(whole)) is whole
+
+
+@pytest.mark.parametrize("text", ["", "Par", "()", '(Par "open', "(Add $7 $8)"])
+def test_a_damaged_term_is_refused(text: str) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        parse(text)

@@ -48,3 +48,17 @@ def test_the_model_as_written_keeps_values_to_their_last_use() -> None:
     assert found.resident == {"inputs": 4000, "results": 4000}
     assert found.arena_bytes == 8000, "a value and the one made from it"
     assert np.all([n.startswith("%") for n, _ in found.live])
+
+
+def test_the_model_as_written_holds_what_its_states_become_to_the_end() -> None:
+    b, kind = GraphBuilder(), TensorType("float32", (1000,))
+    x, s = b.leaf("x", kind), b.leaf("s", kind, "state")
+    new = b(Map(f="tanh"), x)
+    values = [x]
+    for _ in range(5):
+        values.append(b(Map(f="exp"), values[-1]))
+    graph = b.finish([("y", values[-1])], [("s", new)], keep=[s])
+    leaves = {n: PlanBuffer(n, "float32", 1000, role) for n, role in (("x", "input"), ("s", "state"))}
+    plan = Plan("p", graph, leaves, (), (), (Output("y", kind, "x"),), (("s", ""),), written=True)
+    found = plan_estimate(plan)
+    assert found.arena_bytes == 12000 and (f"%{new}", 4000) in found.live

@@ -4,7 +4,9 @@ has the reference's value, a composite is its expansion, and graph text reads ba
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,12 +17,15 @@ from waxeq.basis.evaluate import Evaluator, NamedArray
 from waxeq.basis.typing import sizes_fit, types
 from waxeq.egraph.lower import lower
 from waxeq.errors import TypeMismatch
+from waxeq.frontend.trace import trace
 from waxeq.ir.graph import Graph, GraphBuilder, expand
 from waxeq.ir.interpret import interpret
 from waxeq.ir.op import Composite
+from waxeq.ir.term import postorder
 from waxeq.ir.text import parse_graph, print_graph
 from waxeq.ir.types import TensorType, is_float
 from waxeq.ops import OPS
+from waxeq.ops.contraction import Einsum
 from waxeq.testing.programs import EPS, RandomCall, random_call, random_program, rms
 
 EXAMPLES = 60
@@ -96,7 +101,7 @@ def test_every_op_says_what_it_is(name: str) -> None:
     assert call.op.label and cls.arity in (None, len(call.arrays))
 
 
-@pytest.mark.parametrize("name", [n for n in OPS if OPS[n].arity != 0])
+@pytest.mark.parametrize("name", [n for n in OPS if OPS[n].arity not in (0, 1)])
 def test_operands_that_do_not_fit_are_refused(name: str) -> None:
     call = random_call(random.Random(1), name)
     *rest, last = map(TensorType.of, call.arrays)
@@ -121,3 +126,32 @@ def test_random_programs_lower_to_what_they_mean(seed: int) -> None:
             assert rms(got.astype(np.float64) - want[name].astype(np.float64)) <= p.allowed[name] * rms(want[name])
         else:
             np.testing.assert_array_equal(got, want[name])
+
+
+@pytest.mark.parametrize("fn", [
+    lambda z: z[0] + z[:, 0],
+    lambda z: z.sum(0) + z.sum(1) * z[1],
+    lambda z: z[::-1] - z.T,
+    lambda z: z.max(0) @ z + z[:, 1],
+])  # fmt: skip
+def test_axes_along_which_a_value_is_constant_stay_apart_from_its_own(fn: Callable[[np.ndarray], np.ndarray]) -> None:
+    """`z[0]` and `z[:, 0]` of rows that are all the same were one, as the rows' axis and that of z's rows had become
+    one."""
+    x = np.arange(4.0) + 1
+    graph = trace(lambda x: fn(np.broadcast_to(x, (4, 4))), {"x": x}).graph
+    np.testing.assert_allclose(lowered_value(graph, {"x": x}, "out"), fn(np.broadcast_to(x, (4, 4))))
+
+
+def test_a_negative_zero_stays_one() -> None:
+    """The e-graph has one zero."""
+    graph = trace(lambda x: np.copysign(x, -0.0), {"x": np.ones(3)}).graph
+    assert not any(t.head == "Num" and t.args[0] == 0 and math.copysign(1, t.args[0]) < 0
+                   for t in postorder(lower(expand(graph)).roots["out"].term))  # fmt: skip
+    np.testing.assert_array_equal(lowered_value(graph, {"x": np.ones(3)}, "out"), -np.ones(3))
+
+
+def test_a_sum_of_products_is_of_two_operands() -> None:
+    """Of three the third was left out where the operator became terms."""
+    kinds = [TensorType("float32", (3,))] * 3
+    with pytest.raises(TypeMismatch, match="more than two operands"):
+        Einsum("a,a,a->a").infer(*kinds)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from waxeq.backend.call import Call, View, operand
 from waxeq.backend.kernel import BESIDE
 from waxeq.compile import optimize
 from waxeq.cost.estimate import SOURCES
@@ -18,9 +19,9 @@ from waxeq.errors import PlanError
 from waxeq.inspect.report import kernels
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
-from waxeq.plan.compose import side_by_side
+from waxeq.plan.compose import in_place, side_by_side
 from waxeq.plan.encode import decode, decode_rules, encode
-from waxeq.plan.plan import Plan
+from waxeq.plan.plan import Buffer, Plan, Step
 from waxeq.runtime.program import Program
 from waxeq.search.result import Result
 
@@ -129,3 +130,22 @@ def test_readers_of_a_large_buffer_follow_each_other() -> None:
     assert order(a, b, step("c", "b", "x")) == ["a", "b", "c"], "it needs what stands between"
     assert order(a, b, step("c", "w"), step("d", "x")) == ["a", "d", "b", "c"]
     assert order(step("a", "s"), step("b", "a"), step("c", "s")) == ["a", "b", "c"], "small ones stay as they are"
+
+
+def test_what_a_neighbour_in_a_shared_walk_reads_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waxeq.plan.compose.BESIDE", 64)
+    view = View.dense("i", {"i": 100}, "float32")
+    call = Call("k", operand(0, "i", "float32"), {"i": 100}, (view,), view)
+    kernels: Any = {"k": SimpleNamespace(in_place=lambda call: (0,))}
+
+    def pairs(*steps: tuple[str, str], beside: bool = True) -> list[tuple[str, str]]:
+        buffers = {n: Buffer(n, "float32", 100, "input" if n == "x" else "temporary") for s in steps for n in s}
+        ends: Any = [SimpleNamespace(buffer=n) for n in "uv" if n in buffers]
+        rows = tuple(Step(call, (reads,), writes) for reads, writes in steps)
+        plan: Any = SimpleNamespace(steps=rows, buffers=buffers, outputs=ends, states=())
+        return in_place(plan, kernels, beside=beside)
+
+    made, other, last = ("x", "t"), ("t", "u"), ("t", "v")
+    assert pairs(made, last) == [("v", "t")]
+    assert pairs(made, other, last) == []
+    assert pairs(made, other, last, beside=False) == [("v", "t")], "one after another, nobody reads it any more"

@@ -70,6 +70,30 @@ def test_a_branch_on_the_size_is_refused_with_its_place() -> None:
     assert "test_family.py:" in str(e.value) and "another one where T = " in str(e.value)
 
 
+def test_results_that_are_one_value_at_some_sizes_only_are_refused() -> None:
+    def model(x):
+        t = np.tanh(x)
+        h = np.exp(t)
+        return (t, h) if x.shape[0] == 100 else (h, h)
+
+    with pytest.raises(UnsupportedError, match=r"another one where T = .*its results are others"):
+        one(model, {"x": np.ones(4, np.float32)}, T=(1, 512, {"x": 0}))
+
+
+def test_sizes_that_a_model_asks_for_are_tried_whatever_other_numbers_it_has() -> None:
+    def equal(x):
+        y = x * 2 + 3 - 4 + 5 - 6 + 7 - 8 + 9 - 10 + 11 - 12 + 13 - 14 + 15 - 16
+        return np.exp(y) if x.shape[0] == 400 else y
+
+    def among(x):
+        y = x * 2 + 3 - 4 + 5 - 6 + 7 - 8 + 9 - 10 + 11 - 12 + 13 - 14 + 15 - 16
+        return np.exp(y) if x.shape[0] in (300, 400) else y
+
+    for model in (equal, among):
+        with pytest.raises(UnsupportedError, match="what is exp at one size, at another it is sub"):
+            one(model, {"x": np.ones(4, np.float32)}, T=(1, 512, {"x": 0}))
+
+
 def test_a_branch_that_changes_nothing_is_none() -> None:
     def model(x):
         return x * 1.0 if x.shape[0] == 1 else x + np.zeros_like(x)

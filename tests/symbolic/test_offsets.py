@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import waxeq as wx
 from waxeq.memory.assign import Assignment, assign
 from waxeq.memory.check import check_assignment
+from waxeq.memory.estimate import plan_estimate
 from waxeq.memory.liveness import Buffer, InPlace
+from waxeq.plan.compose import DIRECT
 from waxeq.symbolic.offsets import formulas, offsets_at, places
+from waxeq.symbolic.peak import peak_at, peaks
 from waxeq.symbolic.size import Size, sized, symbol
 
 
@@ -83,3 +89,17 @@ def test_a_buffer_in_a_gap_moves_when_it_outgrows_it() -> None:
     order = places({r.name: (0, 1) for r in rows}, {"low": 0, "gap": 64, "high": 128}, [])
     offsets, end = offsets_at(order, {r.name: r.at(10).bytes for r in rows})
     assert (offsets, end) == ({"low": 0, "gap": 64, "high": 704}, 1344)
+
+
+@pytest.mark.slow
+def test_a_large_result_takes_no_room_in_the_arena(tmp_path: Path) -> None:
+    """It is written where its caller gets it, and only a small one lies in the arena first."""
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=False, measure=False, cost="roofline", polish=False)
+    x = np.ones((99, 64), np.float32)
+    result = wx.optimize(lambda x: np.exp(x), x, dims={"T": (1, 65536, {"x": 0})}, options=options)
+    i = result.intervals[-1]
+    assert not i.plan.as_written
+    least, most = (i.plan.at({"T": t}, result.kernels) for t in (1, 65536))
+    assert (least.arena_bytes, most.arena_bytes) == (256, 0)
+    said = peak_at(peaks(i, result.plans.dims, result.kernels), {"T": 65536})
+    assert 0 <= said - plan_estimate(most).peak_bytes <= DIRECT

@@ -49,6 +49,14 @@ def test_only_arithmetic_is_understood(text: str) -> None:
         fill(f"⟨{text}⟩", {"T": 3})
 
 
+@pytest.mark.parametrize(
+    "text", ["9**9**9", "T**999", "T**T", "2**T", "(T**9)**9", "T**-1", "b'T'*T", "T*1j", "True", "-" * 99999 + "T"]
+)
+def test_a_formula_takes_no_time_and_is_of_numbers(text: str) -> None:
+    with pytest.raises(PlanError, match="is not a function of sizes"):
+        fill(f"⟨{text}⟩", {"T": 3})
+
+
 def test_a_dim_that_nobody_gave_is_named() -> None:
     with pytest.raises(PlanError, match="'B' is not defined"):
         fill("⟨T*B⟩", {"T": 3})
@@ -101,3 +109,9 @@ def test_floats_of_another_kind_are_not_found() -> None:
     rows = [{"T": t} for t in (3, 5, 7, 11, 13, 17)]
     assert fit_float(rows, [math.log(r["T"]) for r in rows]) is None
     assert fit_float(rows, [0.5] * 6) == 0.5
+
+
+@pytest.mark.parametrize("last", [2.0**-512, 2.0**512, 1e308, 5e-324])
+def test_floats_that_cannot_be_squared_or_inverted_are_of_no_kind(last: float) -> None:
+    assert fit_float([{"T": 1}, {"T": 2}, {"T": 512}], [0.5, 0.25, last]) is None
+    assert fit_float([{"T": 512}, {"T": 2}, {"T": 1}], [last, 0.25, 0.5]) is None

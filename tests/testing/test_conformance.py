@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -16,6 +17,7 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import FLOATS, INTEGERS
 from waxeq.testing import calls
 from waxeq.testing.conformance import check_call, check_kernel
+from waxeq.testing.sized import check_sized
 
 
 class Right(Kernel):
@@ -98,6 +100,13 @@ class WritesOutside(Right):
         np.lib.stride_tricks.as_strided(out, (out.size + 1,), (4,))[-1] = 7
 
 
+class WritesBefore(Right):
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, y, out=out)
+        if out.size:
+            ctypes.c_float.from_address(out.ctypes.data - 4).value = 7
+
+
 class WritesBehindItsWorkspace(Right):
     def workspace(self, call: Call) -> int:
         return 64
@@ -105,6 +114,12 @@ class WritesBehindItsWorkspace(Right):
     def run(self, x, y, out, workspace) -> None:
         np.add(x, y, out=out)
         np.lib.stride_tricks.as_strided(workspace, (65,), (1,))[-1] = 7
+
+
+class WritesBeforeItsWorkspace(WritesBehindItsWorkspace):
+    def run(self, x, y, out, workspace) -> None:
+        np.add(x, y, out=out)
+        ctypes.c_uint8.from_address(workspace.ctypes.data - 1).value = 7
 
 
 class TrustsItsWorkspace(Right):
@@ -161,7 +176,9 @@ def test_a_kernel_that_is_right(kind: type[Kernel]) -> None:
         (IgnoresStrides, "elements differ"),
         (ChangesItsOperand, "was written"),
         (WritesOutside, "outside its result"),
-        (WritesBehindItsWorkspace, "behind its workspace"),
+        (WritesBefore, "outside its result"),
+        (WritesBehindItsWorkspace, "outside its workspace"),
+        (WritesBeforeItsWorkspace, "outside its workspace"),
         (TrustsItsWorkspace, "elements differ"),
         (FalselyInPlace, "in place of operand 0"),
         (InfiniteFeature, "feature flops must be a non-negative number"),
@@ -198,6 +215,16 @@ class Loops(Right):
 
     def bind(self, call, operands, out, workspace):
         return (partial(out.fill, 77),)
+
+
+def test_calls_of_sized_kernels_that_never_ran_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Loops()
+    kernel.sized = Loops()
+    ran = check_sized("test.loops", kernel, calls=3)
+    assert ran.calls > 0 and "where" in str(ran.failure)
+    monkeypatch.setattr("waxeq.testing.sized.check_call", lambda *given: None)
+    with pytest.raises(AccuracyError, match="accepted no call"):
+        check_sized("test.loops", kernel, calls=3).require()
 
 
 @pytest.mark.parametrize("negated", [False, True])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from waxeq.egraph.rules import read_file, rule_files
 from waxeq.errors import RuleError
 from waxeq.testing.firing import Context
+from waxeq.testing.guards import Instance
+from waxeq.testing.instances import Wish, draw
+from waxeq.testing.pattern import Pattern
 from waxeq.testing.rule import Certificate, check_files, check_rule
 
 CONTEXTS = {path: Context(read_file(path)) for path in rule_files()}
@@ -213,6 +217,20 @@ def test_a_rule_that_says_nothing_is_not_admitted(tmp_path: Path) -> None:
     found = certify(tmp_path, "exact", "(rewrite (Sum k x) (Sum k x))", samples=4)
     assert found.verdict == "not exercised"
     assert found.met > 0
+
+
+@pytest.mark.parametrize("other", ["Mul", "Map"])
+def test_a_rule_that_fires_one_way_only_is_not_admitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """No instance can be made of the `other` of its two sides."""
+
+    def drawn(p: Pattern, rng: np.random.Generator, wish: Wish) -> Instance | None:
+        return None if getattr(p.roots[0], "name", "") == other else draw(p, rng, wish)
+
+    monkeypatch.setattr("waxeq.testing.rule.draw", drawn)
+    found = certify(tmp_path, "exact", '(birewrite (Map "square" x) (Mul x x))', samples=8)
+    assert found.verdict == "not exercised" and found.met > 0 and "one of them only" in found.reason
 
 
 def test_counterexamples_are_small_and_readable(tmp_path: Path) -> None:

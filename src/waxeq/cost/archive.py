@@ -129,12 +129,13 @@ def remove(db: Any, which: str, given: Sequence[object] = ()) -> None:
 
 
 def bring_in(db: Any, found: Content) -> None:
-    """Put what shards hold into the archive, all or nothing; what is there already is left out."""
+    """Put what shards hold into the archive, all or nothing; what is there already, or in quarantine, is left out."""
     rows = {t.id: t for t in found.timings}
     db.execute("BEGIN")
-    known = db.execute("SELECT id FROM timings WHERE id IN (SELECT unnest(?::UBIGINT[]))", [list(rows)]).fetchall()
-    for (i,) in known if rows else ():
-        rows.pop(i, None)
+    for place in ("timings", "quarantine") if rows else ():
+        known = db.execute(f"SELECT id FROM {place} WHERE id IN (SELECT unnest(?::UBIGINT[]))", [list(rows)]).fetchall()
+        for (i,) in known:
+            rows.pop(i, None)
     insert(db, "timings", [tuple(written(t).values()) for t in rows.values()])
     insert(db, "memos", [(*k, *v) for k, v in found.memos.items()], " OR REPLACE")
     insert(db, "devices", list(found.devices.items()), " OR REPLACE")

@@ -83,10 +83,11 @@ class Copies:
 
 def state(db: Any) -> dict[str, str]:
     """What the copy of an archive, which is the current database, is told of it: its mark, how many rows it has, where
-    they end, and the id of the last."""
+    they end, and the id of the last, if it has one."""
     rows, end = db.execute("SELECT count(*), coalesce(max(rowid) + 1, 0) FROM timings").fetchone()
     last = db.execute("SELECT id FROM timings WHERE rowid = ?", [end - 1]).fetchone()
-    return {"mark": archive.mark(db), "rows": str(rows), "end": str(end), "last": str(last[0]) if last else ""}
+    named = str(last[0]) if last and last[0] is not None else ""
+    return {"mark": archive.mark(db), "rows": str(rows), "end": str(end), "last": named}
 
 
 def behind(about: Mapping[str, str], db: Any) -> int | None:
@@ -111,13 +112,14 @@ def catch_up(near: Near, db: Any, *, told: bool = False) -> bool:
     begin = int(now["end"]) if gone or told else behind(about, db)
     if begin is None or int(now["end"]) - begin + len(gone) > max(_FEW, int(about["rows"]) // _PART):
         return False
+    # before anything of `changes` is asked for: a connection has one answer at a time, and the next takes its place
+    families = db.execute(f"SELECT DISTINCT {', '.join(FAMILY)} FROM gone").fetchall() if gone else []
     changes = chain(
         copying.left(db) if gone else (), copying.added(db, begin) if begin < int(now["end"]) else (),
         copying.noted(db, near.remembered(), near.devices()),
     )  # fmt: skip
     first = list(islice(changes, 1))
     if first or not now.items() <= about.items():
-        families = db.execute(f"SELECT DISTINCT {', '.join(FAMILY)} FROM gone").fetchall()
         near.follow((d for (d,) in gone), families, chain(first, changes), {**now, "of": ""})
     db.execute("DELETE FROM gone")
     return True

@@ -9,7 +9,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from itertools import product
@@ -46,8 +47,12 @@ class Device:
 
     @staticmethod
     def from_json(text: str) -> Device:
-        """The inverse of `json`."""
-        return Device(**json.loads(text))
+        """The inverse of `json`. Raises ValueError for what describes no device, TypeError for what is no text."""
+        said = json.loads(text)
+        types = {f.name: f.type for f in fields(Device)}
+        if not isinstance(said, dict) or {n: type(v).__name__ for n, v in said.items()} != types:
+            raise ValueError(f"this describes no device: {text[:60]!r}")
+        return Device(**said)
 
     def describe(self) -> str:
         """One line for people."""
@@ -61,6 +66,15 @@ class Device:
         """What is not the same on `other`: "numpy 2.4.6 -> 2.5.0" for each field."""
         pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return tuple(f"{name} {a} -> {b}" for name, a, b in pairs if a != b)
+
+
+def described(rows: Iterable[tuple[str, str]]) -> dict[str, Device]:
+    """Devices by id, of rows of ids and descriptions in their order; without those whose description is damaged."""
+    found = {}
+    for id_, text in rows:
+        with suppress(ValueError, TypeError):
+            found[id_] = Device.from_json(text)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -49,7 +49,8 @@ def least_sure(sources: Iterable[str]) -> str:
 
 class CostModel:
     """Estimates for one machine: a timing where there is one, else the fit of the call's family, else the roofline.
-    `peaks` are the CPU's, `others` those of kernels, by name, that run on other devices.
+    `peaks` are the CPU's, `others` those of kernels, by name, that run on other devices. `on_cpu` tells of a kernel, by
+    name, whether it is known to run on the CPU; without it each does that is not among the others.
 
     Fits are made when they are first asked for, and again when `learn` brings timings of their family.
     """
@@ -61,8 +62,10 @@ class CostModel:
         *,
         roofline_only: bool = False,
         others: Mapping[str, Peaks] | None = None,
+        on_cpu: Callable[[str], bool] | None = None,
     ) -> None:
         self.peaks, self.roofline_only, self.others = peaks, roofline_only, dict(others or {})
+        self.on_cpu = on_cpu or (lambda kernel: True)
         self._rows = Rows()
         self._fits: dict[Family, Fit | None] = {}
         self._stale: set[Family] = set()
@@ -104,13 +107,14 @@ class CostModel:
 
     def _raise_ceiling(self, kernel: str, dtype: str, rate: float) -> None:
         """What a kernel was seen to reach is a ceiling that was measured too low, as on a machine that was busy then;
-        kernels that nobody timed would otherwise look too dear to be tried."""
+        kernels that nobody timed would otherwise look too dear to be tried. What runs on a device that is not looked at
+        now tells nothing of the CPU."""
         peaks = self.peaks_of(kernel)
         if rate > peaks.flops.get(dtype, 0.0):
             higher = replace(peaks, flops={**peaks.flops, dtype: rate})
             if kernel in self.others:
                 self.others[kernel] = higher
-            else:
+            elif self.on_cpu(kernel):
                 self.peaks = higher
 
     def peaks_of(self, kernel: str) -> Peaks:

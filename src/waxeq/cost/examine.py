@@ -184,16 +184,16 @@ _UNSURE = f"""
 
 
 def poisoned(db: Any, rows: str, now: float) -> Iterator[tuple[int, str]]:
-    """Id and reason of those rows of a table of the current database that no measurement can have made. What DuckDB can
-    tell to be sound is not looked at one by one."""
-    known = f"SELECT *, NULL::DOUBLE AS flops, NULL::DOUBLE AS bandwidth, ?::DOUBLE AS latest FROM {rows}"
-    sql = f"SELECT {', '.join(TIMINGS)} FROM ({known}) WHERE NOT coalesce({_SOUND}, false)"
+    """Place (`rowid`) and reason of those rows of a table of the current database that no measurement can have made.
+    What DuckDB can tell to be sound is not looked at one by one."""
+    given = "NULL::DOUBLE AS flops, NULL::DOUBLE AS bandwidth, ?::DOUBLE AS latest"
+    known = f"SELECT *, rowid AS number, {given} FROM {rows}"
+    sql = f"SELECT number, {', '.join(TIMINGS)} FROM ({known}) WHERE id IS NULL OR NOT coalesce({_SOUND}, false)"
     found = db.execute(sql, [now + _DAY])
     while batch := found.fetchmany(_LISTED):
-        for values in batch:
-            row = dict(zip(TIMINGS, values, strict=True))
-            if (reason := _poison(row, now)) is not None:
-                yield row["id"], reason
+        for number, *values in batch:
+            if (reason := _poison(dict(zip(TIMINGS, values, strict=True)), now)) is not None:
+                yield number, reason
 
 
 def wrong_with(row: Mapping[str, Any], peaks: Peaks | None, now: float) -> tuple[Kind, str] | None:

@@ -12,23 +12,25 @@ from typing import Any
 
 from waxeq.cost import archive, parquet
 from waxeq.cost.archive import NEWEST, quoted
-from waxeq.cost.device import Device
+from waxeq.cost.device import described
 from waxeq.cost.examine import poisoned
 from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, written
 from waxeq.cost.shards import Content, Shards, read_shard
 from waxeq.cost.table import TimingTable
 from waxeq.cost.unsaved import exists
-from waxeq.errors import TableError
+from waxeq.errors import TableError, TableWriteError
 
 _OWN = "certificate"
 """Memos that are not taken from others: what a rule may do here is certified here."""
+_IN = "EXISTS (SELECT 1 FROM {} AS place WHERE place.id IS NOT DISTINCT FROM staged.id)"
+"""Whether a row of a source is in a table already; no id is as good as any here, or one would hide all others."""
 
 
 @dataclass
 class Merged:
-    """What came from one place: timings that were `new`, that were known, that were `refused` (and are in the
-    quarantine, with reasons) and memos; `damaged` says which file has a line that is none. `devices`: those the
-    timings are of, with what differs from this machine's."""
+    """What came from one place: timings that were `new`, that were known (if only in quarantine), that were `refused`
+    (and are in the quarantine now, with reasons) and memos; `damaged` says which file has a line that is none, and
+    which device no description. `devices`: those the timings are of, with what differs from this machine's."""
 
     source: str
     new: int = 0
@@ -60,17 +62,17 @@ def _merge(table: TimingTable, path: Path) -> Merged:
     with table.database() as db, _source(db, path) as (found, damaged):
         archive.hasten(db)
         merged = Merged(str(path), damaged=damaged)
-        _stage(db, merged, found)
+        with _reading(path):
+            _stage(db, merged, found)
         db.execute("BEGIN")
-        merged.known = _one(db, "SELECT count(*) FROM staged WHERE id IN (SELECT id FROM timings)")
-        good = "kind IS NULL AND id NOT IN (SELECT id FROM timings)"
+        known = f"({_IN.format('timings')} OR {_IN.format('quarantine')})"
+        merged.known = _one(db, f"SELECT count(*) FROM staged WHERE {known}")
+        good, odd = f"kind IS NULL AND NOT {known}", f"kind IS NOT NULL AND NOT {known}"
         merged.new = _one(db, f"INSERT INTO timings SELECT {COLUMNS} FROM staged WHERE {good}")
-        odd = "kind IS NOT NULL AND id NOT IN (SELECT id FROM quarantine) AND id NOT IN (SELECT id FROM timings)"
-        merged.refused = db.execute(f"INSERT INTO quarantine SELECT * FROM staged WHERE {odd}").fetchone()[0]
-        merged.memos = _memos(db, found)
-        db.execute("INSERT OR IGNORE INTO devices SELECT id, description FROM source_devices")
+        merged.refused = _one(db, f"INSERT INTO quarantine SELECT * FROM staged WHERE {odd}")
+        merged.memos = _memos(db)
+        _devices(db, merged)
         db.execute("COMMIT")
-        merged.devices = dict(db.execute("SELECT id, description FROM source_devices ORDER BY id").fetchall())
     return merged
 
 
@@ -86,14 +88,23 @@ def _stage(db: Any, merged: Merged, found: str) -> None:
     now = time.time()
     wrong = [(i, f"from {merged.source}: {reason}") for i, reason in poisoned(db, "staged", now)]
     if wrong:
-        ids, reasons = map(list, zip(*wrong, strict=True))
+        places, reasons = map(list, zip(*wrong, strict=True))
         db.execute(
-            "UPDATE staged SET kind = 'poisoned', reason = w.reason, moved = ? FROM (SELECT unnest(?::UBIGINT[]) "
-            "AS id, unnest(?::VARCHAR[]) AS reason) w WHERE staged.id = w.id", [now, ids, reasons],
+            "UPDATE staged SET kind = 'poisoned', reason = w.reason, moved = ? FROM (SELECT unnest(?::BIGINT[]) "
+            "AS number, unnest(?::VARCHAR[]) AS reason) w WHERE staged.rowid = w.number", [now, places, reasons],
         )  # fmt: skip
 
 
-def _memos(db: Any, found: str) -> int:
+def _devices(db: Any, merged: Merged) -> None:
+    """Take descriptions of devices that are new; one that is damaged is noted."""
+    rows = db.execute("SELECT id, description FROM source_devices WHERE id IS NOT NULL ORDER BY id").fetchall()
+    merged.devices = {i: d.json() for i, d in described(rows).items()}
+    archive.insert(db, "devices", list(merged.devices.items()), " OR IGNORE")
+    bad = (f"the description of device {i} is damaged" for i, _ in rows if i not in merged.devices)
+    merged.damaged = (*merged.damaged, *bad)
+
+
+def _memos(db: Any) -> int:
     """Take memos that are new, or newer than what is remembered; how many."""
     sql = (
         "INSERT INTO memos SELECT s.kind, s.key, s.payload, s.written FROM source_memos s LEFT JOIN memos m "
@@ -101,6 +112,19 @@ def _memos(db: Any, found: str) -> int:
         "ON CONFLICT (kind, key) DO UPDATE SET payload = excluded.payload, written = excluded.written"
     )
     return db.execute(sql).fetchone()[0]
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What DuckDB says while another table is read is about that one, unless it lacks room for what it works on."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as e:
+        if isinstance(archive.refusal(path, e), TableWriteError):
+            raise
+        raise TableError(f"{path} cannot be read ({archive.first_line(e)}); name another") from e
 
 
 @contextmanager
@@ -114,17 +138,19 @@ def _source(db: Any, path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield _hold(db, content)
     elif path.suffix == ".parquet":
         about = "INSERT INTO source_devices SELECT DISTINCT device, description {} WHERE description IS NOT NULL"
-        archive.shipped(db, path, about)
-        archive.insert(db, "source_memos", archive.shipped_peaks(db, path))
+        with _reading(path):
+            archive.shipped(db, path, about)
+            archive.insert(db, "source_memos", archive.shipped_peaks(db, path))
         yield f"read_parquet('{quoted(path)}')", ()
     elif not path.exists():
         yield _hold(db, Shards.beside(path).read())
     else:
         with attached(db, path) as waiting:
             held = _hold(db, waiting)
-            for name in ("memos", "devices"):
-                db.execute(f"INSERT INTO source_{name} SELECT * FROM other.{name}")
-            db.execute(f"INSERT INTO source SELECT {COLUMNS} FROM other.timings")
+            with _reading(path):
+                for name in ("memos", "devices"):
+                    db.execute(f"INSERT INTO source_{name} SELECT * FROM other.{name}")
+                db.execute(f"INSERT INTO source SELECT {COLUMNS} FROM other.timings")
             yield held
 
 
@@ -200,7 +226,7 @@ def diff(a: Path, b: Path, *, across: bool = False) -> Difference:
     with archive.connect() as db:
         db.execute(f"CREATE TEMP TABLE timings ({', '.join(f'{n} {t}' for n, t in TIMINGS.items())})")
         for path, name in ((a, "a"), (b, "b")):
-            with _source(db, path) as (found, _):
+            with _source(db, path) as (found, _), _reading(path):
                 db.execute(f"CREATE TEMP TABLE {name} AS SELECT {COLUMNS} FROM {found} {NEWEST}")
                 db.execute(f"CREATE TEMP TABLE devices_{name} AS SELECT * FROM source_devices")
         same = [n for n in KEY if n not in (("device", "threads") if across else ())]
@@ -218,14 +244,14 @@ def _difference(db: Any, same: str) -> Difference:
         sql = gone + same.replace("a.", "one.").replace("b.", "two.") + ") GROUP BY kernel ORDER BY kernel"
         only.append(dict(db.execute(sql).fetchall()))
     devices = [
-        dict(db.execute(f"SELECT DISTINCT id, description FROM devices_{n} ORDER BY id").fetchall()) for n in "ab"
+        described(db.execute(f"SELECT DISTINCT id, description FROM devices_{n} ORDER BY id").fetchall()) for n in "ab"
     ]
     most = [db.execute(f"SELECT device FROM {n} GROUP BY device ORDER BY count(*) DESC, device LIMIT 1").fetchone()
             for n in "ab"]  # fmt: skip
-    known = [Device.from_json(d[m[0]]) for d, m in zip(devices, most, strict=True) if m is not None and m[0] in d]
+    known = [d[m[0]] for d, m in zip(devices, most, strict=True) if m is not None and m[0] in d]
     differs = known[0].differences(known[1]) if len(known) == 2 else ()
-    described = [{i: Device.from_json(d).describe() for i, d in ds.items()} for ds in devices]
-    return Difference(tuple(pairs), only[0], only[1], described[0], described[1], differs)
+    about = [{i: d.describe() for i, d in ds.items()} for ds in devices]
+    return Difference(tuple(pairs), only[0], only[1], about[0], about[1], differs)
 
 
 def pair(key: Mapping[str, Any], a: Sequence[float], b: Sequence[float]) -> Pair | None:
@@ -251,7 +277,9 @@ def around_median(x: Sequence[float], level: float = 0.975) -> tuple[float, floa
     n, found = len(x), (x[0], x[-1], False)
     outside = 0.0
     for k in range((n + 1) // 2):
-        outside += 2 * math.comb(n, k) * 0.5**n
+        # of logarithms: beyond a thousand samples the number of ways is none that a float can be
+        ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+        outside += 2 * math.exp(ways - n * math.log(2))
         if 1.0 - outside < level:
             break
         found = (x[k], x[n - 1 - k], True)

@@ -78,7 +78,7 @@ def _keep(db: Any, seen: Seen) -> None:
         seen(begin, end)
         db.execute(
             f"INSERT INTO fresh.timings SELECT {COLUMNS} FROM t.timings WHERE rowid >= ? AND rowid < ? AND {_USED} "
-            "AND id NOT IN (SELECT id FROM superseded)", [begin, begin + _BATCH],
+            "AND NOT EXISTS (SELECT 1 FROM superseded s WHERE s.id = timings.id)", [begin, begin + _BATCH],
         )  # fmt: skip
     seen(end, end)
 

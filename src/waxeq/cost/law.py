@@ -46,7 +46,8 @@ class Law:
         import numpy as np
 
         y = np.log(seconds)
-        scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
+        scale = np.abs(a).max(axis=0)
+        scale = np.where(scale > 1e-300, scale, 1.0)  # what is nothing in every row stays that
         prior = np.array([prices.get(f, 0.0) for f in names]) * scale
         weak = np.where(prior > 0, PRIOR / np.where(prior > 0, prior, 1.0), 0.0)
         least = _PART * prior

@@ -149,6 +149,7 @@ class Near:
                 Near(db).load(fill)
             with open(whole, "rb+") as f:
                 os.fsync(f.fileno())
+            Near.remove(path)  # its journal too: SQLite would play one that a killed writer left back into the new one
             os.replace(whole, path)
         finally:
             whole.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,11 +55,36 @@ def written(t: Timing) -> dict[str, Any]:
 
 
 def read(row: Mapping[str, Any]) -> Timing:
-    """The timing of a row. Raises ValueError, KeyError or TypeError for what is no such row."""
+    """The timing of a row. Raises ValueError, KeyError, TypeError or OverflowError for what is no such row, or has no
+    room in the columns of one."""
     key = TimingKey(**{n: _TYPES[n](row[n]) for n in KEY})
     samples = tuple(map(float, row["samples"]))
     errors = float(row["max_relative_error"]), float(row["rms_relative_error"])
-    return Timing(key, samples, *errors, Features.from_json(row["features"]), float(row["written"]))
+    return Timing(key, samples, *errors, Features.from_json(row["features"]), finite(row["written"]))
 
 
-_TYPES: Mapping[str, Callable[[Any], Any]] = {n: int if TIMINGS[n] == "INTEGER" else str for n in KEY}
+def text(value: object) -> str:
+    """A value as text. Raises ValueError for one that no file can hold, as with half of a surrogate pair."""
+    found = str(value)
+    found.encode()
+    return found
+
+
+def finite(value: Any) -> float:
+    """A value as a number. Raises ValueError, TypeError or OverflowError for one that is none, or not finite."""
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError(f"{found} is no number")
+    return found
+
+
+def _integer(value: Any) -> int:
+    found = int(value)
+    if not -_BEYOND <= found < _BEYOND:
+        raise ValueError(f"{found} has no room in an INTEGER")
+    return found
+
+
+_BEYOND = 1 << 31
+"""The least number that an INTEGER of DuckDB is too small for."""
+_TYPES: Mapping[str, Callable[[Any], Any]] = {n: _integer if TIMINGS[n] == "INTEGER" else text for n in KEY}

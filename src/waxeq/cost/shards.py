@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from waxeq.cost import rows
+from waxeq.cost.device import Device
 from waxeq.cost.key import Timing
 
 _STALE = 3600.0
@@ -28,7 +29,7 @@ _PROBE = 4096
 @dataclass
 class Content:
     """What shards hold: timings, memos by (kind, key) and descriptions of devices by id. `read` are the files,
-    `damaged` those of them with a line that is none of these, and why."""
+    `damaged` those of them with a line that is none of these, and those that could not be read, and why."""
 
     timings: list[Timing] = field(default_factory=list)
     memos: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
@@ -37,14 +38,16 @@ class Content:
     damaged: dict[Path, str] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Take in one row. Raises ValueError, KeyError or TypeError for a damaged one."""
+        """Take in one row. Raises ValueError, KeyError, TypeError or OverflowError for a damaged one."""
         kind = row["kind"]
         if kind == "timing":
             self.timings.append(rows.read(row))
         elif kind == "memo":
-            self.memos[str(row["memo"]), str(row["key"])] = str(row["payload"]), float(row["written"])
+            name, key, payload = (rows.text(row[n]) for n in ("memo", "key", "payload"))
+            self.memos[name, key] = payload, rows.finite(row["written"])
         elif kind == "device":
-            self.devices[str(row["id"])] = str(row["description"])
+            Device.from_json(row["description"])
+            self.devices[rows.text(row["id"])] = rows.text(row["description"])
         else:
             raise ValueError(f"a row of kind {kind!r}")
 
@@ -96,16 +99,18 @@ class Shards:
         return sorted(self.folder.glob("*.jsonl"))
 
     def read(self, known: dict[Path, Content] | None = None) -> Content:
-        """The content of every shard, oldest first. A damaged line is passed over, its shard noted. `known`: those that
-        were read before, which never change; it is brought up to date."""
+        """The content of every shard, oldest first. A damaged line is passed over, its shard noted; a shard that cannot
+        be read now is left for another time. `known`: those that were read before, which never change; it is brought up
+        to date."""
         found, known = Content(), {} if known is None else known
         there = self.names()
         for path in set(known) - set(there):
             del known[path]
         for path in there:
-            if path not in known:
-                known[path] = read_shard(path)
-            found.join(known[path])
+            content = known[path] if path in known else read_shard(path)
+            if content.read:
+                known[path] = content
+            found.join(content)
         return found
 
     def done(self, found: Content) -> None:
@@ -127,17 +132,19 @@ class Shards:
 
 
 def read_shard(path: Path) -> Content:
-    """The content of one file of JSON lines. A damaged line is passed over, and the first one noted."""
-    found = Content(read=[path])
+    """The content of one file of JSON lines. A damaged line is passed over, and the first one noted; so is why a file
+    cannot be read, which is not among those that were."""
+    found = Content()
     try:
         lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
     except OSError as e:
         found.damaged[path] = str(e)
         return found
+    found.read.append(path)
     for number, line in enumerate(lines, 1):
         try:
             found.add(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
             found.damaged.setdefault(path, f"line {number}: {type(e).__name__}: {e}")
     return found
 

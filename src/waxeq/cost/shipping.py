@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from waxeq.backend.discover import found as backends_found
 from waxeq.cost import copying
 from waxeq.cost.copies import Copies
 from waxeq.cost.device import Peaks
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import METHOD
 from waxeq.cost.shipped import Shipped, write_beside
+from waxeq.cost.survey import runs_on_cpu
 from waxeq.cost.told import KIND
 
 
@@ -24,9 +26,9 @@ def ship(db: Any, table: Path) -> None:
 
 def told(found: Shipped) -> dict[tuple[str, str], str]:
     """Memos of what the timings of each device with known ceilings tell together."""
-    memos = {}
+    memos, on_cpu = {}, runs_on_cpu(backends_found())
     for (kind, key), payload in found.remembered.items():
         if kind == "peaks" and key.endswith(f":{METHOD}"):
             timings = Copies.in_memory(found).families(key.partition(":")[0], METHOD)
-            memos[KIND, key] = CostModel(Peaks.from_json(payload), timings).told().to_json()
+            memos[KIND, key] = CostModel(Peaks.from_json(payload), timings, on_cpu=on_cpu).told().to_json()
     return memos

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, Literal
 
-from waxeq.backend.discover import found
+from waxeq.backend.discover import Found, found
 from waxeq.backend.storage import CPU
-from waxeq.cost.device import Device, Peaks, current_device
+from waxeq.cost.device import Device, Peaks, current_device, described
 from waxeq.cost.key import METHOD
 
 State = Literal["current", "stale", "unknown", "elsewhere"]
@@ -96,6 +96,20 @@ class Present:
         return "current", ""
 
 
+def runs_on_cpu(installed: Sequence[Found]) -> Callable[[str], bool]:
+    """Tells of a kernel, by its full name, whether it is one of these backends that can be used here and runs on the
+    CPU. A backend is asked only once one of its kernels is: it may compile to tell whether it can be used."""
+    backends = {f.name: f for f in installed}
+
+    @cache
+    def known(kernel: str) -> bool:
+        f = backends.get(kernel.partition(".")[0])
+        k = f.backend.kernels.get(kernel) if f is not None and f.backend is not None and f.why is None else None
+        return k is not None and k.device == CPU
+
+    return known
+
+
 @dataclass(frozen=True)
 class Part:
     """Rows of one kernel text on one device, with what they are worth here and why. `newest`: seconds since 1970."""
@@ -113,7 +127,7 @@ class Part:
 def survey(db: Any, present: Present) -> list[Part]:
     """Every part of the archive that is the current database. Rows of another machine are those of `elsewhere`,
     whatever code their kernels have: it names that machine's compiler and driver too."""
-    devices = {i: Device.from_json(d) for i, d in db.execute("SELECT id, description FROM devices").fetchall()}
+    devices = described(db.execute("SELECT id, description FROM devices").fetchall())
     sql = (
         "SELECT device, backend, kernel, code, method, count(*), max(written) FROM timings GROUP BY ALL "
         "ORDER BY device, kernel, code, method"

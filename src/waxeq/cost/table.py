@@ -24,7 +24,7 @@ from waxeq.cost import copying, parquet
 from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, connect, meaning
 from waxeq.cost.copies import Beside, Copies
 from waxeq.cost.copying import Seen
-from waxeq.cost.device import Device, Peaks, measure_peaks
+from waxeq.cost.device import Device, Peaks, described, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.known import Known
 from waxeq.cost.near import Near, newer
@@ -345,9 +345,9 @@ class TimingTable:
         ])  # fmt: skip
 
     def devices(self) -> dict[str, Device]:
-        """The devices this table knows, by id."""
+        """The devices this table knows, by id; without those whose description is damaged."""
         rows = self._ask(lambda near, waiting: near.devices() | waiting.devices)
-        return {i: Device.from_json(rows[i]) for i in sorted(rows)}
+        return described(sorted(rows.items()))
 
     def status(self) -> Mapping[str, Any]:
         """Counts for `waxeq db status`."""
@@ -358,7 +358,7 @@ class TimingTable:
             devices = db.execute("SELECT id, description FROM devices ORDER BY id").fetchall()
         return {
             **self._lies(),
-            "devices": {i: Device.from_json(d).describe() for i, d in devices},
+            "devices": {i: d.describe() for i, d in described(devices).items()},
             "timings": [{"device": d, "kernel": k, "rows": n, "newest": w} for d, k, n, w in rows],
             "memos": dict(memos),
             "damaged": list(self.shards.set_aside()),

@@ -46,6 +46,7 @@ def lower(graph: Graph) -> Lowered:
     values = list(leaves)
     for _, n in graph.values():
         values.append(n.op.lower(b, n.type, *(values[i] for i in n.inputs)))
+        b.apart(values[-1])
     return _finish(b, graph, values)
 
 
@@ -116,6 +117,10 @@ class _Names:
             self._together(self._axes[t])
         return t
 
+    def apart(self, x: Named) -> None:
+        """Note that no two axes of a value may become one: it may be constant along some, which its term lacks."""
+        self._together({self.find(k) for k in x.axes if k is not None})
+
     def _together(self, names: Any) -> int:
         """Note that these names stand in one tensor, so no two of them may become one."""
         self._count += 1
@@ -139,7 +144,7 @@ class _Names:
         labels = dict.fromkeys(lb for _, ls in xs for lb in ls)
         context = self._together(())
         for x, _ in xs:
-            self._together({self.find(k) for k in x.axes if k is not None})
+            self.apart(x)
         chosen: dict[Hashable, str | None] = {}
         for lb in labels:
             names = [x.axes[list(ls).index(lb)] for x, ls in xs if lb in ls]

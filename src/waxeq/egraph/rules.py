@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -219,8 +220,21 @@ def _rule(form: str, comments: list[str], path: Path, line: int) -> Rule:
         )
     if not law:
         raise RuleError(f"{place}: rule {name[1]} states no law; write it as a comment above")
-    bound = float(tag[2]) if tag[2] else 0.0
-    return Rule(name[1], ruleset[1], law, tag[1], bound, form, str(path), line)  # pyright: ignore[reportArgumentType]
+    cls: Class = tag[1]  # pyright: ignore[reportAssignmentType]
+    return Rule(name[1], ruleset[1], law, cls, _bound(cls, tag[2], f"{place}: rule {name[1]}"), form, str(path), line)
+
+
+def _bound(cls: Class, text: str | None, rule: str) -> float:
+    """The relative error that a rule may make; only of an approximation it is said."""
+    if cls != "approximate":
+        return 0.0
+    try:
+        bound = float(text or "")
+    except ValueError:
+        bound = 0.0
+    if not 0 < bound < math.inf:
+        raise RuleError(f"{rule} does not say how far it may be off; write ;; approximate 1e-3 above it")
+    return bound
 
 
 # -- what a rule says, free of egglog
@@ -356,9 +370,10 @@ def load_rules(
     *,
     algebra: bool = True,
     files: Sequence[Path | RuleFile] | None = None,
+    tolerance: float = math.inf,
 ) -> RuleProgram:
-    """The program of a saturation: rules no looser than `loosest`, kernels from their patterns. `files`: those that are
-    read already, or where they lie; without it, the installed ones.
+    """The program of a saturation: rules no looser than `loosest` that are off by `tolerance` at most, kernels from
+    their patterns. `files`: those that are read already, or where they lie; without it, the installed ones.
 
     Raises RuleError (file:line) as `read_file` does, and for two rules of one name.
     """
@@ -368,7 +383,7 @@ def load_rules(
     allowed = CLASSES[: CLASSES.index(loosest) + 1]
     texts, declared = [], {"kernels"}
     for f in parsed:
-        kept = [r.text for r in f.rules if r.cls in allowed] if algebra else []
+        kept = [r.text for r in f.rules if r.cls in allowed and r.bound <= tolerance] if algebra else []
         texts.append((f.path.name, (f.declarations, *kept)))
         declared |= {*re.findall(r"\(ruleset\s+(\S+)\)", f.declarations)}
     texts.append(("kernels.egg", kernel_forms(patterns.values())))

@@ -149,15 +149,15 @@ def saturate(
     with worker.turn:
         try:
             found = _attempt(program, task, worker, stopped)
+            if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
+                return found
+            # Cut off before the kernels were in: run those phases alone, on the program as written.
+            needed = Task(model, program.bare().phases, limits.nodes, 600.0, limits.memory_bytes + (1 << 30))
+            plain = _attempt(program, needed, worker)
+            return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
         except BaseException:
             worker.close()
             raise
-        if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
-            return found
-        # Cut off before the kernels were in: run those phases alone, on the program as written.
-        needed = Task(model, program.bare().phases, limits.nodes, 600.0, limits.memory_bytes + (1 << 30))
-        plain = _attempt(program, needed, worker)
-        return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
 
 
 def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:

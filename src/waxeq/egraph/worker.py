@@ -128,6 +128,10 @@ class _Server:
             _Run(self.connection, task, egraph).run()
         except WaxeqError as e:
             self.connection.send(Finished(None, (), "Failed", f"{type(e).__name__}: {e}"))
+        except (MemoryError, OSError, EOFError):
+            raise
+        except Exception as e:  # what rules made cannot be read: that is no lack of memory
+            self.connection.send(Finished(None, (), "Failed", f"the e-graph cannot be read ({type(e).__name__}: {e})"))
         else:
             egraph.restart()
             self.egraph = egraph
@@ -136,7 +140,9 @@ class _Server:
 def _limit_memory(extra: int) -> None:
     with open("/proc/self/statm") as f:
         now = int(f.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + extra, resource.RLIM_INFINITY))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)  # of a container, or of ulimit: it cannot be raised
+    most = now + extra if hard == resource.RLIM_INFINITY else min(now + extra, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 class _Run:

@@ -11,14 +11,24 @@ from waxeq.extract.detour import detours
 from waxeq.extract.exact import WORK, polish
 from waxeq.extract.ways import NODES, UNIT, Count, Ways, ways_of
 
+_ALIKE = 2e-4
+"""Part of the cost that a proved choice may lie above its bound: HiGHS goes on down to 1e-4, the rest is rounding."""
+
 
 def paths(
-    problem: Problem, first: Choice, *, seconds: float = 60.0, seed: int = 0, work: float = 5 * WORK
+    problem: Problem,
+    first: Choice,
+    *,
+    seconds: float = 60.0,
+    seed: int = 0,
+    work: float = 5 * WORK,
+    proved: bool = True,
 ) -> Iterator[Choice]:
     """Yield `first`, then each next-best choice: the same mixed-integer program with every earlier choice forbidden.
 
-    Ends when no other choice exists, or when HiGHS finds none with `work` (or in `seconds`). A choice is the set of
-    calls it needs.
+    Ends when no other choice exists, or when HiGHS finds none with `work` (or in `seconds`) or does not prove that none
+    is cheaper; where that need not be `proved`, what it found follows, in whatever order. A choice is the set of calls
+    it needs.
     """
     current: Choice | None = problem.alone(first)
     problem = problem.having(current)
@@ -29,7 +39,12 @@ def paths(
         seen.append(frozenset(place[id(p)] for p in current.in_order()))
         found = polish(problem, current, seconds, forbid=seen, seed=seed, work=work)
         fresh = frozenset(place[id(p)] for p in found.in_order())
-        current = None if fresh in seen else found
+        current = None if fresh in seen or (proved and not _is_least(found)) else found
+
+
+def _is_least(found: Choice) -> bool:
+    """Whether HiGHS ended as no choice is cheaper, as far as it tells costs apart."""
+    return found.bound is not None and found.cost - found.bound <= _ALIKE * found.cost
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ Data = Mapping[str, Any]
 def time_(seconds: float) -> str:
     """Seconds for people: 12.3 us."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
+        shown = float(f"{seconds / size:.3g}")  # 0.99996 s is 1 s, not 1000 ms
+        if shown >= 1:
+            return f"{shown:.3g} {unit}" if shown < 1000 else f"{seconds / size:,.0f} {unit}"
     return f"{seconds * 1e9:.0f} ns"
 
 
@@ -193,9 +194,8 @@ def run_view(d: Data) -> RenderableType:
     what = "the model as written" if d["as_written"] else f"{time_(d['predicted_seconds'])} predicted"
     below: list[tuple[str, str]] = [("time", f"{time_(d['seconds'])} (median of {d['calls_timed']}; {what})")]
     if "sizes" in d:
-        where = ", ".join(f"{n} = {s}, in {low} to {high}" for (n, s), (low, high) in zip(
-            d["sizes"].items(), d["interval"].values(), strict=True))  # fmt: skip
-        below.append(("sizes", where))
+        ends = {n: "{} to {}".format(*d["interval"][n]) for n in d["sizes"]}
+        below.append(("sizes", ", ".join(f"{n} = {s}, in {ends[n]}" for n, s in d["sizes"].items())))
     if d["saved"]:
         below.append(("saved", d["saved"]))
     return group(table(("output", "type", "min", "mean", "max", "NaN", "inf"), rows), facts(below))

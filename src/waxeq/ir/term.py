@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -19,16 +21,23 @@ class Term:
     head: str
     args: tuple
     _interned: ClassVar[weakref.WeakValueDictionary] = weakref.WeakValueDictionary()
+    _new: ClassVar[threading.Lock] = threading.Lock()
 
     def __new__(cls, head: str, *args) -> Term:
         # a number by how it is written: 1 is not 1.0, and 0.0 is not -0.0
         key = (head, *[a if isinstance(a, _PLAIN) else (type(a), repr(a)) for a in args])
         found = cls._interned.get(key)
-        if found is None:
-            found = object.__new__(cls)
-            object.__setattr__(found, "head", head)
-            object.__setattr__(found, "args", args)
-            cls._interned[key] = found
+        return cls._made(key, head, args) if found is None else found
+
+    @classmethod
+    def _made(cls, key: tuple, head: str, args: tuple) -> Term:
+        with cls._new:
+            found = cls._interned.get(key)
+            if found is None:
+                found = object.__new__(cls)
+                object.__setattr__(found, "head", head)
+                object.__setattr__(found, "args", args)
+                cls._interned[key] = found
         return found
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -82,16 +91,21 @@ def dump(term: Term) -> str:
             elif isinstance(a, frozenset):
                 parts.append("{" + ",".join(sorted(a)) + "}")
             else:
-                parts.append(f'"{a}"' if isinstance(a, str) else repr(a))
+                parts.append(json.dumps(a, ensure_ascii=False) if isinstance(a, str) else repr(a))
         rows.append("(" + " ".join(parts) + ")")
     return " ".join(rows)
+
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_ROW = re.compile(rf'\(((?:[^()"]|{_QUOTED})+)\)')
+_PART = re.compile(rf'{_QUOTED}|[^ "]+')
 
 
 def parse(text: str) -> Term:
     """Inverse of `dump`. Raises ValueError on damaged text."""
     rows: list[Term] = []
-    for body in re.findall(r"\(([^()]*)\)", text):
-        head, *parts = body.split(" ")
+    for body in _ROW.findall(text):
+        head, *parts = _PART.findall(body)
         rows.append(Term(head, *(_atom(p, rows) for p in parts)))
     if not rows:
         raise ValueError(f"{text!r} is not a term")
@@ -104,7 +118,7 @@ def _atom(part: str, rows: list[Term]) -> Any:
     if part[0] == "{":
         return frozenset(k for k in part[1:-1].split(",") if k)
     if part[0] == '"':
-        return part[1:-1]
+        return json.loads(part)
     return int(part) if part.lstrip("-").isdigit() else float(part)
 
 

@@ -35,6 +35,12 @@ def dtype_name(dtype: object) -> str:
     """
     if isinstance(dtype, str) and (dtype in _SHORT or dtype in DTYPES):
         return _SHORT.get(dtype, dtype)
+    return numpy_name(dtype)
+
+
+def numpy_name(dtype: object) -> str:
+    """The waxeq name of what NumPy takes as a dtype: its "i8" has eight bytes, not bits. Raises TypeMismatch as
+    `dtype_name` does."""
     try:
         name = np.dtype(dtype).name  # pyright: ignore[reportArgumentType, reportCallIssue]
     except TypeError as e:

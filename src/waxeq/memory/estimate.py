@@ -120,8 +120,10 @@ def _arena(plan: Plan, place: str, size: int, resident: Mapping[str, int]) -> Es
 
 
 def _values(graph: Graph) -> list[Buffer]:
-    """What a graph computes on the way to its results, which are counted on their own."""
+    """What a graph computes on the way to its results, which are counted on their own. What states become is held to
+    the end of the call."""
     last = {i: v for v, n in graph.values() for i in n.inputs}
+    last |= {v: len(graph.leaves) + len(graph.nodes) for _, v in graph.states}
     results = {v for _, v in graph.outputs}
     return [
         Buffer(f"%{v}", n.type.bytes, v, max(v, last.get(v, v))) for v, n in graph.values() if v not in results

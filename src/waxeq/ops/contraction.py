@@ -28,6 +28,8 @@ class Einsum(Op):
         ins, out = self.labels
         if len(ins) != len(types):
             raise TypeMismatch(f"einsum {self.spec} takes {len(ins)} operands, not {len(types)}")
+        if len(ins) > 2:
+            raise TypeMismatch(f"einsum {self.spec} is of more than two operands; make it of those two by two")
         sizes: dict[str, int] = {}
         for labels, t in zip(ins, types, strict=True):
             if len(labels) != t.rank or len(set(labels)) != len(labels):

@@ -28,6 +28,8 @@ class Const(Op):
             return np.asarray(self.value).astype(numpy_dtype(self.dtype))
 
     def lower(self, b: Lowering, out: TensorType) -> Named:
+        if self.value == 0 and math.copysign(1.0, self.value) < 0:  # the e-graph has one zero
+            return Named(b.term("Map", "neg", b.term("Num", 0.0, self.dtype)), ())
         if float(self.value) == self.value or self.value != self.value:
             return Named(b.term("Num", float(self.value), self.dtype), ())
         high, low = divmod(int(self.value), 1 << 32)  # an integer that float64 does not hold

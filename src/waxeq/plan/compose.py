@@ -198,6 +198,7 @@ def in_place(plan: Plan, kernels: Mapping[str, Kernel], *, beside: bool = True) 
     """(result, operand) pairs of which the result may take the operand's memory, where the kernel allows it and the
     operand is not needed afterwards, by steps that run `beside` that one either."""
     life = lifetimes(plan, beside=beside)
+    near = [range(w.first, w.last + 1) for w in walks(plan) for _ in range(w.first, w.last + 1)]
     pairs = []
     for i, s in enumerate(plan.steps):
         if s.writes not in life or life[s.writes][0] != i:
@@ -211,6 +212,7 @@ def in_place(plan: Plan, kernels: Mapping[str, Kernel], *, beside: bool = True) 
                 and life[r][1] == i
                 and same
                 and whole
+                and not (beside and any(r in plan.steps[j].reads for j in near[i] if j != i))
                 and plan.buffers[r].bytes == plan.buffers[s.writes].bytes
             ):
                 pairs.append((s.writes, r))

@@ -128,12 +128,6 @@ class Plan:
         return sum(b.bytes for b in self.buffers.values() if b.role in roles and b.place == place)
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes of the CPU's memory that the program holds while it runs: arena, weights, folded and packed weights,
-        states and constants."""
-        return self.arena_bytes + self.bytes_of("weight", "folded", "state", "constant") + self.retained
-
-    @property
     def retained(self) -> int:
         """Bytes that bound calls keep for themselves."""
         return sum(s.retained for s in self.steps)

@@ -311,7 +311,8 @@ def _on(whole: Spread, kind: Kind) -> Spread:
     """The same model, at the prices of another kind of device."""
     session = whole.session
     assert kind.peaks is not None, "its ceilings are asked for first"
-    model = CostModel(kind.peaks, session.table.families(kind.device.id))
+    on_cpu = session.prices.model.on_cpu
+    model = CostModel(kind.peaks, session.table.families(kind.device.id), on_cpu=on_cpu)
     prices = DevicePrices(model, session.kernels, kind, session.table)
     return whole.on(replace(session, prices=prices))
 

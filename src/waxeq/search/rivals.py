@@ -55,8 +55,9 @@ def _calls(choice: Choice) -> frozenset[int]:
 
 
 def _following(session: Session, problem: Problem, first: Choice) -> Iterator[Choice]:
-    """The two that follow in predicted cost."""
-    return islice(paths(problem, first, seconds=polish_seconds(session), seed=session.options.seed, work=WORK), 1, 3)
+    """The two that follow in predicted cost, as far as they are found soon: they are timed, not listed."""
+    seconds, seed = polish_seconds(session), session.options.seed
+    return islice(paths(problem, first, seconds=seconds, seed=seed, work=WORK, proved=False), 1, 3)
 
 
 def _reconsidered(session: Session, problem: Problem) -> Iterator[Choice | None]:

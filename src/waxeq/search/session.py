@@ -25,6 +25,7 @@ from waxeq.backend.storage import CPU, storages
 from waxeq.cost.device import Device, Peaks, current_device
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.survey import runs_on_cpu
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
@@ -106,7 +107,8 @@ def levels(options: Options, of: Iterable[Kernel]) -> list[float]:
 
 def _rules(options: Options, kernels: Mapping[str, Kernel], own: tuple[RuleFile, ...]) -> RuleProgram:
     files = (*rule_files(), *own)
-    return load_rules(options.rule_class, patterns(kernels), algebra=options.algebra, files=files)
+    allowed = {"algebra": options.algebra, "tolerance": options.tolerance}
+    return load_rules(options.rule_class, patterns(kernels), files=files, **allowed)
 
 
 @dataclass
@@ -165,8 +167,7 @@ class Session(Beside):
             n: k for n, k in kernels(backends(options.backends, installed)).items() if k.error <= options.tolerance
         }
         _require_device(options.device, found, installed)
-        device = current_device(options.threads)
-        table = opened.table
+        device, table = current_device(options.threads), opened.table
         begun = time.perf_counter()
         peaks = table.peaks(device)
         measuring = time.perf_counter() - begun
@@ -174,8 +175,8 @@ class Session(Beside):
         own = own_rules(options.rules)
         worker = Worker.start()  # not before: the peaks would be those of a busy machine
         others = {n: Peaks(**most) for n, k in found.items() if (most := k.ceilings()) is not None}
-        only = options.cost == "roofline"
-        model = CostModel(peaks, table.families(device.id), roofline_only=only, others=others)
+        only, on_cpu = options.cost == "roofline", runs_on_cpu(installed)  # timings are of kernels not asked for, too
+        model = CostModel(peaks, table.families(device.id), roofline_only=only, others=others, on_cpu=on_cpu)
         prices = Prices(model, found, device.id, options.threads, None if only else table)
         rules = _rules(options, found, own)
         worker.prepare(rules)

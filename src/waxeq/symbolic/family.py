@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -141,10 +142,16 @@ def _edges(d: Dim) -> list[int]:
 
 
 def _near(fn: Callable[..., Any], d: Dim) -> list[int]:
-    """Sizes beside the numbers in a function's code."""
+    """Sizes beside the numbers in a function's code: all that it compares something with, and the least of others."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
-    found = {n + i for n in _numbers(code) for i in (-1, 0, 1)} if code is not None else set()
-    return sorted(s for s in found if d.low <= s <= d.high)[:_MANY]
+    if code is None:
+        return []
+    compared, others = _beside(_compared(code), d), _beside(_numbers(code), d)
+    return [*compared, *[s for s in others if s not in compared][:_MANY]]
+
+
+def _beside(numbers: Iterable[int], d: Dim) -> list[int]:
+    return sorted(s for s in {n + i for n in numbers for i in (-1, 0, 1)} if d.low <= s <= d.high)
 
 
 def _numbers(code: CodeType) -> Iterator[int]:
@@ -153,3 +160,22 @@ def _numbers(code: CodeType) -> Iterator[int]:
             yield from _numbers(c)
         elif type(c) is int:
             yield c
+
+
+def _compared(code: CodeType) -> Iterator[int]:
+    """Numbers that are written in a comparison, alone or among others: `n == 400`, `n in (8, 16)`."""
+    rows = [r for r in dis.get_instructions(code) if r.positions is not None and None not in r.positions]
+    spans = [_span(r.positions) for r in rows if r.opname in ("COMPARE_OP", "CONTAINS_OP")]
+    for r in rows:
+        start, end = _span(r.positions)
+        if r.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and any(a <= start and end <= b for a, b in spans):
+            several = r.argval if isinstance(r.argval, (tuple, frozenset)) else (r.argval,)
+            yield from (n for n in several if type(n) is int)
+    for c in code.co_consts:
+        if isinstance(c, CodeType):
+            yield from _compared(c)
+
+
+def _span(p: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where what an instruction does is written: line and column of its beginning and its end."""
+    return (p.lineno, p.col_offset), (p.end_lineno, p.end_col_offset)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from waxeq.plan.encode import VERSION
 from waxeq.symbolic.dims import Box, Dim
 from waxeq.symbolic.offsets import Place
 from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans
-from waxeq.symbolic.size import Size, fill, holes, sized, symbol, template
+from waxeq.symbolic.size import Size, fill, holes, polynomial, template
 
 KEY = "sized"
 """What a file of a plan for ranges of sizes has, and no other plan file."""
@@ -73,7 +74,17 @@ class _Sized(_Strict):
         count = sum(int(np.prod([b - a + 1 for a, b in i.ranges.values()], dtype=object)) for i in self.intervals)
         if count != int(np.prod([d.high - d.low + 1 for d in self.dims], dtype=object)):
             raise ValueError("the intervals do not cover the ranges of the dims once")
+        within = {d.name: (d.low, d.high) for d in self.dims}
+        if any(a < within[n][0] or b > within[n][1] for i in self.intervals for n, (a, b) in i.ranges.items()):
+            raise ValueError("an interval goes beyond the ranges of the dims")
+        if any(_meet(i.ranges, j.ranges) for i, j in combinations(self.intervals, 2)):
+            raise ValueError("two intervals have a size in common")
         return self
+
+
+def _meet(a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]]) -> bool:
+    """Whether two boxes share sizes."""
+    return all(low <= b[n][1] and b[n][0] <= high for n, (low, high) in a.items())
 
 
 def encode_sized(p: SizedPlans) -> dict[str, Any]:
@@ -123,8 +134,5 @@ def _interval(i: _Interval, constants: Mapping[str, np.ndarray], dims: Sequence[
     return Interval(box, plan, tuple(Point(c.sizes, c.seconds, c.basis) for c in i.curve))
 
 
-def _axis(x: int | str, names: Mapping[str, int]) -> int | str | Size:
-    if isinstance(x, int) or not holes(x):
-        return x
-    fill(x, names)
-    return sized(eval(x[1:-1], {"__builtins__": {}}, {n: symbol(n) for n in names}))  # proved to be arithmetic by fill
+def _axis(x: int | str, names: Iterable[str]) -> int | str | Size:
+    return polynomial(x, names) if isinstance(x, str) and holes(x) else x

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from itertools import combinations_with_replacement
 
 import numpy as np
 
+from waxeq.errors import PlanError
 from waxeq.symbolic.size import Number, Size, sized, symbol, value
 
 Sample = Mapping[str, int]
@@ -59,23 +61,34 @@ def fit_float(samples: Sequence[Sample], values: Sequence[float]) -> Number | fl
         return values[0]
     if not all(math.isfinite(v) and v for v in values):
         return None
-    single = all(v == float(np.float32(v)) for v in values)  # a float32 is a formula that was rounded
+    with np.errstate(over="ignore"):
+        single = all(v == float(np.float32(v)) for v in values)  # a float32 is a formula that was rounded
     close = _SINGLE if single else _CLOSE
     for text in _formulas(samples, values, 16 * close if single else _WHOLE):
-        if all(math.isclose(float(value(text, s)), v, rel_tol=close) for s, v in zip(samples, values, strict=True)):
-            return Number(text)
+        with suppress(PlanError, OverflowError):  # a formula that has no value at some size is another one
+            if all(math.isclose(float(value(text, s)), v, rel_tol=close) for s, v in zip(samples, values, strict=True)):
+                return Number(text)
     return None
 
 
 def _formulas(samples: Sequence[Sample], values: Sequence[float], near: float) -> Iterator[str]:
     forms = (("{}", lambda v: v), ("1/({})", lambda v: 1 / v), ("sqrt({})", lambda v: v * v))
     for form, undo in (*forms, ("1/sqrt({})", lambda v: 1 / (v * v))):
-        whole = [undo(v) for v in values]
+        whole = _undone(undo, values)
         able = "sqrt" not in form or all(v > 0 for v in values)
-        if able and all(abs(w - round(w)) <= near * abs(w) for w in whole):
+        if whole and able and all(abs(w - round(w)) <= near * abs(w) for w in whole):
             found = fit(samples, [round(w) for w in whole])
             if isinstance(found, Size):
                 yield form.format(found.expr)
     for n in samples[0]:
         for form in (n, f"1/{n}", f"sqrt({n})", f"1/sqrt({n})"):
             yield f"{values[0] / value(form, samples[0])!r}*({form})"
+
+
+def _undone(undo: Callable[[float], float], values: Sequence[float]) -> list[float]:
+    """The values before a function made them what they are; none where that is too large or too small for a float."""
+    try:
+        whole = [undo(v) for v in values]
+    except ArithmeticError:
+        return []
+    return whole if all(map(math.isfinite, whole)) else []

@@ -46,7 +46,10 @@ def matched(a: Graph, b: Graph) -> dict[int, int] | str:
     if [n for n, _ in (*a.outputs, *a.states)] != [n for n, _ in (*b.outputs, *b.states)]:
         return "its results are others"
     pairs: dict[int, int] = {i: i for i in range(len(a.leaves))}
-    wanted = {v: w for (_, v), (_, w) in zip((*a.outputs, *a.states), (*b.outputs, *b.states), strict=True)}
+    wanted: dict[int, int] = {}
+    for (_, v), (_, w) in zip((*a.outputs, *a.states), (*b.outputs, *b.states), strict=True):
+        if wanted.setdefault(v, w) != w:  # one value here, two there
+            return "its results are others"
     for v in reversed(range(len(a.leaves) + len(a.nodes))):
         n = a.node(v)
         if n is None or v not in wanted:

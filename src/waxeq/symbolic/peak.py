@@ -9,12 +9,13 @@ import numpy as np
 
 from waxeq.backend.kernel import Kernel
 from waxeq.memory.estimate import plan_estimate, resident
+from waxeq.plan.compose import DIRECT, direct
 from waxeq.plan.encode import decode
 from waxeq.plan.plan import Plan
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.fit import fit
 from waxeq.symbolic.offsets import tallest
-from waxeq.symbolic.plan import Interval, SizedPlan
+from waxeq.symbolic.plan import Interval, SizedPlan, room
 from waxeq.symbolic.size import Size, fill
 
 _SAMPLED = 6
@@ -27,7 +28,8 @@ _STEPPED = {"copies of inputs", "packed weights"}
 def peaks(interval: Interval, dims: Sequence[Dim], kernels: Mapping[str, Kernel]) -> tuple[Size | int, ...]:
     """Bytes that a program holds in an interval: the largest of these polynomials in the dims. Each is the sum of what
     is resident and of buffers that lie on each other up to the end of the arena, before they are rounded up to 64
-    bytes. What is no polynomial, as the scratch memory of a kernel, counts with what it is at the greatest sizes."""
+    bytes. What is no polynomial, as the scratch memory of a kernel, counts with what it is at the greatest sizes; a
+    result that lies in the arena only where it is small, with the most that it is there."""
     ends = interval.box.corners()
     inside = [p.sizes for p in interval.curve if p.sizes in interval.box]
     looked = [interval.plan.at(s, kernels) for s in (*inside, *ends)]
@@ -39,6 +41,7 @@ def peaks(interval: Interval, dims: Sequence[Dim], kernels: Mapping[str, Kernel]
     for name, size in _bytes(top).items():
         found = None if name in stepped else fit(rows, [s.get(name, 0) for s in seen])
         amounts[name] = size if found is None else found
+    amounts |= dict.fromkeys(() if top.written else direct(top), DIRECT)
     always = [n for n in amounts if n.startswith(_ALWAYS)]
     stacks = dict.fromkeys(_stack(interval.plan, p) for p in looked)
     found = dict.fromkeys(_sum([amounts[n] for n in (*always, *stack)]) for stack in stacks)
@@ -62,7 +65,7 @@ def _stack(sized: SizedPlan, plan: Plan) -> tuple[str, ...]:
     when most is."""
     if plan.written:
         return tuple(sorted(n for n, _ in plan_estimate(plan).live))
-    return tallest(sized.order, {n: plan.buffers[n].bytes for p in sized.order for n in p.buffers})
+    return tallest(sized.order, room(plan, sized.order))
 
 
 def _sum(amounts: Sequence[Size | int]) -> Size | int:

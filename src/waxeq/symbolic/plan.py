@@ -126,12 +126,18 @@ def _placed(plan: Plan, order: Sequence[Place], kernels: Mapping[str, Kernel]) -
     """The plan with offsets, which are proved once more. A large result lies outside the arena. The places are those of
     all sizes, of which only the large ones have steps that could run side by side: they do where memory allows it."""
     life, outside = lifetimes(plan, beside=False), direct(plan)
-    found, end = offsets_at(order, {n: plan.buffers[n].bytes for p in order for n in p.buffers})
+    found, end = offsets_at(order, room(plan, order))
     buffers = {n: replace(b, offset=None if n in outside else found.get(n)) for n, b in plan.buffers.items()}
     pairs = [(a, b) for a, b in in_place(plan, kernels, beside=False) if found[a] == found[b]]
     rows = [Lifetime(n, plan.buffers[n].bytes, *span) for n, span in life.items()]
     check_assignment(rows, Assignment(found, end, end), [InPlace(a, b) for a, b in pairs])
     return replace(plan, buffers=buffers, arena_bytes=end, in_place=tuple(pairs))
+
+
+def room(plan: Plan, order: Sequence[Place]) -> dict[str, int]:
+    """The bytes of the arena that each buffer of its places takes: none where it lies outside."""
+    outside = direct(plan)
+    return {n: 0 if n in outside else plan.buffers[n].bytes for p in order for n in p.buffers}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -24,6 +25,8 @@ _ALLOWED = (
     *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.Call),
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub),
 )
+_POWER = 64
+"""The highest power of a dim that is worked out: text from a file must not ask for numbers without end."""
 
 
 def symbol(name: str) -> Any:
@@ -114,13 +117,24 @@ def _expr(x: Size | int) -> Any:
 def _compiled(text: str) -> CodeType:
     try:
         tree = ast.parse(text, mode="eval")
-    except SyntaxError as e:
-        raise PlanError(f"{text!r} is not a function of sizes") from e
-    for n in ast.walk(tree):
-        known = not isinstance(n, ast.Call) or (isinstance(n.func, ast.Name) and n.func.id in _FUNCTIONS)
-        if not isinstance(n, _ALLOWED) or not known or (isinstance(n, ast.Constant) and type(n.value) is str):
-            raise PlanError(f"{text!r} is not a function of sizes: {ast.unparse(n)} may not stand in one")
-    return compile(tree, "<size>", "eval")
+        odd = next((n for n in ast.walk(tree) if not _understood(n)), None)
+        if odd is None:
+            return compile(tree, "<size>", "eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        raise PlanError(f"{text!r:.80} is not a function of sizes") from e
+    raise PlanError(f"{text!r} is not a function of sizes: {ast.unparse(odd)} may not stand in one")
+
+
+def _understood(n: ast.AST) -> bool:
+    """Whether a part of a formula is arithmetic on numbers and dims that takes no time."""
+    if isinstance(n, ast.Constant):
+        return type(n.value) in (int, float)
+    if isinstance(n, ast.Call):
+        return isinstance(n.func, ast.Name) and n.func.id in _FUNCTIONS
+    if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow):
+        power = n.right.value if isinstance(n.right, ast.Constant) else None
+        return isinstance(n.left, ast.Name) and type(power) is int and power <= _POWER
+    return isinstance(n, _ALLOWED)
 
 
 def value(text: str, sizes: Mapping[str, int]) -> Any:
@@ -129,6 +143,19 @@ def value(text: str, sizes: Mapping[str, int]) -> Any:
         return eval(_compiled(text), {"__builtins__": {}}, {**_FUNCTIONS, **sizes})
     except (NameError, ArithmeticError, TypeError, ValueError) as e:
         raise PlanError(f"{text!r} has no value where {written(sizes)}: {e}") from e
+
+
+def polynomial(text: str, names: Iterable[str]) -> Size | int:
+    """The size that a hole stands for, as its text is in a file. Raises PlanError for what is no polynomial in these
+    dims with integer coefficients."""
+    import sympy
+
+    whole, dims = _HOLE.fullmatch(text), {n: symbol(n) for n in names}
+    with suppress(PlanError, sympy.SympifyError, sympy.PolynomialError):
+        made = sympy.Poly(value(whole[1], dims), *dims.values()) if whole else None
+        if made is not None and made.domain.is_ZZ:
+            return sized(made.as_expr())
+    raise PlanError(f"{text!r:.80} is no polynomial in {', '.join(dims)} with integer coefficients")
 
 
 def written(sizes: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from waxeq.backend.call import Call, View
 from waxeq.backend.kernel import Kernel, prepare
-from waxeq.backend.storage import CPU, Storage, placed
+from waxeq.backend.storage import CPU, LINE, Storage, placed
 from waxeq.basis.evaluate import NamedArray, Native
 from waxeq.basis.heads import HEADS
 from waxeq.cost.features import Features
@@ -27,8 +27,8 @@ from waxeq.testing.rounding import deviations
 from waxeq.testing.values import draw_leaves, evaluate, truncations, unheld
 
 _POISON = 0xA5
-_GUARD = 16
-"""Elements before and after every view that nobody may touch."""
+_GUARD = LINE
+"""Bytes before and after every buffer that nobody may touch; what lies between begins where allocated memory may."""
 _DRAWS = ("normal", "normal", "positive", "unit", "sparse", "special")
 
 
@@ -84,7 +84,7 @@ class Wanted:
 
 @dataclass
 class _Memory:
-    """A buffer that holds a view, poisoned, with a guard behind it."""
+    """A buffer that holds a view, poisoned, with a guard before and behind it."""
 
     view: View
     raw: np.ndarray = field(init=False)
@@ -92,11 +92,11 @@ class _Memory:
     def __post_init__(self) -> None:
         v = self.view
         reach = sum((n - 1) * s for n, s in zip(v.shape, v.strides, strict=True) if s > 0 and n > 0)
-        self.raw = np.full((v.offset + reach + 1 + _GUARD) * numpy_dtype(v.dtype).itemsize, _POISON, np.uint8)
+        self.raw = _guarded((v.offset + reach + 1) * numpy_dtype(v.dtype).itemsize)
 
     @property
     def array(self) -> np.ndarray:
-        return self.view.array(self.raw.view(numpy_dtype(self.view.dtype)))
+        return _viewed(self.view, self.raw)
 
     def untouched(self) -> bool:
         """Whether everything outside the view is still poison."""
@@ -104,10 +104,20 @@ class _Memory:
         inside = View(self.view.axes, self.view.shape, self.view.strides, self.view.dtype, self.view.offset)
         item = numpy_dtype(self.view.dtype).itemsize
         spots = np.ndarray(
-            (*inside.shape, item), bool, mark, inside.offset * item, (*(s * item for s in inside.strides), 1)
+            (*inside.shape, item), bool, mark, _GUARD + inside.offset * item, (*(s * item for s in inside.strides), 1)
         )
         spots[...] = True
         return bool(np.all(self.raw[~mark] == _POISON))
+
+
+def _guarded(size: int) -> np.ndarray:
+    """Poisoned bytes with a guard on either side."""
+    return np.full(_GUARD + size + _GUARD, _POISON, np.uint8)
+
+
+def _viewed(view: View, raw: np.ndarray) -> np.ndarray:
+    """A view on what lies between the guards of a buffer."""
+    return view.array(raw[_GUARD:].view(numpy_dtype(view.dtype)))
 
 
 Seen = Callable[[Sequence[np.ndarray], np.ndarray], None]
@@ -192,9 +202,9 @@ class _Place:
     def of(self, view: View, raw: np.ndarray) -> Any:
         """A view on a buffer."""
         if self.on is None:
-            return view.array(raw.view(numpy_dtype(view.dtype)))
+            return _viewed(view, raw)
         item, flat = numpy_dtype(view.dtype), self.all(raw)
-        return placed(view, flat.strided(0, (raw.size // item.itemsize,), (item.itemsize,), item))
+        return placed(view, flat.strided(_GUARD, ((raw.size - _GUARD) // item.itemsize,), (item.itemsize,), item))
 
     def all(self, raw: np.ndarray) -> Any:
         """A whole buffer."""
@@ -221,31 +231,32 @@ def _run(
 ) -> str | None:
     result = _Memory(call.out) if replaced is None else memory[replaced]
     size = kernel.workspace(call)
-    scratch = np.full(size + 64, _POISON, np.uint8)
+    scratch = _guarded(size)
     of, to = (_Place(kernel.storage() if d != CPU else None) for d in (kernel.origin, kernel.device))
     to = of if kernel.origin == kernel.device else to
     try:
         with np.errstate(all="ignore"):
             operands = [of.of(m.view, m.raw) for m in memory]
-            steps = kernel.bind(call, operands, to.of(call.out, result.raw), _front(to.all(scratch), size))
+            steps = kernel.bind(call, operands, to.of(call.out, result.raw), _between(to.all(scratch), size))
             for step in steps if replaced is not None else (*steps, *steps):
                 step()
             to.fetch(result.raw, scratch)
             of.fetch(*(m.raw for m in memory))
     except Exception as e:
         return f"raises {type(e).__name__}: {e}"
-    if np.any(scratch[size:] != _POISON):
-        return "it writes behind its workspace"
+    if np.any(scratch[:_GUARD] != _POISON) or np.any(scratch[_GUARD + size :] != _POISON):
+        return "it writes outside its workspace"
     if replaced is None and not result.untouched():
         return "it writes outside its result"
-    out = call.out.array(result.raw.view(numpy_dtype(call.out.dtype)))
+    out = _viewed(call.out, result.raw)
     if replaced is None:
         seen([m.array for m in memory], out)
     return difference(out, call, wanted)
 
 
-def _front(flat: Any, size: int) -> Any:
-    return flat[:size] if isinstance(flat, np.ndarray) else flat.strided(0, (size,), (1,), flat.dtype)
+def _between(flat: Any, size: int) -> Any:
+    """What lies between the guards of a buffer, as bytes."""
+    return flat[_GUARD:][:size] if isinstance(flat, np.ndarray) else flat.strided(_GUARD, (size,), (1,), flat.dtype)
 
 
 def difference(got: np.ndarray, call: Call, wanted: Wanted) -> str | None:

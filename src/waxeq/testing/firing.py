@@ -32,9 +32,10 @@ class Equation:
 
 @dataclass(frozen=True)
 class Fired:
-    """How often the rule matched, the equations it made, and egglog's own words if the schema refused them."""
+    """How often the rule matched, by direction (the number of its body), the equations it made, and egglog's own words
+    if the schema refused them."""
 
-    matches: int
+    matches: Mapping[int, int]
     equations: tuple[Equation, ...]
     refusal: str | None = None
 
@@ -127,7 +128,7 @@ class Bench:
             e.run("(run-schedule (saturate (run analysis)))", "analysis")
             matches = self._matches(e)
             if not matches:
-                return Fired(0, (), refusal)
+                return Fired({}, (), refusal)
             e.run("(run-schedule (saturate (run analysis)))", "analysis")
             e.roots = {let: let for let in e.known.values()}
             raw, ends, after = e.raw()
@@ -136,14 +137,15 @@ class Bench:
         finally:
             e.run("(pop)")
 
-    def _matches(self, e: EGraph) -> int:
+    def _matches(self, e: EGraph) -> Mapping[int, int]:
         for _ in range(_ROUNDS):
             step = e.step("(seq " + " ".join(f"(run {r})" for r in self.rulesets) + ")")
-            mine = sum(n for k, n in step.matches.items() if k.removesuffix("=>").removesuffix("<=") == self.rule.name)
+            ways = {self.rule.name: 0, f"{self.rule.name}=>": 0, f"{self.rule.name}<=": 1}
+            mine = {ways[k]: n for k, n in step.matches.items() if k in ways}
             if mine or not step.updated:
                 return mine
             e.run("(run-schedule (saturate (run analysis)))", "analysis")
-        return 0
+        return {}
 
 
 class _Reading:

@@ -121,6 +121,7 @@ class _Seen:
     met: int = 0
     compared: int = 0
     equations: int = 0
+    ways: set[int] = field(default_factory=set)
     dtypes: set[str] = field(default_factory=set)
     sizes: set[int] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
@@ -157,6 +158,8 @@ class _Check:
         unites = any(b.unites for b in self.bodies)
         if not self.seen.met:
             return self._certificate("not exercised", "it fired on no instance that could be made of its left side")
+        if len(self.seen.ways) < len(self.bodies):
+            return self._certificate("not exercised", "it goes both ways and fired in one of them only")
         if unites and not self.seen.equations:
             return self._certificate("not exercised", "it fired, but what it makes equal was equal before")
         if unites and not self.seen.compared:
@@ -188,6 +191,7 @@ class _Check:
         fired = self.bench.fire(*case)
         if fired.matches:
             self.seen.note(case)
+            self.seen.ways |= fired.matches.keys()
         self.seen.equations += len(fired.equations)
         found = self._compare(fired)
         self.seen.compared += found.compared

@@ -31,10 +31,12 @@ def check_sized(name: str, kernel: Kernel, *, calls: int = 20, seed: int = 0) ->
         prepare((sized, c) for c in drawn)
     count, dtypes, sizes = 0, set[str](), set[int]()
     for c in drawn:
-        count += 1
-        dtypes.add(c.out.dtype)
-        sizes.update(c.over.sizes.values() if c.over is not None else ())
-        failure = check_call(sized, c, rng)
+        ran = list[object]()
+        failure = check_call(sized, c, rng, lambda operands, result, ran=ran: ran.append(result))
+        if ran:
+            count += 1
+            dtypes.add(c.out.dtype)
+            sizes.update(c.over.sizes.values() if c.over is not None else ())
         if failure is not None:
             shown = f"{failure}: {c.meaning} {dict(c.sizes)} {c.operands} -> {c.out} over {c.over}"
             return Conformance(name, count, frozenset(dtypes), frozenset(sizes), failure=shown)

@@ -43,8 +43,9 @@ def _pairs(fold: str, dtype: str) -> Term:
 @pytest.mark.parametrize("fold", ["sum", "max", "min"])
 @pytest.mark.parametrize("orders", [("ik", "jk"), ("ki", "kj"), ("ik", "kj")])
 def test_every_row_meets_every_column(orders: tuple[str, ...], fold: str, dtype: str) -> None:
-    for sizes in SIZES:
-        call = _call(_pairs(fold, dtype), sizes, orders, dtype, threads=2)
+    calls = [_call(_pairs(fold, dtype), sizes, orders, dtype, threads=2) for sizes in SIZES]
+    LOOPS.prepare([(LOOPS, c) for c in calls])  # a compiler is started once for all
+    for call in calls:
         assert isinstance(LOOPS, NativeKernel)
         assert crossed(LOOPS.values(call)) is not None, "the walk that is to be tested"
         assert LOOPS.accepts(call)

@@ -34,15 +34,19 @@ def _text(call: Call) -> str:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "bool"])
 @pytest.mark.parametrize("kind", ["sum", "max", "min"])
 def test_every_width(kind: str, dtype: str) -> None:
-    for width in WIDTHS:
-        assert check_call(LOOPS, _call(kind, width, dtype), np.random.default_rng(width)) is None, width
+    _check_widths(kind, dtype)
 
 
 @pytest.mark.parametrize("kind", ["prod", "any", "all"])
 def test_other_kinds(kind: str) -> None:
-    for width in WIDTHS:
-        dtype = "float64" if kind == "prod" else "bool"
-        assert check_call(LOOPS, _call(kind, width, dtype), np.random.default_rng(width)) is None, width
+    _check_widths(kind, "float64" if kind == "prod" else "bool")
+
+
+def _check_widths(kind: str, dtype: str) -> None:
+    calls = {width: _call(kind, width, dtype) for width in WIDTHS}
+    LOOPS.prepare([(LOOPS, c) for c in calls.values()])  # a compiler is started once for all
+    for width, call in calls.items():
+        assert check_call(LOOPS, call, np.random.default_rng(width)) is None, width
 
 
 def _run(call: Call, x: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -72,11 +73,11 @@ def test_each_section_is_a_loop(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_every_element_is_as_the_meaning_has_it(case: str, kernel: type[Loops]) -> None:
     meaning, axes, _ = CASES[case]
-    for n in (300, 1, 29, 33, 1500):
-        sizes = {**SIZES, "n": n, "p": n + 3, "s": n + 101, "k": 12}
-        for seed in range(3):
-            call = _call(meaning, axes, sizes, kernel.name)
-            assert check_call(kernel(), call, np.random.default_rng(seed)) is None, n
+    sizes = ({**SIZES, "n": n, "p": n + 3, "s": n + 101, "k": 12} for n in (300, 1, 29, 33, 1500))
+    calls = [_call(meaning, axes, s, kernel.name) for s in sizes]
+    kernel.prepare([(kernel(), c) for c in calls])  # a compiler is started once for all
+    for call, seed in itertools.product(calls, range(3)):
+        assert check_call(kernel(), call, np.random.default_rng(seed)) is None, call.sizes
 
 
 def test_inside_there_is_no_mask() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers.shapes import diagonal
-from waxeq.ir.types import dtype_name
+from waxeq.ir.types import numpy_name
 from waxeq.ops.source import Iota
 
 
@@ -19,7 +19,7 @@ def _like(
 ) -> TracedArray:
     type_ = t.explicit.type(t.value(a))
     sizes = type_.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
-    return t.wrap(t.explicit.full(value, dtype_name(dtype) if dtype is not None else type_.dtype, sizes))
+    return t.wrap(t.explicit.full(value, numpy_name(dtype) if dtype is not None else type_.dtype, sizes))
 
 
 def _full_like(t: Tracer, a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: bool = True,
@@ -35,7 +35,7 @@ def _full(t: Tracer, shape: Any, fill_value: Any, dtype: Any = None, order: Any 
     if isinstance(fill_value, TracedArray) or np.ndim(fill_value):
         y = t.array(fill_value)
         return np.copy(np.broadcast_to(y if dtype is None else y.astype(dtype), sizes))
-    name = dtype_name(np.asarray(fill_value).dtype if dtype is None else dtype)
+    name = numpy_name(np.asarray(fill_value).dtype if dtype is None else dtype)
     return t.wrap(t.explicit.full(np.asarray(fill_value).item(), name, sizes))
 
 

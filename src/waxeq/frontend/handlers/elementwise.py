@@ -11,7 +11,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import Explicit, Value
-from waxeq.ir.types import dtype_name, is_float, is_integer
+from waxeq.ir.types import dtype_name, is_float, is_integer, numpy_name
 
 Meaning = Callable[..., Value | tuple[Value, ...]]
 """From operands, already in the dtypes the ufunc works in, to its result or results."""
@@ -269,7 +269,7 @@ def _astype(
         raise TypeError(f"cannot cast {found.dtype} to {np.dtype(dtype)} by {casting!r}")
     if not copy and found.dtype == dtype:
         return x
-    return t.wrap(t.explicit.cast(found.value, dtype_name(dtype)))
+    return t.wrap(t.explicit.cast(found.value, numpy_name(dtype)))
 
 
 def _real(t: Tracer, val: Any) -> Any:

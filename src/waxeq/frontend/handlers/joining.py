@@ -9,7 +9,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import Value, axis_index
-from waxeq.ir.types import dtype_name
+from waxeq.ir.types import numpy_name
 from waxeq.ops.movement import Concat, Pad
 
 
@@ -20,7 +20,7 @@ def _concatenate(t: Tracer, arrays: Any, axis: int | None = 0, *, dtype: Any = N
     if axis is None:
         xs, axis = [x.reshape(-1) for x in xs], 0
     common = t.explicit.common(*(x.value for x in xs))
-    rows = common if dtype is None else tuple(t.explicit.cast(v, dtype_name(dtype)) for v in common)
+    rows = common if dtype is None else tuple(t.explicit.cast(v, numpy_name(dtype)) for v in common)
     return t.wrap(t.builder(Concat(axis_index(axis, xs[0].ndim)), *rows))
 
 
