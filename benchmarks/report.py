@@ -171,6 +171,10 @@ _NOTES = (
     "torch.compile takes as its budget (*: with a budget of 12 s, and kernels that may have been compiled before).",
     "",
     *(f"- {c.name}: {c.note}" for c in CONTESTANTS.values()),
+    "",
+    "Rows of source c2dfe8fe328e are of an older comparison: JAX had weights as arguments, contestants had three "
+    "turns where functions alone were timed beside them, Jacobi was to move its arrays in each sweep, and waxeq's "
+    "first call had no run.",
 )
 
 
