@@ -198,7 +198,8 @@ def in_place(plan: Plan, kernels: Mapping[str, Kernel], *, beside: bool = True) 
     """(result, operand) pairs of which the result may take the operand's memory, where the kernel allows it and the
     operand is not needed afterwards, by steps that run `beside` that one either."""
     life = lifetimes(plan, beside=beside)
-    near = [range(w.first, w.last + 1) for w in walks(plan) for _ in range(w.first, w.last + 1)]
+    spans = [range(w.first, w.last + 1) for w in walks(plan)] if beside else []
+    near = {i: [plan.steps[j] for j in span if j != i] for span in spans for i in span}
     pairs = []
     for i, s in enumerate(plan.steps):
         if s.writes not in life or life[s.writes][0] != i:
@@ -212,7 +213,7 @@ def in_place(plan: Plan, kernels: Mapping[str, Kernel], *, beside: bool = True) 
                 and life[r][1] == i
                 and same
                 and whole
-                and not (beside and any(r in plan.steps[j].reads for j in near[i] if j != i))
+                and not any(r in other.reads for other in near.get(i, ()))
                 and plan.buffers[r].bytes == plan.buffers[s.writes].bytes
             ):
                 pairs.append((s.writes, r))

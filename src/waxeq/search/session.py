@@ -106,9 +106,8 @@ def levels(options: Options, of: Iterable[Kernel]) -> list[float]:
 
 
 def _rules(options: Options, kernels: Mapping[str, Kernel], own: tuple[RuleFile, ...]) -> RuleProgram:
-    files = (*rule_files(), *own)
-    allowed = {"algebra": options.algebra, "tolerance": options.tolerance}
-    return load_rules(options.rule_class, patterns(kernels), files=files, **allowed)
+    files, found = (*rule_files(), *own), patterns(kernels)
+    return load_rules(options.rule_class, found, algebra=options.algebra, files=files, tolerance=options.tolerance)
 
 
 @dataclass

@@ -154,26 +154,29 @@ def _beside(numbers: Iterable[int], d: Dim) -> list[int]:
     return sorted(s for s in {n + i for n in numbers for i in (-1, 0, 1)} if d.low <= s <= d.high)
 
 
-def _numbers(code: CodeType) -> Iterator[int]:
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function, and of those that are written in it."""
+    yield code
     for c in code.co_consts:
         if isinstance(c, CodeType):
-            yield from _numbers(c)
-        elif type(c) is int:
-            yield c
+            yield from _codes(c)
+
+
+def _numbers(code: CodeType) -> Iterator[int]:
+    for part in _codes(code):
+        yield from (c for c in part.co_consts if type(c) is int)
 
 
 def _compared(code: CodeType) -> Iterator[int]:
     """Numbers that are written in a comparison, alone or among others: `n == 400`, `n in (8, 16)`."""
-    rows = [r for r in dis.get_instructions(code) if r.positions is not None and None not in r.positions]
-    spans = [_span(r.positions) for r in rows if r.opname in ("COMPARE_OP", "CONTAINS_OP")]
-    for r in rows:
-        start, end = _span(r.positions)
-        if r.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and any(a <= start and end <= b for a, b in spans):
-            several = r.argval if isinstance(r.argval, (tuple, frozenset)) else (r.argval,)
-            yield from (n for n in several if type(n) is int)
-    for c in code.co_consts:
-        if isinstance(c, CodeType):
-            yield from _compared(c)
+    for part in _codes(code):
+        rows = [r for r in dis.get_instructions(part) if r.positions is not None and None not in r.positions]
+        spans = [_span(r.positions) for r in rows if r.opname in ("COMPARE_OP", "CONTAINS_OP")]
+        for r in rows:
+            start, end = _span(r.positions)
+            if r.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and any(a <= start and end <= b for a, b in spans):
+                several = r.argval if isinstance(r.argval, (tuple, frozenset)) else (r.argval,)
+                yield from (n for n in several if type(n) is int)
 
 
 def _span(p: Any) -> tuple[tuple[int, int], tuple[int, int]]:
