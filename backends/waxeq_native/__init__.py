@@ -17,9 +17,9 @@ class NativeBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_native import calling, halves, loops, products, products_blas, sized, winograd
+        from waxeq_native import calling, halves, loops, products, products_blas, sized, sliding, winograd
 
-        found = [k() for m in (halves, loops, products, products_blas, winograd) for k in m.KERNELS]
+        found = [k() for m in (halves, loops, products, products_blas, sliding, winograd) for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):
             k.sized, k.direct = ranges.get(k.name), calling.direct

@@ -26,9 +26,10 @@ BESIDE = 8 << 20
 keep apart what such calls write; less stays in cache from the one to the other."""
 OUT = -1
 """Where the address of a result stands among those of operands."""
-Form = Literal["pattern", "loops", "copy", "transfer"]
+Form = Literal["pattern", "loops", "sweeps", "copy", "transfer"]
 """How meanings for a kernel are found: by its pattern in the e-graph; grown over element-wise and reducing e-nodes;
-or the identity: on a view (a transposing copy), or from the memory of one device to that of another."""
+made of such loops where they read each other through views (stencils swept several times); or the identity: on a view
+(a transposing copy), or from the memory of one device to that of another."""
 
 
 class Kernel(ABC):

@@ -16,6 +16,7 @@ from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.cuts import Cut, Cuts
 from waxeq.extract.orders import Order, Orders
+from waxeq.extract.sweeps import Sweeps
 from waxeq.extract.views import Source, sources
 from waxeq.ir.term import Term
 
@@ -107,10 +108,12 @@ def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER) -> list[Cand
             if (i, n) not in loops and not until.expired:
                 loops[i, n] = list(_loops(space, i, cut))
     rows: list[Candidate] = []
+    longer = Sweeps(cuts, frozenset(space.leaves))
     for i in numbers:
         if i not in space.leaves:
             rows += (c for n in space.snapshot.classes[i].nodes for c in by_pattern(space, i, n))
             rows += [c for n in range(len(cuts.of(i))) for c in loops.get((i, n), ())]
+            rows += _sweeps(space, i, longer, until)
         rows += _copies(space, i)
         rows += _transfers(space, i)
     return _of_one_pool(space, rows)
@@ -196,6 +199,16 @@ def _loops(space: Space, number: int, cut: Cut) -> Iterator[Candidate]:
                 pace[k.device] = min(pace.get(k.device, math.inf), k.pace)
                 pools.add((k.device, k.pool))
             yield c
+
+
+def _sweeps(space: Space, number: int, longer: Sweeps, until: Deadline) -> Iterator[Candidate]:
+    """Loops that read each other, of the kernels that take some; of what they read, each as it suits them best."""
+    able = [(n, k) for n, k in space.kernels.items() if k.form == "sweeps" and space.bytes(number) >= k.smallest]
+    for cut in longer.of(number) if able and not until.expired else ():
+        meaning = cut_meaning(space.snapshot, cut)
+        for name, k in able:
+            if k.matches(meaning):
+                yield from islice(_build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())), 1)
 
 
 def _grown(k: Kernel) -> bool:

@@ -25,6 +25,7 @@ from waxeq.search.samples import windows
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.pattern import Pattern, pattern
+from waxeq.testing.stencils import swept
 from waxeq.testing.values import evaluate, truncations, unheld
 
 _ATTEMPTS = 15
@@ -90,6 +91,8 @@ def _source(kernel: Kernel) -> Source:
     """Where meanings come from: the kernel's pattern, random trees, or (None) the identity."""
     if kernel.form == "copy":
         return lambda rng: None
+    if kernel.form == "sweeps":
+        return swept
     if kernel.form == "loops" and kernel.matches(multiplied(np.random.default_rng(0))[0]):
         return multiplied
     if kernel.form == "loops":
@@ -173,6 +176,8 @@ def _draw(
     if found is None:
         return None
     meaning, sizes, kinds, extra = found
+    if kernel.form == "sweeps" and not kernel.matches(meaning):
+        return None
     if kernel.dtypes is not None and any(d not in kernel.dtypes for _, d in kinds):
         return None
     axes = types(meaning)[meaning].axes | extra

@@ -1,0 +1,261 @@
+"""C text of loops that read each other at places around their own, all of them in one walk over rows: of what one
+makes, the rows that a later one still reads lie in cache, each in the place of one that is read no more.
+
+Sources: tiles that overlap, with windows that slide through them (J. Ragan-Kelley et al., Halide, PLDI 2013); loops one
+row behind the other (M. Wolfe, Loop skewing, 1986).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.scalars import CTYPES, var, widened
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.sweeps import Places, Sweep, place, reach, shifted
+from waxeq_cfamily.values import Index, Unsupported, Values
+
+_RINGS = 1 << 17
+"""Bytes of all rows that are kept at a time: they lie in the second cache with what is read."""
+
+_ROWS = 64
+"""Rows that a tile has at least: its first ones are made by the tile before as well."""
+
+_TILES = 4
+"""Tiles of rows that each thread takes, so that one can help another."""
+
+_COLUMNS = 256
+"""Elements of a row from which it is worth the beginnings of its loops."""
+
+_LANES = 16
+"""Elements that rows in cache begin at multiples of."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How sweeps are walked: along axis number `rows` row by row (None: there is one), tiles of `height` rows and
+    `width` elements of the last axis; the axes numbered `points` are apart."""
+
+    sweeps: tuple[Sweep, ...]
+    rows: int | None
+    points: tuple[int, ...]
+    height: int
+    width: int
+
+    @staticmethod
+    def of(found: tuple[Sweep, ...], threads: int) -> Walk:
+        """Raises Unsupported where rows that must be kept fit no cache."""
+        last, sizes = len(found[-1].axes) - 1, found[-1].sizes()
+        moved = [*shifted(found)]
+        if last < 0 or found[-1].values.out.stride(found[-1].axes[last]) != 1:
+            raise Unsupported("no axis along which the result lies side by side")
+        rows = next((i for i in moved if i != last), None)
+        points = tuple(i for i in range(last) if i not in moved)
+        height = 1 if rows is None else min(sizes[rows], max(_ROWS, -(-sizes[rows] // (_TILES * threads))))
+        width = sizes[last]
+        while (walk := Walk(found, rows, points, height, width)).bytes > _RINGS:
+            width = -(-width // (2 * _LANES)) * _LANES
+            if width < _COLUMNS:
+                raise Unsupported("rows that fit no cache")
+        return walk
+
+    @cached_property
+    def reach(self) -> tuple[tuple[Places, ...], ...]:
+        return reach(self.sweeps)
+
+    def along(self, n: int) -> Places:
+        """At which rows around one of the result sweep n is needed."""
+        return (0, 0) if self.rows is None else self.reach[n][self.rows]
+
+    def beside(self, n: int) -> Places:
+        """At which elements of the last axis around one of the result sweep n is needed."""
+        return self.reach[n][-1]
+
+    def kept(self, n: int) -> int:
+        """Rows of sweep n that are kept at a time: a power of two, so that a place is found by a mask."""
+        if self.rows is None:
+            return 1
+        reads = ((m, s.reads[n][self.rows][0]) for m, s in enumerate(self.sweeps) if n in s.reads)
+        oldest = min(self.along(m)[1] + low for m, low in reads)
+        return 1 << (self.along(n)[1] - oldest).bit_length()
+
+    def spans(self, n: int) -> Mapping[str, int]:
+        """Elements of sweep n that a row has room for in cache, along its inner axes: of the last one all that a tile
+        may need, those before its beginning too."""
+        s, inner = self.sweeps[n], self.inner(n)
+        low, high = self.beside(n)
+        spans = {k: s.values.sizes[k] for k in inner}
+        return {**spans, inner[-1]: -(-(self.width + high - low) // _LANES) * _LANES}
+
+    def inner(self, n: int) -> tuple[str, ...]:
+        """Axes of the loops inside a row of sweep n, the last one innermost."""
+        return tuple(k for i, k in enumerate(self.sweeps[n].axes) if i != self.rows and i not in self.points)
+
+    def row(self, n: int) -> int:
+        """Elements that a row of sweep n takes in cache."""
+        return math.prod(self.spans(n).values())
+
+    @cached_property
+    def bytes(self) -> int:
+        rows = range(len(self.sweeps) - 1)
+        return sum(self.kept(n) * self.row(n) * numpy_dtype(self.dtype(n)).itemsize for n in rows)
+
+    def dtype(self, n: int) -> str:
+        values = self.sweeps[n].values
+        return values.rows[values.root].dtype
+
+    def tiles(self) -> tuple[int, int]:
+        """Tiles along the rows, and along the last axis."""
+        sizes = self.sweeps[-1].sizes()
+        high = 1 if self.rows is None else -(-sizes[self.rows] // self.height)
+        return high, -(-sizes[-1] // self.width)
+
+    def tasks(self) -> int:
+        return math.prod((*self.tiles(), *(self.sweeps[-1].sizes()[i] for i in self.points)))
+
+    def space(self, n: int) -> Space:
+        """The walk of one row of sweep n. Raises Unsupported where it is not one loop nest."""
+        s, inner = self.sweeps[n], self.inner(n)
+        low, high = self.beside(n)
+        values = s.values if n == len(self.sweeps) - 1 else self._kept_at(n)
+        outer = tuple(k for k in s.axes if k not in inner)
+        made = Space(values, outer, {inner[-1]: self.width + high - low}, (inner[-1],))
+        if len(made.stages) != 1 or made.buffered:
+            raise Unsupported("a sweep of several loops")
+        return made
+
+    def _kept_at(self, n: int) -> Values:
+        """The values of a sweep, written to a row in cache."""
+        s, where = self.sweeps[n], Index()
+        step = 1
+        for k, span in reversed([*self.spans(n).items()]):
+            where = where.plus(Index.of(k).scaled(step))
+            step *= span
+        return Values(s.values.rows, s.values.sizes, where.plus(Index.of(_origin(n)).scaled(-1)))
+
+
+def _origin(n: int) -> str:
+    """The C name of the element of the last axis that rows of sweep n begin with in cache."""
+    return f"origin{n}"
+
+
+@dataclass(frozen=True)
+class Row(Emitter):
+    """Text of one row of sweep `number` of a walk; operands from number `own` on are earlier sweeps."""
+
+    walk: Walk | None = None
+    number: int = 0
+    own: int = 0
+    ahead: ClassVar[str | None] = None
+
+    def text(self) -> list[str]:
+        """What is done for one step of the walk."""
+        return [*self._hidden(), *self._point()]
+
+    def pointers(self) -> Iterator[str]:
+        """The addresses of all operands, and of the result."""
+        return self._pointers()
+
+    @cached_property
+    def _walk(self) -> Walk:
+        assert self.walk is not None
+        return self.walk
+
+    def _place(self) -> Iterator[str]:
+        """The place of the row: sweeps that others read are ahead of those."""
+        w, n = self._walk, self.number
+        axes = w.sweeps[n].axes
+        if w.rows is not None:
+            yield f"const int64_t {var(axes[w.rows])} = now + {w.along(n)[1]};"
+        for i in w.points:
+            yield f"const int64_t {var(axes[i])} = at{i};"
+        v, size, (low, high) = var(axes[-1]), w.sweeps[n].sizes()[-1], w.beside(n)
+        yield f"const int64_t {v}_lo = left + {low} > 0 ? left + {low} : 0;"
+        yield f"const int64_t {v}_hi = right + {high} < {size} ? right + {high} : {size};"
+        if n < len(w.sweeps) - 1:
+            yield f"{CTYPES[w.dtype(n)]} *restrict out = ring{n}{self._slot(n, 0)};"
+
+    def _slot(self, n: int, beside: int) -> str:
+        """Where a row of sweep n lies, so many rows on from that of this one."""
+        w = self._walk
+        if w.rows is None:
+            return ""
+        row = f"({var(w.sweeps[self.number].axes[w.rows])} + {beside})"
+        return f" + ({row} & {w.kept(n) - 1}) * {w.row(n)}"
+
+    def _expression(self, n: int) -> str:
+        r = self.values.rows[n]
+        if r.op != "load" or r.name[0] < self.own:
+            return super()._expression(n)
+        element = widened(self._element(r.name[0] - self.own, r.name[1]), r.dtype)
+        holds = self.holds(r.guards)
+        return {"1": element, "0": "0"}.get(holds, f"({holds} ? {element} : 0)")
+
+    def _element(self, m: int, where: Index) -> str:
+        """An element that sweep m has made."""
+        w, axes = self._walk, self._walk.sweeps[m].axes
+        found, step = place(where, sorted(axes)), 1
+        assert found is not None, "what is read otherwise is no sweep"
+        inside = Index.of(_origin(m)).scaled(-1)
+        for k, span in reversed([*w.spans(m).items()]):
+            along, beside = found[k]
+            inside = inside.plus(Index(((along, step),), beside * step))
+            step *= span
+        slot = self._slot(m, 0 if w.rows is None else found[axes[w.rows]][1])
+        return f"ring{m}[{self.index(inside)}{slot}]"
+
+
+def function(rows: Sequence[Row], name: str) -> str:
+    """The whole function: a task is a tile of the result."""
+    last = rows[-1]
+    w = last._walk
+    lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
+    lines += [*last.pointers(), "  for (int64_t t = begin; t < end; t++) {"]
+    lines += ["    " + x for x in (*_tile(w), *_rings(w))]
+    body = [x for r in rows for x in _step(w, r)]
+    if w.rows is None:
+        return "\n".join([*lines, *("    " + x for x in body), "  }", "}"])
+    before = max(high - low for low, high in map(w.along, range(len(rows))))
+    lines.append(f"    for (int64_t now = low - {before}; now < high; now++) {{")
+    return "\n".join([*lines, *("      " + x for x in body), "    }", "  }", "}"])
+
+
+def _tile(w: Walk) -> Iterator[str]:
+    """The places of a tile, from its number."""
+    (high, wide), sizes, rest = w.tiles(), w.sweeps[-1].sizes(), "t"
+    yield f"const int64_t left = {rest} % {wide} * {w.width};"
+    yield f"const int64_t right = left + {w.width} < {sizes[-1]} ? left + {w.width} : {sizes[-1]};"
+    rest = f"{rest} / {wide}"
+    if w.rows is not None:
+        yield f"const int64_t low = {rest} % {high} * {w.height};"
+        yield f"const int64_t high = low + {w.height} < {sizes[w.rows]} ? low + {w.height} : {sizes[w.rows]};"
+        rest = f"{rest} / {high}"
+    for i in reversed(w.points):
+        yield f"const int64_t at{i} = {rest} % {sizes[i]};"
+        rest = f"{rest} / {sizes[i]}"
+
+
+def _rings(w: Walk) -> Iterator[str]:
+    """The rows that are kept of each sweep, and which of its rows a tile needs."""
+    for n in range(len(w.sweeps) - 1):
+        yield f"WX_ALIGNED {CTYPES[w.dtype(n)]} ring{n}[{w.kept(n) * w.row(n)}];"
+        yield f"const int64_t {_origin(n)} = left + {w.beside(n)[0]};"
+    for n, s in enumerate(w.sweeps if w.rows is not None else ()):
+        assert w.rows is not None
+        (low, high), size = w.along(n), s.sizes()[w.rows]
+        yield f"const int64_t first{n} = low + {low} > 0 ? low + {low} : 0;"
+        yield f"const int64_t last{n} = high + {high} < {size} ? high + {high} : {size};"
+
+
+def _step(w: Walk, r: Row) -> list[str]:
+    """One row of a sweep, where it has that row and the tile needs it."""
+    inside = ["  " + x for x in r.text()]
+    if w.rows is None:
+        return ["{", *inside, "}"]
+    row = f"now + {w.along(r.number)[1]}"
+    return [f"if ({row} >= first{r.number} && {row} < last{r.number}) {{", *inside, "}"]

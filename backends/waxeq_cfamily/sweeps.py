@@ -1,0 +1,140 @@
+"""A meaning as loops one after another, of which later ones read earlier ones at several places around their own:
+stencils that are swept again and again, filters of filtered images, chains of differences.
+
+As one loop, the first of n sweeps over five points is computed at 2 n^2 + 2 n + 1 places for every element of the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from waxeq.backend.call import View, operand
+from waxeq.basis.heads import VIEWS
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term, postorder
+from waxeq_cfamily.values import Index, Unsupported, Values, resolve
+
+_FAR = 1 << 24
+"""Steps between axes of what an earlier loop makes, as later ones see it: more than any axis of it has places, so that
+one number says where on each of them an element is."""
+
+_COMPUTED = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast"})
+_MOVING = VIEWS | {"Pad", "Cat"}
+
+Places = tuple[int, int]
+"""The first and the last of some places along an axis, from a loop's own place on."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One loop: its values, its axes in the order of those of the result (the slowest first), and of each earlier loop
+    that it reads, by number, at which places along each axis. Loads of operands after the meaning's own are reads of
+    earlier loops; their indices are told apart by `place`."""
+
+    values: Values
+    axes: tuple[str, ...]
+    reads: Mapping[int, tuple[Places, ...]]
+
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(self.values.sizes[k] for k in self.axes)
+
+
+def sweeps(meaning: Term, operands: Sequence[View], out: View, sizes: Mapping[str, int]) -> tuple[Sweep, ...]:
+    """The loops that a meaning is made of, the one that makes the result last. Raises Unsupported where there is only
+    one, or where later ones do not read earlier ones at fixed places along the same axes."""
+    terms = cut(meaning, len(operands))
+    if len(terms) < 2 or max(sizes.values(), default=0) >= _FAR // 2:
+        raise Unsupported("one loop")
+    order = tuple(k for k, _ in sorted(zip(out.axes, out.strides, strict=True), key=lambda row: -row[1]))
+    seen = [_far(tuple(sorted(types(t)[t].axes)), sizes, types(t)[t].dtype) for t in terms[:-1]]
+    axes: dict[int, tuple[str, ...]] = {len(terms) - 1: order}
+    found: list[Sweep] = []
+    for n in range(len(terms) - 1, -1, -1):
+        values = resolve(terms[n], (*operands, *seen[:n]), out if n == len(terms) - 1 else seen[n], sizes)
+        if values.folded or values.positions or n not in axes:
+            raise Unsupported("a loop that is no sweep")
+        values = replace(values, sizes={**values.sizes, **{k: sizes[k] for k in axes[n]}})
+        sweep = _reading(values, axes, n, [v.axes for v in seen], len(operands))
+        found.append(sweep)
+    return tuple(reversed(found))
+
+
+def cut(meaning: Term, first: int) -> tuple[Term, ...]:
+    """The terms of the loops, in order: what is looked at in several ways, or in one and as it is. What
+    earlier ones make are operands, numbered from `first` on."""
+    kinds, seen, computed = types(meaning), dict[Term, set[Term | None]](), set[Term]()
+    for t in postorder(meaning):
+        if t.head in _COMPUTED or any(x in computed for x in t.terms):
+            computed.add(t)
+        for x in t.terms:
+            seen.setdefault(x, set()).add(t if t.head in _MOVING else None)
+    made = [t for t in postorder(meaning) if t in computed and t.head not in VIEWS and len(seen.get(t, ())) > 1]
+    leaves = {t: operand(first + i, kinds[t].axes, kinds[t].dtype) for i, t in enumerate(made)}
+    done: dict[Term, Term] = {}
+    for t in postorder(meaning):
+        args = (leaves.get(a, done.get(a)) if isinstance(a, Term) else a for a in t.args)
+        done[t] = Term(t.head, *args)
+    return (*(done[t] for t in made), done[meaning])
+
+
+def _far(axes: tuple[str, ...], sizes: Mapping[str, int], dtype: str) -> View:
+    """How later loops see what an earlier one makes."""
+    return View(axes, tuple(sizes[k] for k in axes), tuple(_FAR**i for i in range(len(axes))), dtype)
+
+
+def place(index: Index, axes: Sequence[str]) -> dict[str, tuple[str, int]] | None:
+    """Of each axis of what an earlier loop made (`axes`, as they are seen), which axis of the later loop it is read
+    along, and how many places on. None where it is not read at its own place and some fixed number on."""
+    rest, moved = index.const, dict[str, int]()
+    for k in axes:
+        moved[k] = (rest + _FAR // 2) % _FAR - _FAR // 2
+        rest = (rest - moved[k]) // _FAR
+    along = {c: a for a, c in index.terms if isinstance(a, str)}
+    if rest or len(along) != len(index.terms) or along.keys() != {_FAR**i for i in range(len(axes))}:
+        return None
+    return {k: (along[_FAR**i], moved[k]) for i, k in enumerate(axes)}
+
+
+def _reading(
+    values: Values, axes: dict[int, tuple[str, ...]], n: int, seen: Sequence[tuple[str, ...]], operands: int
+) -> Sweep:
+    """Loop n; the axes of what it reads are noted. Raises Unsupported."""
+    reads: dict[int, tuple[Places, ...]] = {}
+    for r in values.rows:
+        if r.op != "load" or r.name[0] < operands:
+            continue
+        m = r.name[0] - operands
+        found = place(r.name[1], seen[m])
+        here = {} if found is None else {a: (k, d) for k, (a, d) in found.items()}
+        if here.keys() != set(axes[n]):
+            raise Unsupported("a loop that is read at other than its own places")
+        own = tuple(here[a][0] for a in axes[n])
+        if axes.setdefault(m, own) != own:
+            raise Unsupported("a loop that is read along several axes")
+        at = [here[a][1] for a in axes[n]]
+        before = reads.get(m, tuple((d, d) for d in at))
+        reads[m] = tuple((min(low, d), max(high, d)) for (low, high), d in zip(before, at, strict=True))
+    return Sweep(values, axes[n], reads)
+
+
+def reach(found: Sequence[Sweep]) -> tuple[tuple[Places, ...], ...]:
+    """Of every loop, at which places around one of the result it is needed, along each axis."""
+    last = len(found) - 1
+    needs: dict[int, tuple[Places, ...]] = {last: tuple((0, 0) for _ in found[last].axes)}
+    for n in range(last, -1, -1):
+        for m, places in found[n].reads.items():
+            own = [(a + c, b + d) for (a, b), (c, d) in zip(needs[n], places, strict=True)]
+            before = needs.get(m, tuple(own))
+            needs[m] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, own, strict=True))
+    return tuple(needs[n] for n in range(len(found)))
+
+
+def shifted(found: Sequence[Sweep]) -> Iterator[int]:
+    """The axes, by number, along which some loop is read at other places than its own, or is longer than another."""
+    sizes = [s.sizes() for s in found]
+    for i in range(len(found[-1].axes)):
+        beside = any(places[i] != (0, 0) for s in found for places in s.reads.values())
+        if beside or any(a[i] != b[i] for a, b in pairwise(sizes)):
+            yield i

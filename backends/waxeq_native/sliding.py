@@ -1,0 +1,92 @@
+"""Loops that read each other at places around their own, as one C function: stencils that are swept again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from waxeq.backend.call import Call
+from waxeq.backend.kernel import Features, Kernel
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.sliding import Row, Walk, function
+from waxeq_cfamily.sweeps import sweeps
+from waxeq_cfamily.taken import NAME
+from waxeq_cfamily.values import Unsupported
+from waxeq_native.loops import FastLoops, Loops, operations
+from waxeq_native.steps import OPERANDS
+from waxeq_native.work import Part, Work, kept, same
+
+_SMALLEST = 1 << 16
+"""Bytes of a result from which what lies between the sweeps may leave the first cache."""
+
+
+class Sliding(Loops):
+    """Element-wise loops, their functions as the C library has them. Of what one of them makes, the rows that a later
+    one still reads lie in cache."""
+
+    name = "sliding"
+    form = "sweeps"
+    smallest = _SMALLEST
+
+    def work(self, call: Call) -> Work | None:
+        c = call.canonical
+        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)) or call.out.elements == 0:
+            return None
+        try:
+            walk = self.walk(call)
+            rows = self._rows(call, walk)
+            for r in rows:
+                r.check()
+        except Unsupported:
+            return None
+        return Work(lambda: (Part(function(rows, NAME), walk.tasks(), 1),))
+
+    def walk(self, call: Call) -> Walk:
+        """How the sweeps of a call are walked. Raises Unsupported."""
+        c = call.canonical
+        key = ("sweeps", *same(call))
+        return call.remember(
+            "sweeps", lambda: kept(key, lambda: Walk.of(sweeps(c.meaning, c.operands, c.out, c.sizes), call.threads))
+        )
+
+    def _rows(self, call: Call, walk: Walk) -> tuple[Row, ...]:
+        """What writes the text of each sweep. Raises Unsupported."""
+        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        dtypes = [v.dtype for v in call.operands]
+        found = []
+        for n, s in enumerate(walk.sweeps):
+            if any(r.dtype not in CTYPES for r in s.values.rows):
+                raise Unsupported("a dtype that C has not")
+            found.append(
+                Row(
+                    walk.space(n), self.functions(), operands, "args[2]", dtypes, limits=self.limits(),
+                    walk=walk, number=n, own=len(operands),
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def in_place(self, call: Call) -> tuple[int, ...]:
+        return ()
+
+    def features(self, call: Call) -> Features:
+        """Rows that two tiles need are made by both, which are few."""
+        rows: dict[str, float] = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
+        walk = self.walk(call)
+        for n in range(len(walk.sweeps)):
+            for name, count in operations(walk.space(n)).items():
+                rows[name] = rows.get(name, 0.0) + count
+        return rows
+
+    @staticmethod
+    def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:
+        return None
+
+
+class FastSliding(Sliding):
+    """The same with functions of our own, which become vectors; only for meanings that have such a function."""
+
+    name = "sliding_fast"
+    error = FastLoops.error
+    functions, limits, matches = FastLoops.functions, FastLoops.limits, FastLoops.matches
+
+
+KERNELS = (Sliding, FastSliding)

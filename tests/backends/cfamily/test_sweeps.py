@@ -1,0 +1,96 @@
+"""Meanings that are loops one after another: which loops, what of earlier ones they read, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from waxeq.backend.call import View, operand
+from waxeq.ir.term import Term
+from waxeq_cfamily.sliding import Walk
+from waxeq_cfamily.sweeps import Sweep, cut, reach, shifted, sweeps
+from waxeq_cfamily.values import Unsupported
+
+pytestmark = pytest.mark.quick
+
+X = operand(0, "ij", "float32")
+SIZES = {"i": 40, "j": 300, "a": 38, "b": 298, "c": 36, "d": 296, "e": 40, "k": 34}
+
+
+def seen(x: Term, rows: int, columns: int, old: str = "ij", new: str = "ab") -> Term:
+    return Term("Slice", old[1], new[1], columns, 1, Term("Slice", old[0], new[0], rows, 1, x))
+
+
+def cross(x: Term, old: str = "ij", new: str = "ab") -> Term:
+    """The sum of the four neighbours."""
+    up, down, left, right = (seen(x, *at, old, new) for at in ((0, 1), (2, 1), (1, 0), (1, 2)))
+    return Term("Add", Term("Add", Term("Add", up, down), left), right)
+
+
+def bordered(x: Term) -> Term:
+    return Term("Pad", "b", "j", 1, 0.0, Term("Pad", "a", "i", 1, 0.0, x))
+
+
+def found(meaning: Term, axes: str, sizes: Mapping[str, int] = SIZES) -> tuple[Sweep, ...]:
+    view = View.dense("ij", sizes, "float32")
+    return sweeps(meaning, (view,), View.dense(axes, sizes, "float32"), sizes)
+
+
+def test_what_is_looked_at_in_several_ways_is_a_loop_of_its_own() -> None:
+    one, two = found(cross(cross(X), "ab", "cd"), "cd")
+    assert (one.axes, two.axes) == (("a", "b"), ("c", "d"))
+    assert (one.reads, two.reads) == ({}, {0: ((0, 2), (0, 2))})
+    assert reach((one, two)) == (((0, 2), (0, 2)), ((0, 0), (0, 0)))
+
+
+def test_what_is_padded_is_read_before_and_behind_its_place() -> None:
+    three = found(bordered(cross(bordered(cross(bordered(cross(X)))))), "ij")
+    assert [s.axes for s in three] == [("i", "j")] * 3
+    assert reach(three)[0] == ((-2, 2), (-2, 2))
+    assert list(shifted(three)) == [0, 1]
+
+
+def test_what_is_read_as_it_is_and_once_is_no_loop() -> None:
+    x = Term("Map", "exp", X)
+    assert len(cut(Term("Add", Term("Mul", x, x), x), 1)) == 1
+    assert len(cut(Term("Add", x, Term("Pad", "a", "i", 1, 0.0, Term("Slice", "i", "a", 0, 1, x))), 1)) == 2
+
+
+@pytest.mark.parametrize(
+    "meaning, axes",
+    {
+        "one loop": (cross(X), "ab"),
+        "a fold": (cross(Term("Mul", X, Term("Sum", "j", X))), "ab"),
+        "every other place": (Term("Add", Term("Slice", "i", "k", 0, 1, x := Term("Map", "exp", X)),
+                                   Term("Slice", "i", "k", 1, 2, x)), "kj"),
+        "backwards": (Term("Add", x, Term("Slice", "i", "e", 39, -1, Term("Ren", "e", "i", x))), "ij"),
+    }.values(),
+)  # fmt: skip
+def test_what_is_no_chain_of_loops_is_refused(meaning: Term, axes: str) -> None:
+    with pytest.raises(Unsupported):
+        found(meaning, axes)
+
+
+def test_rows_that_fit_no_cache_are_refused() -> None:
+    """A column from the far end is read: all rows would be kept."""
+    n = 3000
+    sizes = {"i": n, "j": 300, "a": 1, "b": n - 1, "e": n}
+    x = Term("Map", "exp", X)
+    rolled = Term("Cat", "a", "b", "e", Term("Slice", "i", "a", n - 1, 1, x), Term("Slice", "i", "b", 0, 1, x))
+    loops = found(Term("Add", Term("Ren", "e", "i", rolled), x), "ij", sizes)
+    with pytest.raises(Unsupported):
+        Walk.of(loops, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (3, 500), (40, 300), (1000, 20), (2048, 2048), (500, 100_000)])
+def test_tiles_cover_the_result_and_rows_fit_the_cache(rows: int, columns: int, threads: int) -> None:
+    sizes = {"i": rows, "j": columns, "a": max(0, rows - 2), "b": max(0, columns - 2)}
+    w = Walk.of(found(bordered(cross(bordered(cross(X)))), "ij", sizes), threads)
+    high, wide = w.tiles()
+    assert (high - 1) * w.height < rows <= high * w.height
+    assert (wide - 1) * w.width < columns <= wide * w.width
+    assert w.bytes <= 1 << 17
+    assert w.kept(0) == 4  # three rows are read at a time
+    assert w.tasks() == high * wide

@@ -1,0 +1,88 @@
+"""Loops that read each other at places around their own, in one walk over rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.ir.term import Term
+from waxeq.testing.calls import generated
+from waxeq.testing.conformance import check_kernel
+from waxeq_cfamily import sliding
+from waxeq_native.sliding import FastSliding, Sliding
+
+X, F = operand(0, "ij", "float32"), operand(1, "ij", "float32")
+
+
+def seen(x: Term, rows: int, columns: int) -> Term:
+    return Term("Slice", "j", "b", columns, 1, Term("Slice", "i", "a", rows, 1, x))
+
+
+def sweep(x: Term) -> Term:
+    """One of Jacobi's, with a border of zeros."""
+    sides = Term("Add", Term("Add", seen(x, 0, 1), seen(x, 2, 1)), Term("Add", seen(x, 1, 0), seen(x, 1, 2)))
+    value = Term("Mul", Term("Num", 0.25, "float32"), Term("Zip", "sub", sides, seen(F, 1, 1)))
+    return Term("Pad", "b", "j", 1, 0.0, Term("Pad", "a", "i", 1, 0.0, value))
+
+
+def swept(u: np.ndarray, f: np.ndarray, times: int) -> np.ndarray:
+    for _ in range(times):
+        sides = (u[:-2, 1:-1] + u[2:, 1:-1]) + (u[1:-1, :-2] + u[1:-1, 2:])
+        u = np.pad(np.float32(0.25) * (sides - f[1:-1, 1:-1]), 1)
+    return u
+
+
+def call(rows: int, columns: int, times: int, threads: int = 1) -> Call:
+    meaning = X
+    for _ in range(times):
+        meaning = sweep(meaning)
+    sizes = {"i": rows, "j": columns, "a": rows - 2, "b": columns - 2}
+    view = View.dense("ij", sizes, "float32")
+    return Call("native.sliding", meaning, sizes, (view, view), view, threads=threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows, columns, times", [(2, 2, 2), (3, 300, 2), (300, 3, 4), (130, 517, 8), (777, 1031, 4)])
+def test_sweeps_in_one_walk_are_those_one_after_another(rows: int, columns: int, times: int, threads: int) -> None:
+    """NaN and infinities go where they go sweep by sweep, and nowhere else."""
+    c, rng = call(rows, columns, times, threads), np.random.default_rng(rows)
+    u, f = rng.standard_normal((2, rows, columns), np.float32)
+    u[rows // 2, columns // 2], f[rows // 3, columns // 3], u[0, -1] = np.nan, np.inf, -np.inf
+    out = np.full((rows, columns), 7, np.float32)
+    (step,) = Sliding().bind(c, [u, f], out, np.empty(0, np.uint8))
+    step()
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(out, swept(u, f, times))
+
+
+def test_every_sweep_is_written_once() -> None:
+    """As loops of one element each, the first of four would be computed at 25 places."""
+    work = Sliding().of(call(300, 300, 4))
+    assert work is not None
+    assert work.parts[0].text.count("if (now + ") == 4
+    features = Sliding().features(call(300, 300, 4))
+    assert features["operations"] == 4 * Sliding().features(call(300, 300, 2))["operations"] / 2
+
+
+@pytest.mark.parametrize("kernel", [Sliding, FastSliding])
+def test_tiles_that_overlap(kernel: type[Sliding], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tiles of a few rows, and rows that are cut in pieces, most elements are near the edge of one."""
+    monkeypatch.setattr(sliding, "_ROWS", 3)
+    monkeypatch.setattr(sliding, "_RINGS", 1 << 12)
+    monkeypatch.setattr(sliding, "_COLUMNS", 32)
+    monkeypatch.setattr("waxeq_native.work._known", {})  # what was found for equal calls had tiles of the usual size
+    k = kernel()
+    walks = [k.walk(c) for c in generated(f"native.{k.name}", k, np.random.default_rng(5), 30)]
+    assert sum(w.tiles()[0] > 1 for w in walks) > 3
+    assert any(w.tiles()[1] > 1 for w in walks)
+    check_kernel(f"native.{k.name}", k, calls=30, seed=5).require()
+
+
+def test_what_it_does_not_take() -> None:
+    """Results that do not lie side by side along their last axis, and what is one loop."""
+    c = call(300, 300, 2)
+    gaps = View(("i", "j"), (300, 300), (600, 2), "float32")
+    assert not Sliding().accepts(Call(c.kernel, c.meaning, c.sizes, c.operands, gaps))
+    assert not Sliding().accepts(call(300, 300, 1))
+    assert Sliding().accepts(c)
