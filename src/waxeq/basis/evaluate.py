@@ -127,18 +127,18 @@ class Evaluator:
     def term(self, root: Term, leaves: Mapping[str, NamedArray]) -> NamedArray:
         """The value of a term."""
         done: dict[Term, NamedArray] = {}
-        inside = _summed_alone(root) if self.contracts else frozenset[Term]()
+        inside = summed_alone(root) if self.contracts else frozenset[Term]()
         for t in postorder(root):
             if t in inside:
                 continue
             product = t.terms[0] if t.head == "Sum" else None
             if product in inside:
-                done[t] = self._contracted(t.args[0], *(done[a] for a in product.terms))
+                done[t] = self.contracted(t.args[0], *(done[a] for a in product.terms))
             else:
                 done[t] = self.apply(t.head, [done[a] if isinstance(a, Term) else a for a in t.args], leaves)
         return done[root]
 
-    def _contracted(self, k: str, x: NamedArray, y: NamedArray) -> NamedArray:
+    def contracted(self, k: str, x: NamedArray, y: NamedArray) -> NamedArray:
         """The sum along an axis of a product."""
         if {x.data.dtype, y.data.dtype} != {np.dtype(np.float64)} or k not in x.axes or k not in y.axes:
             with np.errstate(all="ignore"):
@@ -279,7 +279,7 @@ class Evaluator:
         return NamedArray((*rest, k), np.argsort(a, axis=-1, kind="stable"))
 
 
-def _summed_alone(root: Term) -> frozenset[Term]:
+def summed_alone(root: Term) -> frozenset[Term]:
     """The products that one sum needs, and nothing else."""
     users: dict[Term, list[Term | None]] = {root: [None]}
     for t in postorder(root):

@@ -8,12 +8,12 @@ element: little where the term is well-conditioned, much where it cancels or dec
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from waxeq.basis.evaluate import Ideal, NamedArray
+from waxeq.basis.evaluate import Ideal, NamedArray, summed_alone
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
@@ -23,12 +23,30 @@ _DRAW, _DRAWS = "%draw", 8
 """The axis of the evaluations at once; a chance deviation under a tenth of the usual one in all is 1 in 10^9."""
 _UNITS = 4.0
 """Units in the last place that one step may be off: what the functions of a C library are."""
+_MOST, _NORMAL = 1 << 16, 16
+"""Products that lie in memory for each draw, at most; and terms from which on what is drawn for each of them is normal
+in all."""
+_VARIANCE = 7 / 12
+"""Of what lies between half and one, of either sign."""
 _FAR = 8.0
 """How many times the largest deviation seen is allowed: both of two results may be off, further than was seen."""
 _ROUNDED = frozenset({"Map", "Zip", "Add", "Mul", "Sum", "Scan", "Cast", "Scatter"})
 """Heads that compute with floats, as products along an axis do; others move them or choose among them."""
 _FOLDED = {"Sum": 0, "Red": 1, "Scan": 1, "Scatter": 2}
 """Where the axis stands that is folded: each of n terms may come first, and errors are of their magnitudes."""
+
+
+class _Draws(Canonical):
+    """Evaluation where what is made is compared with nothing: large arrays are read as they lie, not laid out anew."""
+
+    def _pointwise(self, f: Any, *xs: NamedArray) -> NamedArray:
+        axes = tuple(sorted({k for x in xs for k in x.axes}))
+        return NamedArray(axes, np.asarray(f(*(x.aligned(axes) for x in xs))))
+
+    def _sum(self, k: str, x: NamedArray) -> NamedArray:
+        x = self.present(x, k)
+        rest, axis = tuple(a for a in x.axes if a != k), x.axes.index(k)
+        return NamedArray(rest, np.asarray(np.add.reduce(x.data, axis=axis, dtype=x.data.dtype)))
 
 
 def deviations(
@@ -38,16 +56,28 @@ def deviations(
     finite value, on the term's axes or some of them. `error`: the relative error that each step may make besides."""
     if not is_float(types(root)[root].dtype):
         return NamedArray((), np.zeros(()))
-    e = Canonical({**sizes, _DRAW: _DRAWS}, Ideal())
+    e = _Draws({**sizes, _DRAW: _DRAWS}, Ideal())
     kinds, done = types(root), {}
+    sums = {t.terms[0]: t for t in postorder(root) if t.head == "Sum" and is_float(kinds[t].dtype)}
+    many = {t for t in summed_alone(root) if t in sums and _many(kinds, t, sums[t], e.sizes)}
     for t in postorder(root):
-        args = [done[a] if isinstance(a, Term) else a for a in t.args]
+        if t in many:
+            continue
+        args = [done.get(a) if isinstance(a, Term) else a for a in t.args]
+        if t.head == "Sum" and t.terms[0] in many:
+            pair = [done[a] for a in t.terms[0].terms]
+            done[t] = _contracted(e, t.args[0], pair, kinds[t].dtype, error, rng)
+            continue
         x = e.apply(t.head, args, {n: _widened(a) for n, a in leaves.items()})
         rounded = t.head in _ROUNDED or t.args[0] == "prod" or (error and not t.terms)
         if rounded and is_float(kinds[t].dtype):
             x = _moved(e, t, args, x, kinds[t].dtype, error, rng)
         done[t] = x
-    x = done[root]
+    return _spread(done[root])
+
+
+def _spread(x: NamedArray) -> NamedArray:
+    """What the draws of a value differ by at most."""
     if _DRAW not in x.axes:
         return NamedArray((), np.zeros(()))
     order = tuple(k for k in x.axes if k != _DRAW)
@@ -57,28 +87,63 @@ def deviations(
     return NamedArray(order, np.where(np.isfinite(spread), spread, np.inf))
 
 
+def _many(kinds: Mapping[Term, Any], product: Term, total: Term, sizes: Mapping[str, int]) -> bool:
+    """Whether the products of a sum along an axis that both sides have are more than are drawn one by one."""
+    k = total.args[0]
+    return (
+        all(k in kinds[a].axes for a in product.terms)
+        and sizes[k] >= _NORMAL
+        and math.prod(sizes[a] for a in kinds[product].axes) > _MOST
+    )
+
+
+def _contracted(
+    e: _Draws, k: str, pair: Sequence[NamedArray], dtype: str, error: float, rng: np.random.Generator
+) -> NamedArray:
+    """The sum of many rounded products, moved as each of them and the sum would be: what is drawn alone for each of
+    many terms adds up to a normal deviation, and no product lies in memory."""
+    eps, least = _least(dtype)
+    of = [tuple(NamedArray(x.axes, f(x.data)) for x in pair) for f in (np.positive, np.square, np.abs)]
+    x, squares, size = (e.contracted(k, *xs) for xs in of)
+    x, n = e.present(x, _DRAW), e.sizes[k]
+    with np.errstate(all="ignore"):
+        apart = np.sqrt(_VARIANCE * ((_UNITS * eps + error) ** 2 * squares.aligned(x.axes) + n * least**2))
+        data = x.data + rng.standard_normal(x.data.shape) * apart
+    return _off(NamedArray(x.axes, data), size, eps * math.sqrt(n) + error, least, rng)
+
+
 def _widened(x: NamedArray) -> NamedArray:
     return NamedArray(x.axes, x.data.astype(np.float64)) if x.data.dtype.kind not in "biu" else x
 
 
 def _moved(
-    e: Canonical, t: Term, args: list[Any], x: NamedArray, dtype: str, error: float, rng: np.random.Generator
+    e: _Draws, t: Term, args: list[Any], x: NamedArray, dtype: str, error: float, rng: np.random.Generator
 ) -> NamedArray:
     """The value with what rounding may add, another in every draw and never nothing, so that no two steps cancel."""
-    info = _finfo(dtype)
-    eps, least = float(info.eps), float(info.smallest_subnormal if dtype == "float16" else info.tiny)
+    eps, least = _least(dtype)
     x, unit, size = e.present(x, _DRAW), _UNITS * eps, x
     if t.head in _FOLDED:
         n = e.sizes[t.args[_FOLDED[t.head]]]
         unit, size = eps * math.sqrt(n), e.apply(t.head, [_magnitude(a) for a in args])
+    return _off(x, size, unit + error, least, rng)
+
+
+def _off(x: NamedArray, size: NamedArray, unit: float, least: float, rng: np.random.Generator) -> NamedArray:
+    """Values moved by half to one unit of `size` and of the least number, either way."""
     by = rng.random(x.data.shape, np.float32) - np.float32(0.5)
-    by += np.copysign(np.float32(0.5), by)  # half to one, of either sign
+    by += np.copysign(np.float32(0.5), by)
     with np.errstate(all="ignore"):
-        return NamedArray(x.axes, x.data + by * ((unit + error) * np.abs(size.aligned(x.axes)) + least))
+        return NamedArray(x.axes, x.data + by * (unit * np.abs(size.aligned(x.axes)) + least))
 
 
 def _magnitude(x: Any) -> Any:
     return NamedArray(x.axes, np.abs(x.data)) if isinstance(x, NamedArray) and x.data.dtype.kind == "f" else x
+
+
+def _least(dtype: str) -> tuple[float, float]:
+    """The unit in the last place of a float, relative, and the least number that kernels may make of what is less."""
+    info = _finfo(dtype)
+    return float(info.eps), float(info.smallest_subnormal if dtype == "float16" else info.tiny)
 
 
 def _finfo(dtype: str) -> Any:
