@@ -7,8 +7,9 @@ structural choices. A cut of an e-class is a set of e-nodes computed together an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import NamedTuple
 
 from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
@@ -31,7 +32,7 @@ _HOT = 1 << 16
 class Cut:
     """`inside` maps e-classes computed in the loops to their e-node; `leaves` are read. `work` is in rough units; it
     only ranks cuts, the cost model prices the calls made from them. `most`: it is there for having the most inside, or
-    is made from one that is; it takes no other's place."""
+    is made from one that is; it takes no other's place. `made`: of which e-node and cuts it was made, by number."""
 
     root: int
     inside: Mapping[int, ENode]
@@ -39,6 +40,17 @@ class Cut:
     work: float
     flow: float
     most: bool = False
+    made: int = field(default=-1, compare=False)
+
+
+class _Joined(NamedTuple):
+    """What an e-node over cuts of what it reads comes to, whatever classes cost; `bases`: what its leaves lie in."""
+
+    made: int
+    leaves: tuple[int, ...]
+    bases: tuple[int, ...]
+    work: float
+    most: bool
 
 
 class Cuts:
@@ -52,7 +64,10 @@ class Cuts:
         # by the identity of e-nodes, which the snapshot keeps
         self._works: dict[tuple[int, int], float] = {}
         self._reads: dict[int, tuple[int, ...]] = {}
+        # classes are looked at again and again while prices fall: half of what is joined was joined before
+        self._joins: dict[tuple[int, ...], _Joined | None] = {}
         self._grow()
+        self._joins.clear()
 
     def of(self, number: int) -> tuple[Cut, ...]:
         """Of a class, the cheapest first."""
@@ -97,8 +112,9 @@ class Cuts:
         for i in order:
             n = self.rough.maker.get(i)
             if i not in self.best and n in self.rough.single[i]:
-                cut = self._merge(i, n, (None,) * len(n.tensors))
-                self.best[i] = () if cut is None else (cut,)
+                pick = (None,) * len(n.tensors)
+                joined = self._joined(i, n, pick)
+                self.best[i] = () if joined is None else (self._cut(i, n, pick, joined),)
 
     def _better(self, i: int) -> bool:
         """Find a class's cuts anew; whether there are others than before."""
@@ -116,10 +132,12 @@ class Cuts:
         for n in ranked:
             options = [self._options(a, n) for a in n.tensors]
             for pick in product(*options):
-                cut = self._merge(number, n, pick)
-                key = (cut.most, cut.leaves) if cut is not None else None
-                if cut is not None and key is not None and (key not in found or cut.flow < found[key].flow):
-                    found[key] = cut
+                joined = self._joined(number, n, pick)
+                if joined is None:
+                    continue
+                key = (joined.most, joined.leaves)
+                if key not in found or self._flow(joined) < found[key].flow:
+                    found[key] = self._cut(number, n, pick, joined)
         ranking = sorted(found.values(), key=lambda c: (c.flow, len(c.inside), c.leaves))
         best = [c for c in ranking if not c.most]
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
@@ -174,39 +192,54 @@ class Cuts:
         }
         return not folded or self.rough.elements(frozenset(folded)) <= _HOT
 
-    def _merge(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> Cut | None:
-        cuts = [c for c in pick if c is not None]
-        inside: dict[int, ENode] = dict(cuts[0].inside) if cuts else {}
-        for cut in cuts[1:]:
-            for i, e in cut.inside.items():
-                inside.setdefault(i, e)
-        if number in inside or len(inside) >= _SPAN:
+    def _flow(self, joined: _Joined) -> float:
+        return joined.work + self.rough.shares(joined.bases)
+
+    def _cut(self, number: int, n: ENode, pick: tuple[Cut | None, ...], joined: _Joined) -> Cut:
+        inside = self._inside(number, n, pick)
+        return Cut(number, inside, joined.leaves, joined.work, self._flow(joined), joined.most, joined.made)
+
+    def _inside(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> dict[int, ENode]:
+        """The first cut that computes a class says how; what is not in it follows in order."""
+        inside: dict[int, ENode] = {}
+        for cut in pick:
+            if cut is not None:
+                inside = {**inside, **cut.inside, **inside} if inside else dict(cut.inside)
+        return {**inside, number: n}
+
+    def _joined(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> _Joined | None:
+        """None where an e-node cannot be computed with these cuts."""
+        key = (number, id(n), *[-1 if c is None else 2 * c.made + c.most for c in pick])
+        if key not in self._joins:
+            self._joins[key] = self._join(number, n, pick)
+        return self._joins[key]
+
+    def _join(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> _Joined | None:
+        if any(c is not None and number in c.inside for c in pick):
             return None
-        inside[number] = n
-        if not self._acyclic(number, inside):
+        inside = self._inside(number, n, pick)
+        if len(inside) > _SPAN or not self._acyclic(number, inside):
             return None
-        leaves = dict.fromkeys([a for e in inside.values() for a in self._read_by(e) if a not in inside])
+        if id(n) not in self._reads:
+            self._reads[id(n)] = tuple([a for a in n.tensors if self.snapshot.classes[a].constant is None])
+        reads = self._reads  # every e-node inside was the last one once
+        leaves = dict.fromkeys([a for e in inside.values() for a in reads[id(e)] if a not in inside])
         if any(a not in self.flow and not self.snapshot.classes[a].weights_only for a in leaves):
             return None
-        most = any(c.most for c in cuts)
+        most = any(c is not None and c.most for c in pick)
         if most and any(self._product(i, e, inside) is not None for i, e in inside.items() if e.head == "Sum"):
             return None
-        work = START + self._work(inside) + self.rough.traffic(number, leaves)
-        flow = work + self.rough.flow_of(leaves)
-        return Cut(number, inside, tuple(sorted(leaves)), work, flow, most)
-
-    def _read_by(self, e: ENode) -> tuple[int, ...]:
-        """The classes that an e-node reads and that are no constants."""
-        found = self._reads.get(id(e))
-        if found is None:
-            found = self._reads[id(e)] = tuple([a for a in e.tensors if self.snapshot.classes[a].constant is None])
-        return found
+        bases = tuple(self.rough.bases(leaves))
+        work = START + self._work(inside) + self.rough.traffic(number, bases)
+        return _Joined(len(self._joins), tuple(sorted(leaves)), bases, work, most)
 
     def _work(self, inside: Mapping[int, ENode]) -> float:
         """The price of computing e-nodes together; a sum of products of matrices is worth as much as one alone, and so
         are several sums over one product."""
         sums = {i: e for i, e in inside.items() if e.head == "Sum"}
         products = {i: m for i, e in sums.items() if (m := self._product(i, e, inside)) is not None}
+        if not products:
+            return sum([self._work_of(i, e) for i, e in inside.items()])
         within = {a for i in products for a in self._chain(i, inside)} - set(products)
         rest = sum([self._work_of(i, e) for i, e in inside.items() if i not in products and i not in within])
         return rest + sum(

@@ -127,13 +127,17 @@ class Rough:
             found |= self._below.get(a, 0)
         return found
 
-    def _bases(self, reads: Iterable[int]) -> dict[int, None]:
+    def bases(self, reads: Iterable[int]) -> dict[int, None]:
         """The tensors in memory that are read, each once: several may be read as views of one."""
-        return dict.fromkeys(self._base.get(a, a) for a in reads)
+        return dict.fromkeys([self._base.get(a, a) for a in reads])
 
     def flow_of(self, reads: Iterable[int]) -> float:
         """The price of having all of `reads`."""
-        return sum(self._share(a) for a in self._bases(reads))
+        return self.shares(self.bases(reads))
+
+    def shares(self, bases: Iterable[int]) -> float:
+        """The same of what lies in memory itself."""
+        return sum([self._share(a) for a in bases])
 
     def _share(self, a: int) -> float:
         """A user's part of the price of a class; the count of users is capped, as most are alternatives."""
@@ -150,7 +154,7 @@ class Rough:
 
     def traffic(self, number: int, reads: Iterable[int]) -> float:
         """The price of moving a result and what it is made from."""
-        return READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self._bases(reads)))
+        return READ * sum(self.elements(self.snapshot.classes[a].axes) for a in (number, *self.bases(reads)))
 
     def work(self, number: int, n: ENode) -> float:
         """The price of computing one e-node in cache."""
