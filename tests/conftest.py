@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib.util
 import os
 import shutil
@@ -75,6 +76,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where processes share the tests, the long ones begin first: else the last of them runs alone at the end."""
     if worker:
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all modules stay to the end: looking through them whenever what is timed asks for a
+    collection, or searches have made many objects, finds nothing. What tests make is collected as ever."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
