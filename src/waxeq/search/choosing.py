@@ -95,6 +95,7 @@ class _Rounds:
         choice = start = greedy(problem, session.choosing())
         if start is None or choice is None:
             return None
+        session.chose = session.deadline.elapsed - begun
         if self.tight:
             self.over = True
             return Chosen(problem, choice, (), self.measured)

@@ -25,6 +25,7 @@ from waxeq.runtime.measure import Fresh
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.duel import FEWEST, contest, laid_out
+from waxeq.search.pace import CLOSING
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -95,11 +96,22 @@ def ahead(session: Session, traced: Traced) -> Future[Ground] | None:
     return session.beside(partial(Ground.made, traced, session.options.threads))
 
 
+def foresee(session: Session, took: float, *, begun: bool) -> None:
+    """Leave the search what a contest does not need, of a model that takes so long as written. `begun`: its process
+    is."""
+    whole, most = _whole(took, begun=begun), session.kept * (session.deadline.seconds or 0.0)
+    session.brief = bool(most) and whole >= _HOPELESS * most
+    session.leave(lasts(took, most, begun=begun))
+
+
 def lasts(took: float, most: float, *, begun: bool) -> float:
-    """Seconds that are enough for a contest, of a model that takes so long as written, where `most` may be kept for it.
-    `begun`: its process is."""
-    whole = _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
-    return whole if whole < _HOPELESS * most else _LAST + _SINGLE * took
+    """Seconds that are enough for a contest, where `most` may be kept for it."""
+    whole = _whole(took, begun=begun)
+    return whole if whole < _HOPELESS * most else _LAST + CLOSING + _SINGLE * took
+
+
+def _whole(took: float, *, begun: bool) -> float:
+    return _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
 
 
 def hold(
@@ -138,7 +150,7 @@ def hold(
             note = _failed(e)
     session.blas(session.options.threads)
     alone = session.options.threads == 1
-    spare = min(_SPARE, max(0.0, session.deadline.left))
+    spare = min(_SPARE, max(0.0, session.deadline.left - CLOSING))
     return Held(0, _brief(results[0], traced, written, took, ran.get(texts[0]), spare, alone=alone), note)
 
 

@@ -12,12 +12,22 @@ _LEAST = 0.25
 """Seconds for a step of the search that a plan cannot be had without."""
 _MOMENT = 1e-3
 """Seconds that a search has which begins when the budget is spent."""
+_COMPILED = 0.3
+"""Seconds that the last compilation takes on a usual machine."""
+_BELIEVED = 0.5
+"""How many seconds of compiling a search must have seen to believe its own machine as much as a usual one."""
+_AGAIN = 0.5
+"""What choosing takes after calls were timed, of what it took before: most of what was fitted stays."""
+CLOSING = 0.1
+"""Seconds from the end of a trial until a user has the plan: the session is closed, and Python, which was kept from
+looking for cycles among its objects, looks."""
 
 
 class Pace:
     """Of a session. `deadline`: the budget; `begun`: seconds into it at which this search began; `until`: those at
     which the block that is searched has had its share of measuring, which is the `part` of what was left; `kept`: the
-    part of the budget that is not for measuring."""
+    part of the budget that is not for measuring; `compiling_seconds`: of compiling so far, which would have been
+    `usual_seconds` on a usual machine; `chose`: seconds that the last choice took."""
 
     events: Events
     deadline: Deadline
@@ -25,11 +35,25 @@ class Pace:
     until: float
     part: float
     kept: float
+    compiling_seconds: float
+    usual_seconds: float
+    chose: float
+
+    @property
+    def slow(self) -> float:
+        """How many times as long as on a usual machine compiling takes, as far as that was seen."""
+        return (_BELIEVED + self.compiling_seconds) / (_BELIEVED + self.usual_seconds)
+
+    @property
+    def after(self) -> float:
+        """Seconds of the budget that are for what comes after searching: more, where compiling takes long here."""
+        kept = self.kept * (self.deadline.seconds or 0.0)
+        return kept and kept + _COMPILED * max(0.0, self.slow - 1.0)
 
     @property
     def hurried(self) -> bool:
         """Whether what is left of the budget is for the trial, or the user wants to stop: no more is searched."""
-        return self.events.stop_requested or self.deadline.left <= self.kept * (self.deadline.seconds or 0.0)
+        return self.events.stop_requested or self.deadline.left <= self.after
 
     @property
     def pressed(self) -> bool:
@@ -37,8 +61,8 @@ class Pace:
         return self.hurried or self.deadline.elapsed > self.until
 
     def affords(self, seconds: float) -> bool:
-        """Whether the block that is searched has so many seconds left for measuring."""
-        return seconds < self.searching
+        """Whether the block that is searched has so many seconds left for measuring: it is chosen anew after that."""
+        return seconds < self.searching - _AGAIN * self.chose
 
     @property
     def given(self) -> float | None:
@@ -49,7 +73,7 @@ class Pace:
 
     def share(self, part: float) -> None:
         """From now on measure for this part of what is left for measuring at most."""
-        left = self.deadline.left - self.kept * (self.deadline.seconds or 0.0)
+        left = self.deadline.left - self.after
         self.part, self.until = part, self.deadline.elapsed + part * max(0.0, left)
 
     def leave(self, seconds: float) -> None:
@@ -72,5 +96,4 @@ class Pace:
     @property
     def searching(self) -> float:
         """Seconds left for searching the block that is searched."""
-        ends = (1.0 - self.kept) * self.deadline.seconds if self.deadline.seconds is not None else float("inf")
-        return min(self.until, ends) - self.deadline.elapsed
+        return min(self.until - self.deadline.elapsed, self.deadline.left - self.after)

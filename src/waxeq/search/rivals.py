@@ -24,12 +24,13 @@ _WORTH = 1.25
 def rivals(session: Session, blocks: Sequence[Block], best: Mapping[str, Optimized]) -> list[Mapping[str, Optimized]]:
     """Ways to plan the whole model, the one with the lowest prediction first: at most `top_k`.
 
-    They differ in one block, the one that takes most of the time of those that were searched.
+    They differ in one block, the one that takes most of the time of those that were searched. Only the first is timed
+    where there is no time for a contest.
     """
     repeats = Counter(b.key for b in blocks)
     searched = {k: o for k, o in best.items() if o.choice is not None}
     rows = [best]
-    if session.options.top_k > 1 and session.options.trial and searched and not session.hurried:
+    if session.options.top_k > 1 and session.options.trial and searched and not (session.hurried or session.brief):
         key = max(searched, key=lambda k: (repeats[k] * sum(s.predicted for s in searched[k].plan.steps), k))
         for choice in islice(_others(session, searched[key]), session.options.top_k - 1):
             rows.append({**best, key: replace(searched[key], choice=choice, plan=planned(searched[key], choice))})

@@ -47,9 +47,8 @@ from waxeq.search.tables import Opened, open_table
 Value = TypeVar("Value")
 _RUNS = 2
 """Runs that timing a long call takes at least."""
-_COMPILER, _BELIEVED = 0.12, 0.5
-"""Seconds that starting a compiler takes on a usual machine; and how many seconds of compiling a search must have seen
-to believe its own machine as much."""
+_COMPILER = 0.12
+"""Seconds that starting a compiler takes on a usual machine."""
 _KNOWN = 0.03
 """Seconds in which no compiler starts: what took less was compiled before."""
 _TOGETHER = 4
@@ -144,7 +143,9 @@ class Session(Beside):
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
     usual_seconds: float = 0.0
-    """Seconds that compiling would have taken so far on a usual machine."""
+    chose: float = 0.0
+    brief: bool = False
+    """Whether there will be no time for a contest of whole plans."""
     model: str = ""
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     others: list[Future] = field(default_factory=list)
@@ -154,11 +155,11 @@ class Session(Beside):
     @staticmethod
     def open(options: Options, events: Events, opened: Opened | None = None) -> Session:
         """`opened`: the timing table, where it is not the one that the options say."""
+        clock = Deadline(options.budget)
         installed = found_backends()
         missing = () if options.backends else _unused(installed)  # one that is named is required
         if missing and options.strict:
             raise FallbackError(missing[0])
-        clock = Deadline(options.budget)
         opened = opened or open_table(options.table, events, strict=options.strict)
         for text in opened.notes:
             events.emit(Note(text))
@@ -330,10 +331,9 @@ class Session(Beside):
         seconds: what is compiled and not timed was compiled for nothing."""
         if self.pressed:
             return []
-        slow = (_BELIEVED + self.compiling_seconds) / (_BELIEVED + self.usual_seconds)
-        found, taken = list[Call](), slow * _COMPILER
+        found, taken = list[Call](), self.slow * _COMPILER
         for c, seconds in zip(calls, self._lasts(calls), strict=True):
-            lasts = max(each, seconds) + slow * self.kernels[c.kernel].compiling
+            lasts = max(each, seconds) + self.slow * self.kernels[c.kernel].compiling
             if self.affords(taken + lasts):
                 found.append(c)
                 taken += lasts

@@ -1,0 +1,115 @@
+"""What of a budget is for searching, and what for all that comes after, to the moment in which a user has the plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waxeq.compile import optimize_traced
+from waxeq.events import Deadline, Events
+from waxeq.extract.paths import paths
+from waxeq.frontend.trace import Traced, trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.options import Options
+from waxeq.runtime.measure import Samples
+from waxeq.search import contest, session
+from waxeq.search.block import search_block
+from waxeq.search.contest import foresee
+from waxeq.search.pace import CLOSING
+from waxeq.search.rivals import rivals
+from waxeq.search.session import Session
+
+
+class Clock:
+    """Seconds that pass only when told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(folder: Path, **more: object) -> Session:
+    return Session.open(Options.of(**{"table": folder / "t.duckdb", "threads": 1, **more}), Events())
+
+
+def traced() -> Traced:
+    x, w = (np.random.default_rng(i).standard_normal((40, 40)).astype(np.float32) for i in range(2))
+    return trace(lambda x, w: np.tanh(x @ w) * 2.0 + x @ w, {"x": x, "w": w})
+
+
+def test_the_budget_begins_before_anything_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: to look for backends, 0.05 s, came on top of it."""
+    found = session.found_backends
+
+    def looked() -> Any:
+        time.sleep(0.1)
+        return found()
+
+    monkeypatch.setattr(session, "found_backends", looked)
+    with opened(tmp_path) as s:
+        assert s.deadline.elapsed >= 0.1
+
+
+def test_a_brief_trial_leaves_time_to_close_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: its turns went on until the last moment of the budget, and what came then was on top of it."""
+    given: list[float] = []
+
+    def turns(rivals: Mapping[str, Any], *, budget: float, **more: object) -> dict[str, Samples]:
+        given.append(budget)
+        return {n: Samples((1.0,)) for n in rivals}
+
+    monkeypatch.setattr(contest, "take_turns", turns)
+    for left in (0.0, 0.5, 60.0):
+        clock = Clock()
+        with opened(tmp_path, measure=False, fresh=True, top_k=1) as s:
+            s.deadline = Deadline(60.0, clock)
+            clock.now = 60.0 - left
+            monkeypatch.setattr(contest, "_PROCESS", 60.0)
+            optimize_traced(s, traced())
+    assert given == [0.0, pytest.approx(0.5 - CLOSING), 1.0]
+
+
+def test_where_compiling_takes_long_more_is_kept_for_the_last_one(tmp_path: Path) -> None:
+    with opened(tmp_path) as s:
+        s.deadline = Deadline(10.0, clock := Clock())
+        foresee(s, 0.01, begun=True)
+        s.share(1.0)
+        clock.now = 10.0 - s.after - 0.1
+        assert not s.hurried and s.searching == pytest.approx(0.1)
+        s.compiling_seconds, s.usual_seconds = 2.0, 0.5
+        assert s.hurried and s.searching < 0.0
+        s.kept = 0.0
+        assert not s.hurried, "where no plan is chosen there is no last one"
+
+
+def test_a_block_is_chosen_anew_in_the_time_for_searching(tmp_path: Path) -> None:
+    """Regression: calls were timed up to the end of it, and choosing among candidates came on top."""
+    with opened(tmp_path) as s:
+        s.deadline = Deadline(10.0, Clock())
+        s.share(1.0)
+        most = s.searching - 0.01
+        assert s.affords(most)
+        s.chose = 1.0
+        assert not s.affords(most) and s.affords(most - 0.5)
+
+
+def test_one_plan_is_made_where_there_is_no_time_for_a_contest(tmp_path: Path) -> None:
+    """Regression: others were compiled and proved, and only the first was timed then."""
+    with opened(tmp_path, measure=False, top_k=2) as s:
+        blocks = cut(expand(traced().graph))
+        found = search_block(s, blocks[0])
+        assert found.problem is not None and found.choice is not None
+        *_, other = (c for c, _ in zip(paths(found.problem, found.choice), range(4), strict=False))
+        best = {blocks[0].key: replace(found, beaten=(replace(other, cost=found.choice.cost),))}
+        s.deadline = Deadline(60.0, Clock())
+        for took, most in ((0.01, 2), (100.0, 1)):
+            foresee(s, took, begun=True)
+            assert len(rivals(s, blocks, best)) == most
