@@ -29,7 +29,7 @@ from waxeq.search import block as blocks_search
 from waxeq.search import blocks
 from waxeq.search.block import Optimized
 from waxeq.search.choosing import choose
-from waxeq.search.contest import lasts
+from waxeq.search.contest import foresee
 from waxeq.search.session import Session
 
 
@@ -246,15 +246,18 @@ def test_a_quick_model_leaves_more_of_the_budget_for_searching(tmp_path: Path) -
         usual = session.kept
         session.share(0.5)
         was = session.until
-        session.leave(lasts(3.0, most := 100 * usual, begun=True))
-        assert session.kept == usual, "a slow one has no less"
-        session.leave(lasts(10.0, most, begun=True))
-        assert 0.2 < session.kept < usual, "one that is too slow for a contest has what few runs take"
-        session.leave(lasts(0.01, most, begun=True))
-        assert session.kept < 0.03
+        foresee(session, 2.5, 0, begun=True)
+        assert usual > session.kept > 0.39 and not session.brief, "a slow one has hardly less"
+        foresee(session, 9.0, 0, begun=True)
+        assert 0.36 < session.kept < 0.37 and session.brief, "what is too slow for a contest has what few runs take"
+        foresee(session, 0.01, 0, begun=True)
+        assert session.kept < 0.03 and not session.brief
         assert session.until == pytest.approx(was + 0.5 * 100 * (usual - session.kept)), "and the block its part of it"
-        session.leave(lasts(0.01, most, begun=False))
+        foresee(session, 0.01, 0, begun=False)
         assert session.kept < 0.03
+    with opened(tmp_path, budget=100.0) as session:
+        foresee(session, 0.01, 1 << 30, begun=True)
+        assert 0.05 < session.kept < 0.08, "what is large takes long to prove"
 
 
 def test_kernels_that_turn_out_not_to_run_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,10 +22,10 @@ from typing import NamedTuple
 from waxeq.errors import WaxeqError
 from waxeq.frontend.trace import Traced
 from waxeq.runtime.handover import Groups, handed
-from waxeq.runtime.measure import Fresh
+from waxeq.runtime.measure import Fresh, Samples
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
-from waxeq.search.duel import FEWEST, contest, laid_out
+from waxeq.search.duel import FEWEST, LONG, contest, laid_out
 from waxeq.search.pace import CLOSING
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
@@ -38,21 +39,24 @@ _PROCESS, _READY, _RUNS = 2.0, 0.3, FEWEST + 2
 runs at least."""
 _PLANS = 1.0
 """What the plans of most contests take together, as a multiple of the model's time."""
-_ENDS = 1.5
-"""Seconds that proofs, notes and the search's last step take as well."""
-_HOPELESS = 1.5
-"""A contest that would take so many times what is kept for it is not waited for: one run of each must do."""
-_LAST, _SINGLE = 0.35, 2
-"""Seconds that the last compilation and the proof take then, and runs of about the model's length."""
+_ENDS, _BYTE = 1.5, 8e-9
+"""Seconds that proofs, notes and the search's last step take as well, and what of them hangs on bytes of weights and
+inputs: they are hashed, folded, packed, and read for the first time."""
+_LAST, _SINGLE = 0.35, 6
+"""Seconds that the last compilation and the proof take where a contest is not waited for, and runs of about the model's
+length: of the plan for the proof, when its memory is new, and two turns of both."""
+_SHARED = 2 / 3
+"""What more threads than the one that it was run on leave of a model's time."""
 _LARGE = 256 << 20
 """Bytes of arrays that are not copied for a contest before it is known that there will be one."""
-_CLEAR = 1.2
-"""What a plan must gain in so few runs to be believed."""
+_CLEAR, _WITNESSES = 1.2, 3
+"""What a plan must gain in so few runs to be believed; or how many must say that it is faster, of the turns and the
+estimate, where no turn says that it is not: one in eight plans that take as long as the model has such luck."""
 _TURNS, _SPARE = 5, 1.0
-"""Turns that plan and model have here at most, and seconds of the budget that all but the first may take."""
+"""Turns that plan and model have here at most, and seconds of the budget that all but the first may always take."""
 _WAITED, _SURE = 0.04, 1.5
 """Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must
-be for that."""
+be for that: in its first run, in which weights are packed."""
 BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a turn or a few each"
 
 
@@ -89,29 +93,21 @@ class Ground:
 def ahead(session: Session, traced: Traced) -> Future[Ground] | None:
     """The ground of a contest that is to come, made beside the search: starting Python takes as long as many a contest.
     None where none will be held, or arrays are so large that nobody should copy them for nothing."""
-    size = sum(a.nbytes for arrays in given(traced).values() for a in arrays.values())
-    left = session.deadline.left
+    size, left = bytes_of(traced), session.deadline.left
     if not session.options.trial or session.hurried or left < 2 * _PROCESS or size > _LARGE:
         return None
     return session.beside(partial(Ground.made, traced, session.options.threads))
 
 
-def foresee(session: Session, took: float, *, begun: bool) -> None:
-    """Leave the search what a contest does not need, of a model that takes so long as written. `begun`: its process
-    is."""
-    whole, most = _whole(took, begun=begun), session.kept * (session.deadline.seconds or 0.0)
-    session.brief = bool(most) and whole >= _HOPELESS * most
-    session.leave(lasts(took, most, begun=begun))
-
-
-def lasts(took: float, most: float, *, begun: bool) -> float:
-    """Seconds that are enough for a contest, where `most` may be kept for it."""
-    whole = _whole(took, begun=begun)
-    return whole if whole < _HOPELESS * most else _LAST + CLOSING + _SINGLE * took
-
-
-def _whole(took: float, *, begun: bool) -> float:
-    return _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
+def foresee(session: Session, took: float, size: int, *, begun: bool) -> None:
+    """Leave the search what a contest does not need, of a model that takes so long as written, on one thread, on arrays
+    of so many bytes. A contest that does not go into what is kept for it is not waited for: a few turns must do.
+    `begun`: its process is."""
+    took *= 1.0 if session.options.threads == 1 else _SHARED
+    most, proofs = session.kept * (session.deadline.seconds or 0.0), _BYTE * size
+    whole = proofs + _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
+    session.brief = 0.0 < most <= whole
+    session.leave(proofs + _LAST + CLOSING + _SINGLE * took if session.brief else whole)
 
 
 def hold(
@@ -127,8 +123,9 @@ def hold(
     seconds of a run of the model that was made before; `ran`: those of the first run of plans, by text.
 
     It takes what is left of the budget, at most three seconds or twice that; never less than one timed run of the first
-    result and of the model, after a first where that could matter. Where the process of a contest cannot be had, or
-    ends before the contest does, that is what there is, and the note says why. Raises WaxeqError then with `strict`.
+    result and of the model, after a first where that could matter. Where there is time for some of the results alone,
+    these are the first. Where the process of a contest cannot be had, or ends before the contest does, a few runs are
+    what there is, and the note says why. Raises WaxeqError then with `strict`.
     """
     texts = [r.text for r in results]
     known = _recalled(session, texts)
@@ -138,20 +135,30 @@ def hold(
     if took is None:
         took = _seconds(written)
     took = max(took, 1e-9)
-    once = sum(r.plan.predicted for r in results) + 2 * took
     opens = _READY if ground is not None and ground.done() else _PROCESS
-    note = BRIEF
-    if session.deadline.left >= opens + _RUNS * once:
+    note, some = BRIEF, _fit(session, results, took, opens)
+    if some:
         try:
-            return _apart(session, traced, texts, ground, opens)
+            return _apart(session, traced, texts[:some], ground, opens)
         except WaxeqError as e:
             if session.options.strict:
                 raise
             note = _failed(e)
     session.blas(session.options.threads)
     alone = session.options.threads == 1
-    spare = min(_SPARE, max(0.0, session.deadline.left - CLOSING))
+    turns = _TURNS * (results[0].plan.predicted + took)
+    ends = CLOSING + results[0].plan.predicted  # and the user's first call
+    spare = min(max(_SPARE, turns), max(0.0, session.deadline.left - ends))
     return Held(0, _brief(results[0], traced, written, took, ran.get(texts[0]), spare, alone=alone), note)
+
+
+def _fit(session: Session, results: Sequence[Result], took: float, opens: float) -> int:
+    """How many of the results there is time to hold a contest of."""
+    once, some = 2 * took, 0
+    for r in results:
+        once += r.plan.predicted
+        some += session.deadline.left >= opens + _RUNS * once
+    return some
 
 
 def _apart(session: Session, traced: Traced, texts: Sequence[str], ground: Future[Ground] | None, opens: float) -> Held:
@@ -209,23 +216,42 @@ def _brief(
     """A turn of each, and more of them for `spare` seconds; so few have no interval. `took`: seconds that a run of the
     model had a core; `ran`: seconds of the plan's first run, if it was made here. Where the model takes long, and the
     plan's first run is far ahead of one of the model's, these count: of that one whose seconds are known, where one
-    thread is all it has (`alone`)."""
+    thread is all it has (`alone`); of another one, where there is no time for a turn of both."""
     plan = model = 0.0
-    if ran is not None and took > _WAITED:
-        plan, model = ran, took if alone and took > _SURE * ran else _seconds(written)
-    if model <= _SURE * plan:
+    first = math.inf if ran is None else ran
+    far, hopeful = took > _SURE * first, took > _CLEAR * first
+    if ran is not None and took > _WAITED and (far or (hopeful and spare < took + first)):
+        plan, model = ran, took if alone and far else _seconds(written)
+    sure = model > _SURE * plan > 0.0
+    if not sure:
         rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
-        times = take_turns(rivals, rounds=_TURNS, fewest=1, budget=spare, ran={"written": took})
-        plan, model = times["plan"].median, times["written"].median
+        known = {"written": took} | ({"plan": ran} if ran is not None and ran > LONG else {})
+        shown = partial(_shown, predicted=result.plan.predicted)
+        ends = (lambda now: () if shown(now) else rivals) if took > _WAITED else None
+        times = take_turns(rivals, rounds=_TURNS, fewest=1, budget=spare, ran=known, long=LONG, unsettled=ends)
+        plan, model, sure = times["plan"].median, times["written"].median, shown(times)
     ratio = model / plan
-    verdict = "faster" if ratio > _CLEAR else "slower" if ratio < 1.0 else "within noise"
+    verdict = "faster" if sure else "slower" if ratio < 1.0 else "within noise"
     return Trial(plan, model, ratio, ratio, ratio, verdict, brief=True)
+
+
+def _shown(times: Mapping[str, Samples], predicted: float) -> bool:
+    """Whether so few turns, taken in pairs, show that the plan is faster than the model as written."""
+    plan, written = times["plan"], times["written"]
+    won = [p < w for p, w in zip(plan.seconds, written.seconds, strict=False)]  # who is far behind has fewer
+    witnesses = len(won) + (predicted < written.median)
+    return written.median > _CLEAR * plan.median or (all(won) and len(won) > 1 and witnesses >= _WITNESSES)
 
 
 def _seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def bytes_of(traced: Traced) -> int:
+    """What the arrays that plans of a model are timed on take."""
+    return sum(a.nbytes for arrays in given(traced).values() for a in arrays.values())
 
 
 def given(traced: Traced) -> Groups:

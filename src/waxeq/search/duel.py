@@ -26,7 +26,7 @@ _PROMISING = 1.02
 """A median ratio that is worth another look when its interval does not settle who is faster."""
 _FAR, _CLOSE = ((24, 1.05), (6, 1.3)), 1.05
 """Ratios that leave no doubt who is faster, each from so many rounds on; and one that is not worth finding out."""
-_LONG = 0.04
+LONG = 0.04
 """Seconds of a call from which on none goes before it that is not timed: filling caches and waking threads are little
 of it, and users wait for the outcome."""
 FEWEST = 3
@@ -56,14 +56,14 @@ def contest(
     rivals["written"] = partial(Written(plans[0].graph, tensors), inputs)
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
-    times = take_turns(rivals, rounds=200, fewest=FEWEST, budget=budget, unsettled=undecided, long=_LONG)
+    times = take_turns(rivals, rounds=200, fewest=FEWEST, budget=budget, unsettled=undecided, long=LONG)
     winner = fastest([times[f"plan {i}"] for i in range(len(plans))])
     best = _best_written(times)
     plan, written = times[f"plan {winner}"], times[best]
     c = compare(plan, written)
     if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
         pair = {n: rivals[n] for n in (f"plan {winner}", best)}
-        again = take_turns(pair, fewest=FEWEST, budget=budget, seed=1, long=_LONG)
+        again = take_turns(pair, fewest=FEWEST, budget=budget, seed=1, long=LONG)
         plan, written = (Samples(times[n].seconds + again[n].seconds) for n in pair)
         c = compare(plan, written)
     return winner, {
