@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -84,6 +84,15 @@ class Result:
     def program(self) -> Program:
         """The plan bound to its weights: `result.program(*inputs)`."""
         return Program(self.plan, self.kernels, self.tensors)
+
+    def reported(self, report: Report) -> Result:
+        """The same with another report. What was bound when the plan was proved is what runs: folding weights anew
+        takes as long as a call of many a model. States are as they were given, so that a plan with some is bound anew.
+        """
+        found = replace(self, report=report)
+        if "program" in self.__dict__ and not self.plan.states:
+            found.__dict__["program"] = self.program
+        return found
 
     @cached_property
     def text(self) -> str:

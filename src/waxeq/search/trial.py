@@ -200,7 +200,7 @@ def _reported(
         trial=trial,
         notes=tuple(notes),
     )
-    return replace(result, report=report)
+    return result.reported(report)
 
 
 def as_written(plan: Plan) -> Plan:
