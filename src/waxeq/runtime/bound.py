@@ -5,7 +5,9 @@ results.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -288,12 +290,26 @@ def fold(f: Fold, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     if not f.order or any(t.head not in _POINTWISE for t in postorder(f.term)):
         out[...] = _folded(f, tensors, f.sizes, {})
         return out.reshape(-1)
-    first, size = f.order[0], len(out)
-    step = max(1, _PIECE * size // max(1, out.size))
-    for begin in range(0, size, step):
-        part = slice(begin, min(begin + step, size))
-        out[part] = _folded(f, tensors, {**f.sizes, first: part.stop - begin}, {first: part})
+    for parts in _pieces(f):
+        sizes = {k: p.stop - p.start for k, p in parts.items()}
+        place = tuple(parts.get(k, slice(None)) for k in f.order)
+        out[place] = _folded(f, tensors, {**f.sizes, **sizes}, parts)
     return out.reshape(-1)
+
+
+def _pieces(f: Fold) -> Iterator[dict[str, slice]]:
+    """Parts of the first axis, and where a weight lies across also of the last: of that one each line of memory would
+    be read for a few of its elements, and again for the next ones."""
+    first, last = f.order[0], f.order[-1]
+    lie = [[k for k in axes if k is not None] for axes in f.leaves.values()]
+    each = math.prod(f.sizes[k] for k in f.order[1:-1])
+    most = f.sizes[last] if first != last else 1
+    across = any(last in axes[:-1] for axes in lie)
+    width = max(1, min(most, math.isqrt(_PIECE // max(1, each))) if across else most)
+    step = max(1, _PIECE // max(1, each * width))
+    for begin, start in product(range(0, f.sizes[first], step), range(0, most, width)):
+        part = {last: slice(start, min(start + width, most))}
+        yield part | {first: slice(begin, min(begin + step, f.sizes[first]))}
 
 
 def _folded(
