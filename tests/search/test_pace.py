@@ -113,3 +113,18 @@ def test_one_plan_is_made_where_there_is_no_time_for_a_contest(tmp_path: Path) -
         for took, most in ((0.01, 2), (100.0, 1)):
             foresee(s, took, 0, begun=True)
             assert len(rivals(s, blocks, best)) == most
+
+
+def test_a_plan_that_is_far_ahead_needs_little_of_a_trial(tmp_path: Path) -> None:
+    """A GELU over 64 MB takes a twentieth of NumPy's time: what a close call would need is for searching."""
+    with opened(tmp_path) as s:
+        s.deadline = Deadline(10.0, Clock())
+        foresee(s, 0.5, 0, begun=True)
+        kept = s.kept
+        s.promised(0.01)
+        assert s.brief and s.kept == kept, "other blocks may be what takes long"
+        s.sole = True
+        s.promised(0.4)
+        assert s.kept == kept
+        s.promised(0.01)
+        assert s.after < 0.5 < 10.0 * kept

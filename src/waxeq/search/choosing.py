@@ -96,6 +96,7 @@ class _Rounds:
         if start is None or choice is None:
             return None
         session.chose = session.deadline.elapsed - begun
+        session.promised(start.cost)
         if self.tight:
             self.over = True
             return Chosen(problem, choice, (), self.measured)

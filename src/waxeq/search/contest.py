@@ -40,8 +40,8 @@ runs at least."""
 _PLANS = 1.0
 """What the plans of most contests take together, as a multiple of the model's time."""
 _ENDS, _BYTE = 1.5, 8e-9
-"""Seconds that proofs, notes and the search's last step take as well, and what of them hangs on bytes of weights and
-inputs: they are hashed, folded, packed, and read for the first time."""
+"""Seconds that proofs, notes and the search's last step take as well, and what of them hangs on bytes of weights, which
+are hashed, folded, packed, and read for the first time."""
 _LAST, _SINGLE = 0.35, 6
 """Seconds that the last compilation and the proof take where a contest is not waited for, and runs of about the model's
 length: of the plan for the proof, when its memory is new, and two turns of both."""
@@ -93,20 +93,22 @@ class Ground:
 def ahead(session: Session, traced: Traced) -> Future[Ground] | None:
     """The ground of a contest that is to come, made beside the search: starting Python takes as long as many a contest.
     None where none will be held, or arrays are so large that nobody should copy them for nothing."""
-    size, left = bytes_of(traced), session.deadline.left
+    size = sum(a.nbytes for arrays in given(traced).values() for a in arrays.values())
+    left = session.deadline.left
     if not session.options.trial or session.hurried or left < 2 * _PROCESS or size > _LARGE:
         return None
     return session.beside(partial(Ground.made, traced, session.options.threads))
 
 
 def foresee(session: Session, took: float, size: int, *, begun: bool) -> None:
-    """Leave the search what a contest does not need, of a model that takes so long as written, on one thread, on arrays
-    of so many bytes. A contest that does not go into what is kept for it is not waited for: a few turns must do.
-    `begun`: its process is."""
+    """Leave the search what a contest does not need, of a model that takes so long as written, on one thread, with
+    weights of so many bytes. A contest that does not go into what is kept for it is not waited for: a few turns must
+    do. `begun`: its process is."""
     took *= 1.0 if session.options.threads == 1 else _SHARED
     most, proofs = session.kept * (session.deadline.seconds or 0.0), _BYTE * size
     whole = proofs + _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
-    session.brief = 0.0 < most <= whole
+    session.brief, session.took = 0.0 < most <= whole, took
+    session.enough = proofs + _LAST + CLOSING + (took if session.options.threads > 1 else 0.0)
     session.leave(proofs + _LAST + CLOSING + _SINGLE * took if session.brief else whole)
 
 
@@ -247,11 +249,6 @@ def _seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-def bytes_of(traced: Traced) -> int:
-    """What the arrays that plans of a model are timed on take."""
-    return sum(a.nbytes for arrays in given(traced).values() for a in arrays.values())
 
 
 def given(traced: Traced) -> Groups:

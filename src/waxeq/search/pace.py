@@ -14,10 +14,12 @@ _MOMENT = 1e-3
 """Seconds that a search has which begins when the budget is spent."""
 _COMPILED = 0.3
 """Seconds that the last compilation takes on a usual machine."""
-_BELIEVED = 0.5
+_BELIEVED = 0.25
 """How many seconds of compiling a search must have seen to believe its own machine as much as a usual one."""
 _AGAIN = 0.5
 """What choosing takes after calls were timed, of what it took before: most of what was fitted stays."""
+_FAR = 3.0
+"""How far ahead of the model as written what is predicted must be for its first run to leave no doubt."""
 CLOSING = 0.1
 """Seconds from the end of a trial until a user has the plan: the session is closed, and Python, which was kept from
 looking for cycles among its objects, looks."""
@@ -27,7 +29,9 @@ class Pace:
     """Of a session. `deadline`: the budget; `begun`: seconds into it at which this search began; `until`: those at
     which the block that is searched has had its share of measuring, which is the `part` of what was left; `kept`: the
     part of the budget that is not for measuring; `compiling_seconds`: of compiling so far, which would have been
-    `usual_seconds` on a usual machine; `chose`: seconds that the last choice took."""
+    `usual_seconds` on a usual machine; `chose`: seconds that the last choice took; `brief`: whether there will be no
+    time for a contest of whole plans; `sole`: whether the block that is searched is all of the model, which as written
+    `took` so long; `enough`: seconds for what comes after searching where one run of each leaves no doubt."""
 
     events: Events
     deadline: Deadline
@@ -38,6 +42,10 @@ class Pace:
     compiling_seconds: float
     usual_seconds: float
     chose: float
+    brief: bool
+    sole: bool
+    took: float
+    enough: float
 
     @property
     def slow(self) -> float:
@@ -82,6 +90,12 @@ class Pace:
         if self.deadline.seconds:
             less = max(0.0, self.kept - seconds / self.deadline.seconds)
             self.kept, self.until = self.kept - less, self.until + self.part * less * self.deadline.seconds
+
+    def promised(self, seconds: float) -> None:
+        """The block that is searched is predicted to take so long: where that is far ahead of the model as written, one
+        run of each will do."""
+        if self.brief and self.sole and self.took > _FAR * seconds:
+            self.leave(self.enough)
 
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for

@@ -129,9 +129,7 @@ class Session(Beside):
     compiling_seconds: float = 0.0
     closed: bool = False
     until: float = math.inf
-    """Seconds into the budget at which the block that is searched has had its share of measuring."""
     part: float = 1.0
-    """The block's share, as a part of what was left when its search began."""
     kept: float = KEPT
     """Part of the budget that is not for measuring: nothing, where no plan is chosen."""
     watch: Watch = field(default_factory=Watch)
@@ -145,7 +143,9 @@ class Session(Beside):
     usual_seconds: float = 0.0
     chose: float = 0.0
     brief: bool = False
-    """Whether there will be no time for a contest of whole plans."""
+    sole: bool = False
+    took: float = 0.0
+    enough: float = math.inf
     model: str = ""
     """The name of the model that is worked on: what is remembered of its blocks says whose they were."""
     others: list[Future] = field(default_factory=list)

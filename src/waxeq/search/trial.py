@@ -18,7 +18,7 @@ from waxeq.ir.array import content
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
-from waxeq.search.contest import Ground, ahead, bytes_of, foresee, hold
+from waxeq.search.contest import Ground, ahead, foresee, hold
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -131,7 +131,8 @@ class Begun:
 
         def known(found: Future[Truth]) -> None:
             if found.exception() is None:
-                foresee(session, found.result().seconds, bytes_of(traced), begun=ground is not None)
+                weights = sum(a.nbytes for a in traced.tensors.values())
+                foresee(session, found.result().seconds, weights, begun=ground is not None)
 
         truth.add_done_callback(known)
         return Begun(truth, ground)
