@@ -167,7 +167,7 @@ def _apart(session: Session, traced: Traced, texts: Sequence[str], ground: Futur
     """The contest in a process of its own, which has begun after so many seconds. Raises WaxeqError where there is none
     in the end."""
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
-        budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens)))
+        budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens - CLOSING)))
         answer = held.process.call(
             contest, (texts, traced.origin, budget), stopped=lambda: session.events.stop_requested
         )  # fmt: skip
