@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.basis.scalar import SCALARS, Group
 from waxeq.basis.typing import types
 from waxeq.egraph.kernels import MANY, Pattern
-from waxeq.ir.term import Term
+from waxeq.ir.term import Term, postorder
 
 Sizes = Mapping[str, int]
 
@@ -50,7 +51,14 @@ class Sample:
 def _may_compute(k: Kernel, p: Pattern | None, meaning: Term) -> bool:
     if p is not None:
         return _instance(p.tree, meaning)
-    return k.form == "copy" if meaning.head == "In" else k.form == "loops" and k.matches(meaning)
+    if meaning.head == "In":
+        return k.form == "copy"
+    return k.form == ("sweeps" if _swept(meaning) else "loops") and k.matches(meaning)
+
+
+def _swept(meaning: Term) -> bool:
+    """Whether loops read each other: something that is computed is looked at in several ways."""
+    return sum(t.head == "Slice" and t.terms[0].head not in ("In", "Slice") for t in postorder(meaning)) > 1
 
 
 def _instance(tree: Any, t: Any) -> bool:
@@ -79,6 +87,7 @@ def samples(quick: bool) -> Iterator[Sample]:
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
     yield from _attentions((512,) if quick else (320, 1024))
     yield from _large()
+    yield from _stencils((256,) if quick else (512, 2048))
     yield from _copies((256,) if quick else (64, 256, 1024))
     yield from _single((64,) if quick else (64, 512))
 
@@ -187,6 +196,24 @@ def _large() -> Iterator[Sample]:
     x = operand(0, "i", "float32")
     for n, f in product((1 << 22, 1 << 23), ("neg", "exp")):
         yield _sample(Term("Map", f, x), {"i": n}, [("i", "float32")], "i")
+
+
+# -- loops that read each other
+
+
+def _stencils(sizes: Sequence[int]) -> Iterator[Sample]:
+    """Sums of four neighbours, of what such sums are, and a function of all, in grids that get smaller by two."""
+    for n, times, f in product(sizes, (2, 4), ("neg", "tanh")):
+        t = operand(0, ("i0", "j0"), "float32")
+        table = {f"{k}{m}": n - 2 * m for k, m in product("ij", range(times + 1))}
+        for m in range(times):
+            views = (
+                Term("Slice", f"j{m}", f"j{m + 1}", y, 1, Term("Slice", f"i{m}", f"i{m + 1}", x, 1, t))
+                for x, y in ((0, 1), (2, 1), (1, 0), (1, 2))
+            )
+            t = Term("Map", f, Term("Mul", _number(0.25, "float32"), reduce(partial(Term, "Add"), views)))
+        given = View.dense(("i0", "j0"), table, "float32")
+        yield Sample(t, table, (given,), (f"i{times}", f"j{times}"))
 
 
 # -- fused chains over rows
