@@ -35,6 +35,9 @@ _COLUMNS = 256
 _LANES = 16
 """Elements that rows in cache begin at multiples of."""
 
+_TWICE = 0.25
+"""The part of a tile that may be made by its neighbours as well."""
+
 
 @dataclass(frozen=True)
 class Walk:
@@ -62,6 +65,8 @@ class Walk:
             width = -(-width // (2 * _LANES)) * _LANES
             if width < _COLUMNS:
                 raise Unsupported("rows that fit no cache")
+        if max(walk.twice(n) for n in range(len(found))) > _TWICE:
+            raise Unsupported("tiles of which most is made by others too")
         return walk
 
     @cached_property
@@ -76,6 +81,12 @@ class Walk:
         """At which elements of the last axis around one of the result sweep n is needed."""
         return self.reach[n][-1]
 
+    def twice(self, n: int) -> float:
+        """What part of a tile of sweep n its neighbours make as well, in addition to the tile."""
+        high, wide = self.tiles()
+        rows, columns = (b - a for a, b in (self.along(n), self.beside(n)))
+        return (1 + (high > 1) * rows / self.height) * (1 + (wide > 1) * columns / self.width) - 1
+
     def kept(self, n: int) -> int:
         """Rows of sweep n that are kept at a time: a power of two, so that a place is found by a mask."""
         if self.rows is None:
@@ -89,8 +100,7 @@ class Walk:
         may need, those before its beginning too."""
         s, inner = self.sweeps[n], self.inner(n)
         low, high = self.beside(n)
-        spans = {k: s.values.sizes[k] for k in inner}
-        return {**spans, inner[-1]: -(-(self.width + high - low) // _LANES) * _LANES}
+        return {**{k: s.values.sizes[k] for k in inner}, inner[-1]: self.width + high - low}
 
     def inner(self, n: int) -> tuple[str, ...]:
         """Axes of the loops inside a row of sweep n, the last one innermost."""
@@ -98,7 +108,7 @@ class Walk:
 
     def row(self, n: int) -> int:
         """Elements that a row of sweep n takes in cache."""
-        return math.prod(self.spans(n).values())
+        return max(1, -(-math.prod(self.spans(n).values()) // _LANES)) * _LANES
 
     @cached_property
     def bytes(self) -> int:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from waxeq.backend.call import View, operand
-from waxeq.basis.heads import VIEWS
+from waxeq.basis.heads import COMPUTED, VIEWS
 from waxeq.basis.typing import types
+from waxeq.basis.ways import ways
 from waxeq.ir.term import Term, postorder
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 
@@ -20,8 +21,8 @@ _FAR = 1 << 24
 """Steps between axes of what an earlier loop makes, as later ones see it: more than any axis of it has places, so that
 one number says where on each of them an element is."""
 
-_COMPUTED = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast"})
-_MOVING = VIEWS | {"Pad", "Cat"}
+_MOST = 2000
+"""Rows that a loop may have: a text of more takes a compiler minutes."""
 
 Places = tuple[int, int]
 """The first and the last of some places along an axis, from a loop's own place on."""
@@ -53,7 +54,7 @@ def sweeps(meaning: Term, operands: Sequence[View], out: View, sizes: Mapping[st
     found: list[Sweep] = []
     for n in range(len(terms) - 1, -1, -1):
         values = resolve(terms[n], (*operands, *seen[:n]), out if n == len(terms) - 1 else seen[n], sizes)
-        if values.folded or values.positions or n not in axes:
+        if values.folded or values.positions or n not in axes or len(values.rows) > _MOST:
             raise Unsupported("a loop that is no sweep")
         values = replace(values, sizes={**values.sizes, **{k: sizes[k] for k in axes[n]}})
         sweep = _reading(values, axes, n, [v.axes for v in seen], len(operands))
@@ -62,18 +63,17 @@ def sweeps(meaning: Term, operands: Sequence[View], out: View, sizes: Mapping[st
 
 
 def cut(meaning: Term, first: int) -> tuple[Term, ...]:
-    """The terms of the loops, in order: what is looked at in several ways, or in one and as it is. What
-    earlier ones make are operands, numbered from `first` on."""
-    kinds, seen, computed = types(meaning), dict[Term, set[Term | None]](), set[Term]()
-    for t in postorder(meaning):
-        if t.head in _COMPUTED or any(x in computed for x in t.terms):
+    """The terms of the loops, in order: what is computed and looked at in several ways. What earlier ones make are
+    operands, numbered from `first` on."""
+    kinds, order, computed = types(meaning), [*postorder(meaning)], set[Term]()
+    for t in order:
+        if t.head in COMPUTED or any(x in computed for x in t.terms):
             computed.add(t)
-        for x in t.terms:
-            seen.setdefault(x, set()).add(t if t.head in _MOVING else None)
-    made = [t for t in postorder(meaning) if t in computed and t.head not in VIEWS and len(seen.get(t, ())) > 1]
+    many = ways((t, t.head, t.terms) for t in reversed(order))
+    made = [t for t in order if t in computed and t.head not in VIEWS and many.get(t, 0) > 1]
     leaves = {t: operand(first + i, kinds[t].axes, kinds[t].dtype) for i, t in enumerate(made)}
     done: dict[Term, Term] = {}
-    for t in postorder(meaning):
+    for t in order:
         args = (leaves.get(a, done.get(a)) if isinstance(a, Term) else a for a in t.args)
         done[t] = Term(t.head, *args)
     return (*(done[t] for t in made), done[meaning])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 from waxeq.backend.call import Call
@@ -17,6 +18,8 @@ from waxeq_native.work import Part, Work, kept, same
 
 _SMALLEST = 1 << 16
 """Bytes of a result from which what lies between the sweeps may leave the first cache."""
+_TASK = 1 << 15
+"""Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 
 
 class Sliding(Loops):
@@ -38,7 +41,12 @@ class Sliding(Loops):
                 r.check()
         except Unsupported:
             return None
-        return Work(lambda: (Part(function(rows, NAME), walk.tasks(), 1),))
+        return Work(lambda: (Part(function(rows, NAME), walk.tasks(), self._chunk(walk)),))
+
+    def _chunk(self, walk: Walk) -> int:
+        """How many tiles are worth a start."""
+        every, tasks = sum(_operations(walk).values()), walk.tasks()
+        return max(1, min(tasks, round(_TASK * tasks / max(1.0, every))))
 
     def walk(self, call: Call) -> Walk:
         """How the sweeps of a call are walked. Raises Unsupported."""
@@ -68,17 +76,25 @@ class Sliding(Loops):
         return ()
 
     def features(self, call: Call) -> Features:
-        """Rows that two tiles need are made by both, which are few."""
-        rows: dict[str, float] = {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
+        """Lengths of loops are those of its sweeps, one after another: a call has axes of each, which are no space that
+        anybody walks. Nothing is folded."""
         walk = self.walk(call)
-        for n in range(len(walk.sweeps)):
-            for name, count in operations(walk.space(n)).items():
-                rows[name] = rows.get(name, 0.0) + count
-        return rows
+        lines = sum(math.prod(s.sizes()[:-1]) for s in walk.sweeps)
+        moved = float(call.bytes_read + call.out.bytes)
+        return {"launches": 1.0, "bytes": moved, "rows": float(lines), "folds": 0.0, **_operations(walk)}
 
     @staticmethod
     def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:
         return None
+
+
+def _operations(walk: Walk) -> dict[str, float]:
+    """How many operations of each kind all sweeps make, those that two tiles make among them."""
+    rows: dict[str, float] = {}
+    for n in range(len(walk.sweeps)):
+        for name, count in operations(walk.space(n)).items():
+            rows[name] = rows.get(name, 0.0) + count * (1 + walk.twice(n))
+    return rows
 
 
 class FastSliding(Sliding):

@@ -90,7 +90,7 @@ class Found:
         rules = load_rules("reassociating", patterns(kernels))
         snapshot = saturate(lowered, rules, Limits(300, 60.0, 2 << 30), worker).snapshot
         space, roots = make_space(kernels, lowered, snapshot)
-        rows = [c for c in grow(space, roots) if c.call.kernel == "native.sliding" and c.out == roots[0]]
+        rows = [c for c in grow(space, roots) if kernels[c.call.kernel].form == "sweeps" and c.out == roots[0]]
         return Found(rows, {snapshot.roots[f"%{v}"]: given[n] for v, n in enumerate(lowered.leaves) if n in given})
 
     def run(self, c: Candidate) -> np.ndarray:
@@ -98,7 +98,7 @@ class Found:
         given = [self.given[s.number].ravel() for s in c.inputs]
         out = np.empty(c.call.out.shape, np.float32)
         views = [v.array(x) for v, x in zip(c.call.operands, given, strict=True)]
-        (step,) = Sliding().bind(c.call, views, out, np.empty(0, np.uint8))
+        (step,) = backend().kernels[c.call.kernel].bind(c.call, views, out, np.empty(0, np.uint8))
         step()
         return out
 

@@ -96,13 +96,14 @@ class Kernel(ABC):
         return code_hash(type(self))
 
     def matches(self, meaning: Term) -> bool:
-        """For form "loops": whether the kernel computes such a meaning. Patterns are matched by the e-graph."""
+        """For forms "loops" and "sweeps": whether the kernel computes such a meaning. Patterns are matched by the
+        e-graph."""
         return True
 
     def swift(self, meaning: Term) -> bool:
-        """For form "loops": whether kernels of a slower pace, and those of its pool that are not swift, have no chance
-        against this one where it takes a call: it makes instructions of every function in the meaning. They are not
-        looked at then."""
+        """For forms "loops" and "sweeps": whether kernels of a slower pace, and those of its pool that are not swift,
+        have no chance against this one where it takes a call: it makes instructions of every function in the meaning.
+        They are not looked at then."""
         return False
 
     def orders(self, meaning: Term, axes: frozenset[str]) -> tuple[tuple[str, ...], ...]:

@@ -94,3 +94,5 @@ HEADS = MappingProxyType({h.name: h for h in _ROWS})
 LEAVES = frozenset({"In", "Par", "Num", "Iota"})
 VIEWS = frozenset({"Ren", "Split", "Merge", "Diag", "Slice", "Unfold"})
 """Heads that only re-index: on a strided tensor they are index maps (Merge only where the strides fit)."""
+COMPUTED = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast"})
+"""Heads that compute each element from those at its own place."""

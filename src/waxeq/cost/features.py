@@ -153,6 +153,10 @@ def soonest(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
     return _AT_ONCE * sum(features.get(n, 0.0) for n in _MADE) / rate if rate else 0.0
 
 
+_LENGTHS = ("rows", "folds")
+"""What sizes and strides tell of loops, but of kernels that say it themselves."""
+
+
 def whole(features: Mapping[str, float], text: str, dims: str, layout: str, dtype: str) -> Mapping[str, float]:
     """The features of a call of this lowered text, on these sizes and strides, none counted twice: a function that is
     counted by name is taken out of the operations, where it stands for many; and what is gathered from is read as often
@@ -175,7 +179,7 @@ def _whole(
         more["bytes"] = min(features["bytes"], _gathered(dims, layout))
     moved = more.get("bytes", features.get("bytes", 0.0)) or sum(features.get(n, 0.0) for n in _ELSE)
     more |= {n: moved - size for n, size in _FARTHER.items() if moved > size}
-    return {**features, **more}
+    return {**features, **more, **{n: v for n, v in said if n in _LENGTHS}}
 
 
 def is_function(feature: str) -> bool:

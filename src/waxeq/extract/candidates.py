@@ -103,17 +103,18 @@ def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER) -> list[Cand
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
     made = [i for i in numbers if i not in space.leaves]
     loops = {(i, n): list(_loops(space, i, cut)) for i in made for n, cut in enumerate(cuts.of(i)) if cuts.first(i, n)}
-    for i in sorted(made, key=lambda i: -cuts.flow.get(i, 0.0)):
+    dear, longer = sorted(made, key=lambda i: -cuts.flow.get(i, 0.0)), Sweeps(cuts, frozenset(space.leaves))
+    swept = {i: list(_sweeps(space, i, longer, until)) for i in dear}
+    for i in dear:
         for n, cut in enumerate(cuts.of(i)):
             if (i, n) not in loops and not until.expired:
                 loops[i, n] = list(_loops(space, i, cut))
     rows: list[Candidate] = []
-    longer = Sweeps(cuts, frozenset(space.leaves))
     for i in numbers:
         if i not in space.leaves:
             rows += (c for n in space.snapshot.classes[i].nodes for c in by_pattern(space, i, n))
             rows += [c for n in range(len(cuts.of(i))) for c in loops.get((i, n), ())]
-            rows += _sweeps(space, i, longer, until)
+            rows += swept.get(i, ())
         rows += _copies(space, i)
         rows += _transfers(space, i)
     return _of_one_pool(space, rows)
@@ -202,13 +203,16 @@ def _loops(space: Space, number: int, cut: Cut) -> Iterator[Candidate]:
 
 
 def _sweeps(space: Space, number: int, longer: Sweeps, until: Deadline) -> Iterator[Candidate]:
-    """Loops that read each other, of the kernels that take some; of what they read, each as it suits them best."""
+    """Loops that read each other, of the first kernel of those that take some, swift ones first; of what they read,
+    each as it suits them best."""
     able = [(n, k) for n, k in space.kernels.items() if k.form == "sweeps" and space.bytes(number) >= k.smallest]
     for cut in longer.of(number) if able and not until.expired else ():
         meaning = cut_meaning(space.snapshot, cut)
-        for name, k in able:
-            if k.matches(meaning):
-                yield from islice(_build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())), 1)
+        ranked = sorted((row for row in able if row[1].matches(meaning)), key=lambda row: not row[1].swift(meaning))
+        nodes = tuple(cut.inside.items())
+        yield from islice((c for n, _ in ranked for c in _build(space, number, n, meaning, cut.leaves, nodes)), 1)
+        if until.expired:
+            return
 
 
 def _grown(k: Kernel) -> bool:

@@ -6,18 +6,18 @@ it once take cuts that go on: what can be seen in something that is computed, is
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from waxeq.basis.heads import VIEWS
+from waxeq.basis.heads import COMPUTED, VIEWS
+from waxeq.basis.ways import ways
 from waxeq.egraph.snapshot import ENode
 from waxeq.extract.cuts import Cut, Cuts
 
 _LOOPS, _NODES = 8, 400
 """Loops that one cut is made of at most, and e-nodes."""
-_COMPUTED = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast"})
-_MOVING = VIEWS | {"Pad", "Cat"}
 _TRIED = 4
 """E-nodes of a class that are tried, in rising order of price."""
 
@@ -32,28 +32,28 @@ class Sweeps:
 
     def of(self, number: int) -> Iterator[Cut]:
         """Cuts of a class of two loops, of four, of eight, and of as many as can be."""
-        whole = self._below(number) if number in self._ends else {}
+        if number not in self._ends:
+            return
+        whole = self._below(number)
         behind = self._behind(number, whole)
         most = 1 + max(behind.values(), default=0)
         for n in sorted({2, 4, 8, most}):
             if 1 < n <= min(most, _LOOPS):
-                yield self._cut(number, whole, {i for i, d in behind.items() if d >= n})
+                cut = self._cut(number, whole, {i for i, d in behind.items() if d >= n})
+                yield from () if cut is None else (cut,)
 
-    def _cut(self, number: int, whole: Mapping[int, ENode], stops: set[int]) -> Cut:
-        """The cut that computes all but what stops it."""
+    def _cut(self, number: int, whole: Mapping[int, ENode], stops: set[int]) -> Cut | None:
+        """The cut that computes all but what stops it; None where it would read what nobody makes."""
         inside = {i: whole[i] for i in _reached(number, whole, stops)}
         read = {a for e in inside.values() for a in e.tensors if a not in inside}
         leaves = tuple(sorted(a for a in read if self.snapshot.classes[a].constant is None))
-        return Cut(number, inside, leaves, 0.0, 0.0)
+        had = all(self.cuts.rough.price(a) < math.inf for a in leaves)
+        return Cut(number, inside, leaves, 0.0, 0.0) if had else None
 
     def _behind(self, number: int, whole: Mapping[int, ENode]) -> dict[int, int]:
-        """Of what is looked at in several ways, or in one and as it is: how many such classes lie between it and a
-        class, itself too."""
-        ways: dict[int, set[int | None]] = {}
-        for i, e in whole.items():
-            for a in e.tensors:
-                ways.setdefault(a, set()).add(i if e.head in _MOVING else None)
-        made = {i for i, e in whole.items() if e.head not in VIEWS and len(ways.get(i, ())) > 1 and i != number}
+        """Of what is looked at in several ways: how many such classes lie between it and a class, itself too."""
+        many = ways((i, e.head, e.tensors) for i, e in whole.items())
+        made = {i for i, e in whole.items() if e.head not in VIEWS and many.get(i, 0) > 1 and i != number}
         behind = dict.fromkeys(whole, 0)
         for i, e in whole.items():  # users first
             for a in e.tensors:
@@ -66,7 +66,7 @@ class Sweeps:
         nodes: dict[int, ENode] = {}
         waiting = [number]
         for i in waiting:
-            e = None if i in nodes else self._node(i)
+            e = None if i in nodes else self._nodes.get(i)
             if e is not None and len(nodes) < _NODES:
                 nodes[i] = e
                 waiting += e.tensors
@@ -79,18 +79,17 @@ class Sweeps:
                     order.append(a)
         return {i: nodes[i] for i in order if i in nodes}
 
-    def _node(self, number: int) -> ENode | None:
-        """The e-node that a class is had by: what it is seen in, before what computes it. None where it must lie in
+    @cached_property
+    def _nodes(self) -> Mapping[int, ENode | None]:
+        """The e-node that each class is had by: what it is seen in, before what computes it. None where it must lie in
         memory."""
-        if number not in self._known:
-            if not self._known:  # from the cheapest on: what they need is known then
-                for i in sorted(self.cuts.flow, key=lambda i: (self.cuts.flow[i], i)):
-                    self._settle(i)
-            self._settle(number)
-        return self._known.get(number)
+        for i in sorted(self.cuts.flow, key=lambda i: (self.cuts.flow[i], i)):  # what the dear ones need is known then
+            self._settle(i)
+        return self._known
 
     def _settle(self, i: int) -> bool:
-        """Finds the e-node of a class; whether it is known, for what needs itself is not."""
+        """Finds the e-node of a class; whether it is known now, for it is not while what it needs is being found. What
+        can only be had of itself stays in memory."""
         if i in self._known or i in self._begun:
             return i in self._known
         c = self.snapshot.classes[i]
@@ -99,11 +98,11 @@ class Sweeps:
             return True
         self._begun.add(i)
         views = [n for n in c.nodes if n.head in VIEWS]
+        able = [n for n in c.nodes if n.head in COMPUTED or n.head in ("Pad", "Cat")]
+        price = self.cuts.rough.price
+        ranked = sorted(able, key=lambda n: sum(map(price, dict.fromkeys(n.tensors))))[:_TRIED]
         found = next((n for n in views if self._settle(n.tensors[0]) and self._known[n.tensors[0]] is not None), None)
         if found is None:
-            flow = self.cuts.flow
-            able = [n for n in c.nodes if n.head in _COMPUTED or n.head in ("Pad", "Cat")]
-            ranked = sorted(able, key=lambda n: sum(flow.get(a, 0.0) for a in dict.fromkeys(n.tensors)))[:_TRIED]
             found = next((n for n in ranked if all(map(self._settle, n.tensors))), None)
         self._begun.discard(i)
         self._known[i] = found

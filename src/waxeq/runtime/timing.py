@@ -13,6 +13,7 @@ import numpy as np
 from waxeq.backend.call import Call, operand_index
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
+from waxeq.basis.typing import types
 from waxeq.cost.key import TimingKey
 from waxeq.cost.table import Timing
 from waxeq.ir.term import Term, postorder
@@ -206,7 +207,7 @@ def meaning_value(call: Call, arrays: list[np.ndarray], ideal: bool = True) -> n
 def call_error(call: Call, arrays: list[np.ndarray], out: np.ndarray) -> tuple[float, float]:
     """The error of a result: of all of it, or, where that is too much to evaluate in passing, of some elements spread
     over it; NaN where even one takes too long, or is not made from the operands at its own place alone."""
-    if math.prod(call.sizes.values()) <= _CHECKED:
+    if math.prod(call.sizes.values()) <= _CHECKED or _evaluated(call) <= _CHECKED:
         return relative_error(out, meaning_value(call, arrays))
     found = _spread(call)
     if found is None:
@@ -214,6 +215,12 @@ def call_error(call: Call, arrays: list[np.ndarray], out: np.ndarray) -> tuple[f
     few, at = found
     arrays = [_taken(a, v.axes, at) for a, v in zip(arrays, call.operands, strict=True)]
     return relative_error(_taken(out, call.out.axes, at), meaning_value(few, arrays))
+
+
+def _evaluated(call: Call) -> int:
+    """Elements of all that is made on the way to a result: of padded and of swept tensors less than all axes have."""
+    kinds = types(call.meaning).values()
+    return sum(math.prod(call.sizes[k] for k in t.axes) for t in kinds)
 
 
 def _spread(call: Call) -> tuple[Call, Mapping[str, np.ndarray]] | None:

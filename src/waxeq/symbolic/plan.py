@@ -103,7 +103,7 @@ def alike(call: Call, kernels: Mapping[str, Kernel]) -> Call | None:
     for name, k in kernels.items():
         same = (k.form, k.pattern) == (own.form, own.pattern) and k.error <= own.error and not compiles(k)
         other = replace(call, kernel=name)
-        if same and (k.form != "loops" or k.matches(call.meaning)) and k.accepts(other):
+        if same and (k.form not in ("loops", "sweeps") or k.matches(call.meaning)) and k.accepts(other):
             return other
     return None
 

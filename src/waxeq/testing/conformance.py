@@ -20,7 +20,7 @@ from waxeq.basis.evaluate import NamedArray, Native
 from waxeq.basis.heads import HEADS
 from waxeq.cost.features import Features
 from waxeq.errors import AccuracyError, WaxeqError
-from waxeq.ir.term import postorder
+from waxeq.ir.term import dump, postorder
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq.testing.calls import generated
 from waxeq.testing.rounding import deviations
@@ -68,7 +68,7 @@ def check_kernel(name: str, kernel: Kernel, *, calls: int = 60, seed: int = 0) -
             dtypes.add(call.out.dtype)
             sizes.update(call.sizes.values())
         if failure is not None:
-            shown = f"{failure}: {call.meaning} {dict(call.sizes)} {call.operands} -> {call.out}"
+            shown = f"{failure}: {dump(call.meaning)} {dict(call.sizes)} {call.operands} -> {call.out}"
             return Conformance(name, count, frozenset(dtypes), frozenset(sizes), in_place, shown)
         in_place += len(_replaceable(kernel, call)) if ran else 0
     return Conformance(name, count, frozenset(dtypes), frozenset(sizes), in_place)

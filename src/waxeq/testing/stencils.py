@@ -16,7 +16,7 @@ from waxeq.ir.types import is_float
 _SIZES = (1, 2, 3, 5, 8, 17, 33, 70, 200)
 _LONG = 900
 """Elements of a row that is cut in pieces."""
-_DTYPES = ("float32", "float32", "float64", "float16", "int32", "uint8")
+_DTYPES = ("float32", "float32", "float64", "float16", "bfloat16", "int32", "uint8")
 _LOOPS, _ARMS = (2, 4), (2, 4)
 """Loops of a meaning, and places that each reads: from the first, less than the second."""
 
@@ -43,6 +43,8 @@ class _Stencils:
     steps: bool = True
     """Whether values may jump from one place to the next: after a function that is approximated they may not."""
     sizes: dict[str, int] = field(default_factory=dict)
+    before: dict[tuple[str, ...], list[Term]] = field(default_factory=dict)
+    """What was made so far, by its axes: loops read that, too."""
     kinds: list[tuple[frozenset[str], str]] = field(default_factory=list)
 
     def axis(self, like: str, size: int) -> str:
@@ -62,9 +64,13 @@ class _Stencils:
         for i in moved:
             n = self.sizes[axes[i]] + (2 if way == self._shifted else -2)
             own[i] = self.axis(axes[i], max(1, n)) if n > 0 else axes[i]
+        before = self.before.setdefault(tuple(axes), [])
+        before.append(x)
         arms = [self._arm(x, axes, own, way) for _ in range(int(self.rng.integers(*_ARMS)))]
+        if self.rng.random() < 0.4:
+            arms.append(self._arm(before[int(self.rng.integers(len(before)))], axes, own, way))
         if self.rng.random() < 0.5:
-            arms.append(self.leaf(own))
+            arms.append(self.leaf(own if self.rng.random() < 0.7 else own[1:]))
         value = arms[0]
         for arm in arms[1:]:
             value = self._with(value, arm)

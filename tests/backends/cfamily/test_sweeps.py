@@ -94,3 +94,34 @@ def test_tiles_cover_the_result_and_rows_fit_the_cache(rows: int, columns: int, 
     assert w.bytes <= 1 << 17
     assert w.kept(0) == 4  # three rows are read at a time
     assert w.tasks() == high * wide
+
+
+def test_what_a_view_shows_in_several_ways_is_a_loop() -> None:
+    """Regression: it was computed at every place of every later loop, 3^7 times the text for seven of these."""
+    sizes, x = {"i0": 40, "j": 300, "a": 38}, operand(0, ("i0", "j"), "float32")
+    for n in range(7):
+        sizes |= {f"i{n + 1}": 40 - 2 * (n + 1), f"b{n}": 298}
+        inner = Term("Slice", f"i{n}", f"i{n + 1}", 1, 1, x)
+        arms = [Term("Slice", "j", f"b{n}", at, 1, inner) for at in range(3)]
+        x = Term("Pad", f"b{n}", "j", 1, 0.0, Term("Add", Term("Add", arms[0], arms[1]), arms[2]))
+    view = View.dense(("i0", "j"), sizes, "float32")
+    loops = sweeps(x, (view,), View.dense(("i7", "j"), sizes, "float32"), sizes)
+    assert len(loops) == 7
+    assert max(len(s.values.rows) for s in loops) < 30
+
+
+@pytest.mark.parametrize(
+    "columns, rows, away",
+    [(1_000_000, 1, 30_000), (16, 200_000, 1500)],
+    ids=["along a row", "along the rows"],
+)
+def test_tiles_of_which_most_is_made_by_others_are_refused(columns: int, rows: int, away: int) -> None:
+    """Regression: of a difference of far places, tiles were made 17 times over."""
+    sizes = {"i": rows, "j": columns, "a": rows - away, "b": columns - away}
+    old, new = ("j", "b") if columns > rows else ("i", "a")
+    x = Term("Map", "exp", operand(0, "ij", "float32"))
+    far = Term("Zip", "sub", Term("Slice", old, new, away, 1, x), Term("Slice", old, new, 0, 1, x))
+    out = View.dense("ib" if columns > rows else "aj", sizes, "float32")
+    loops = sweeps(far, (View.dense("ij", sizes, "float32"),), out, sizes)
+    with pytest.raises(Unsupported):
+        Walk.of(loops, 64)

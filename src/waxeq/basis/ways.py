@@ -1,0 +1,26 @@
+"""In how many ways tensors of a term are looked at: what is seen at several places is worth computing once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+from waxeq.basis.heads import VIEWS
+
+Tensor = TypeVar("Tensor", bound=Hashable)
+_MOVED = frozenset({"Pad", "Cat"})
+
+
+def ways(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, int]:
+    """By tensor: at its own place is one way, each padding or joining is one, a view is looked at in as many as there
+    are. `rows`: tensors, their heads and what they are made from, users before what they use."""
+    found: dict[Tensor, int] = {}
+    asis: set[Tensor] = set()
+    for t, head, made_from in rows:
+        for x in dict.fromkeys(made_from):
+            if head in VIEWS:
+                found[x] = found.get(x, 0) + max(1, found.get(t, 0))
+            elif head in _MOVED or x not in asis:
+                found[x] = found.get(x, 0) + 1
+                asis |= set() if head in _MOVED else {x}
+    return found
