@@ -118,3 +118,12 @@ def test_weights_that_were_written_to_are_folded_anew(tmp_path: Path) -> None:
     two = Program(found.plan, found.kernels, found.tensors)
     ((a,), (b,)) = (p.folded.values() for p in (one, two))
     assert np.allclose(a, np.exp(1.0)) and np.allclose(b, np.exp(2.0))
+
+
+@pytest.mark.parametrize("size", [(3, 0), (0, 3), (0, 0), (1, 1)])
+@pytest.mark.parametrize("order", ["ij", "ji"])
+def test_weights_without_elements_fold_to_none(order: str, size: tuple[int, int]) -> None:
+    """Regression: a last axis of no elements was cut in pieces of none, a ValueError."""
+    w = np.ones(size, np.float32)
+    f = Fold("f", _par("w", "ij"), dict(zip("ij", size, strict=True)), tuple(order), "float32", {"w": ("i", "j")})
+    assert fold(f, {"w": w}).shape == (w.size,)

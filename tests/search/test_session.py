@@ -247,11 +247,11 @@ def test_a_quick_model_leaves_more_of_the_budget_for_searching(tmp_path: Path) -
         session.share(0.5)
         was = session.until
         foresee(session, 2.5, 0, begun=True)
-        assert usual > session.kept > 0.39 and not session.brief, "a slow one has hardly less"
+        assert usual > session.kept > 0.39 and not session.took, "a slow one has hardly less"
         foresee(session, 3.0, 0, begun=True)
-        assert 0.18 < session.kept < 0.19 and session.brief, "what is too slow for a contest has what few runs take"
+        assert 0.18 < session.kept < 0.19 and session.took == 3.0, "too slow for a contest: what few runs take"
         foresee(session, 0.01, 0, begun=True)
-        assert session.kept < 0.03 and not session.brief
+        assert session.kept < 0.03 and not session.took
         assert session.until == pytest.approx(was + 0.5 * 100 * (usual - session.kept)), "and the block its part of it"
         foresee(session, 0.01, 0, begun=False)
         assert session.kept < 0.03

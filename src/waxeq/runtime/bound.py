@@ -290,7 +290,7 @@ def fold(f: Fold, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     if not f.order or any(t.head not in _POINTWISE for t in postorder(f.term)):
         out[...] = _folded(f, tensors, f.sizes, {})
         return out.reshape(-1)
-    for parts in _pieces(f):
+    for parts in _pieces(f) if out.size else ():
         sizes = {k: p.stop - p.start for k, p in parts.items()}
         place = tuple(parts.get(k, slice(None)) for k in f.order)
         out[place] = _folded(f, tensors, {**f.sizes, **sizes}, parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -42,14 +42,14 @@ def recalled(session: Session, blocks: Sequence[Block], *, cut: bool = False) ->
     return {k: o for k, o in rows.items() if unusable.isdisjoint(s.call.kernel for s in o.plan.steps)}
 
 
-def searched(session: Session, blocks: Sequence[Block], known: Collection[str] = ()) -> dict[str, Optimized]:
+def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -> dict[str, Optimized]:
     """The best plans of distinct blocks, by key: the one with most to compute first. While candidates of one are grown
     the next is saturated. Each may spend its share of the time for measuring, and what those before it left.
-    `known`: others that the model has, by key."""
+    `sole`: whether the model is one block, which occurs once."""
     rows: dict[str, Optimized] = {}
     given, work = _given(session, blocks), _works(blocks)
     blocks = sorted(blocks, key=lambda b: (-work[b.key], b.key))
-    session.sole = len(blocks) == 1 and not known
+    session.sole = sole
     begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
     for b in blocks:  # worked out while the worker is at work: the first of them takes as long
         session.memo_key(b.key)

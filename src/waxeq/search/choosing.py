@@ -96,7 +96,8 @@ class _Rounds:
         if start is None or choice is None:
             return None
         session.chose = session.deadline.elapsed - begun
-        session.promised(start.cost)
+        if all(p.estimate.source == "measured" for p in start.made.values()):
+            session.promised(start.cost)
         if self.tight:
             self.over = True
             return Chosen(problem, choice, (), self.measured)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -49,15 +48,15 @@ _SHARED = 2 / 3
 """What more threads than the one that it was run on leave of a model's time."""
 _LARGE = 256 << 20
 """Bytes of arrays that are not copied for a contest before it is known that there will be one."""
-_CLEAR, _WITNESSES = 1.2, 3
-"""What a plan must gain in so few runs to be believed; or how many must say that it is faster, of the turns and the
-estimate, where no turn says that it is not: one in eight plans that take as long as the model has such luck."""
+_CLEAR = (1.2, 1.1, 1.02)
+"""What a plan must gain in each turn to be believed: in one, in two, or in three and more. Of plans that take as long
+as the model one in eight is faster in three turns at all, and hardly one in a hundred by a tenth in two."""
 _TURNS, _SPARE = 5, 1.0
 """Turns that plan and model have here at most, and seconds of the budget that all but the first may always take."""
 _WAITED, _SURE = 0.04, 1.5
 """Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must
 be for that: in its first run, in which weights are packed."""
-BRIEF = "the budget was spent before the trial: the plan and the model as written were timed in a turn or a few each"
+BRIEF = "there was no time for a whole trial: the plan and the model as written were timed in a turn or a few each"
 
 
 class Held(NamedTuple):
@@ -104,12 +103,15 @@ def foresee(session: Session, took: float, size: int, *, begun: bool) -> None:
     """Leave the search what a contest does not need, of a model that takes so long as written, on one thread, with
     weights of so many bytes. A contest that does not go into what is kept for it is not waited for: a few turns must
     do. `begun`: its process is."""
-    took *= 1.0 if session.options.threads == 1 else _SHARED
-    most, proofs = session.kept * (session.deadline.seconds or 0.0), _BYTE * size
-    whole = proofs + _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
-    session.brief, session.took = 0.0 < most <= whole, took
-    session.enough = proofs + _LAST + CLOSING + (took if session.options.threads > 1 else 0.0)
-    session.leave(proofs + _LAST + CLOSING + _SINGLE * took if session.brief else whole)
+    alone, most, proofs = session.options.threads == 1, session.kept * (session.deadline.seconds or 0.0), _BYTE * size
+    took *= 1.0 if alone else _SHARED
+    session.enough = proofs + _LAST + CLOSING
+    if not session.options.trial:
+        return session.leave(session.enough + took)
+    session.contest = _ENDS + (_READY if begun else _PROCESS) + _RUNS * (2 + _PLANS) * took
+    brief = 0.0 < most <= proofs + session.contest
+    session.took = took if alone and brief else 0.0
+    session.leave(session.enough + _SINGLE * took if brief else proofs + session.contest)
 
 
 def hold(
@@ -137,8 +139,8 @@ def hold(
     if took is None:
         took = _seconds(written)
     took = max(took, 1e-9)
-    opens = _READY if ground is not None and ground.done() else _PROCESS
-    note, some = BRIEF, _fit(session, results, took, opens)
+    alone, opens = session.options.threads == 1, _READY if ground is not None and ground.done() else _PROCESS
+    note, some = BRIEF, _fit(session, results, took if alone else _SHARED * took, opens)
     if some:
         try:
             return _apart(session, traced, texts[:some], ground, opens)
@@ -147,7 +149,6 @@ def hold(
                 raise
             note = _failed(e)
     session.blas(session.options.threads)
-    alone = session.options.threads == 1
     turns = _TURNS * (results[0].plan.predicted + took)
     ends = CLOSING + results[0].plan.predicted  # and the user's first call
     spare = min(max(_SPARE, turns), max(0.0, session.deadline.left - ends))
@@ -216,33 +217,31 @@ def _brief(
     alone: bool,
 ) -> Trial:
     """A turn of each, and more of them for `spare` seconds; so few have no interval. `took`: seconds that a run of the
-    model had a core; `ran`: seconds of the plan's first run, if it was made here. Where the model takes long, and the
-    plan's first run is far ahead of one of the model's, these count: of that one whose seconds are known, where one
-    thread is all it has (`alone`); of another one, where there is no time for a turn of both."""
+    model had a core; `ran`: seconds of the plan's first run, if it was made here. Where the model takes long and that
+    run is far ahead of one of the model's, these count: of the one whose seconds are known, where one thread is all it
+    has (`alone`), else of one that is made here. The model has that one before its turns, as the plan had its first."""
     plan = model = 0.0
-    first = math.inf if ran is None else ran
-    far, hopeful = took > _SURE * first, took > _CLEAR * first
-    if ran is not None and took > _WAITED and (far or (hopeful and spare < took + first)):
-        plan, model = ran, took if alone and far else _seconds(written)
+    if ran is not None and took > _WAITED:
+        told = alone and took > _SURE * ran
+        plan, model = ran, took if told else _seconds(written)
+        spare = max(0.0, spare - (0.0 if told else model))
     sure = model > _SURE * plan > 0.0
     if not sure:
         rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
-        known = {"written": took} | ({"plan": ran} if ran is not None and ran > LONG else {})
-        shown = partial(_shown, predicted=result.plan.predicted)
-        ends = (lambda now: () if shown(now) else rivals) if took > _WAITED else None
+        known = {"written": model or took} | ({"plan": ran} if ran is not None and ran > LONG else {})
+        ends = (lambda now: () if _shown(now) else rivals) if took > _WAITED else None
         times = take_turns(rivals, rounds=_TURNS, fewest=1, budget=spare, ran=known, long=LONG, unsettled=ends)
-        plan, model, sure = times["plan"].median, times["written"].median, shown(times)
+        plan, model, sure = times["plan"].median, times["written"].median, _shown(times)
     ratio = model / plan
     verdict = "faster" if sure else "slower" if ratio < 1.0 else "within noise"
     return Trial(plan, model, ratio, ratio, ratio, verdict, brief=True)
 
 
-def _shown(times: Mapping[str, Samples], predicted: float) -> bool:
+def _shown(times: Mapping[str, Samples]) -> bool:
     """Whether so few turns, taken in pairs, show that the plan is faster than the model as written."""
-    plan, written = times["plan"], times["written"]
-    won = [p < w for p, w in zip(plan.seconds, written.seconds, strict=False)]  # who is far behind has fewer
-    witnesses = len(won) + (predicted < written.median)
-    return written.median > _CLEAR * plan.median or (all(won) and len(won) > 1 and witnesses >= _WITNESSES)
+    pairs = zip(times["plan"].seconds, times["written"].seconds, strict=False)  # who is far behind has fewer
+    gains = [written / plan for plan, written in pairs]
+    return min(gains) > _CLEAR[min(len(gains), len(_CLEAR)) - 1]
 
 
 def _seconds(run: Callable[[], object]) -> float:

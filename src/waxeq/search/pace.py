@@ -20,6 +20,8 @@ _AGAIN = 0.5
 """What choosing takes after calls were timed, of what it took before: most of what was fitted stays."""
 _FAR = 3.0
 """How far ahead of the model as written what is predicted must be for its first run to leave no doubt."""
+_FIRST = 2.0
+"""What a plan's first run takes, when its memory is new and weights are packed, of what it takes later."""
 CLOSING = 0.1
 """Seconds from the end of a trial until a user has the plan: the session is closed, and Python, which was kept from
 looking for cycles among its objects, looks."""
@@ -28,10 +30,11 @@ looking for cycles among its objects, looks."""
 class Pace:
     """Of a session. `deadline`: the budget; `begun`: seconds into it at which this search began; `until`: those at
     which the block that is searched has had its share of measuring, which is the `part` of what was left; `kept`: the
-    part of the budget that is not for measuring; `compiling_seconds`: of compiling so far, which would have been
-    `usual_seconds` on a usual machine; `chose`: seconds that the last choice took; `brief`: whether there will be no
-    time for a contest of whole plans; `sole`: whether the block that is searched is all of the model, which as written
-    `took` so long; `enough`: seconds for what comes after searching where one run of each leaves no doubt."""
+    part of the budget that is not for measuring; `compiled_seconds`: of starts of a compiler so far, which would have
+    been `usual_seconds` on a usual machine; `chose`: seconds that the last choice took; `contest`: seconds of a contest
+    of whole plans; `sole`: whether the block that is searched is all of the model; `took`: what that takes as written,
+    where it is on one thread and there is no time for a contest, 0 else; `enough`: seconds for what comes after
+    searching, without runs of plan and model."""
 
     events: Events
     deadline: Deadline
@@ -39,10 +42,10 @@ class Pace:
     until: float
     part: float
     kept: float
-    compiling_seconds: float
+    compiled_seconds: float
     usual_seconds: float
     chose: float
-    brief: bool
+    contest: float
     sole: bool
     took: float
     enough: float
@@ -50,7 +53,7 @@ class Pace:
     @property
     def slow(self) -> float:
         """How many times as long as on a usual machine compiling takes, as far as that was seen."""
-        return (_BELIEVED + self.compiling_seconds) / (_BELIEVED + self.usual_seconds)
+        return (_BELIEVED + self.compiled_seconds) / (_BELIEVED + self.usual_seconds)
 
     @property
     def after(self) -> float:
@@ -92,10 +95,10 @@ class Pace:
             self.kept, self.until = self.kept - less, self.until + self.part * less * self.deadline.seconds
 
     def promised(self, seconds: float) -> None:
-        """The block that is searched is predicted to take so long: where that is far ahead of the model as written, one
-        run of each will do."""
-        if self.brief and self.sole and self.took > _FAR * seconds:
-            self.leave(self.enough)
+        """The block that is searched takes so long by what was measured: where that is far ahead of the model as
+        written, one run of it will do, which is the first."""
+        if self.sole and self.took > _FAR * seconds:
+            self.leave(self.enough + _FIRST * seconds)
 
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for

@@ -82,15 +82,16 @@ class Result:
 
     @cached_property
     def program(self) -> Program:
-        """The plan bound to its weights: `result.program(*inputs)`."""
+        """The plan bound to its weights: `result.program(*inputs)`. They are as they were when it was optimized: what
+        is written to them later is seen by some steps and not by others."""
         return Program(self.plan, self.kernels, self.tensors)
 
     def reported(self, report: Report) -> Result:
         """The same with another report. What was bound when the plan was proved is what runs: folding weights anew
-        takes as long as a call of many a model. States are as they were given, so that a plan with some is bound anew.
-        """
+        takes as long as a call of many a model. A plan with states is bound anew, as they are as they were given then,
+        and one that has memory of other devices: that is for whoever runs it."""
         found = replace(self, report=report)
-        if "program" in self.__dict__ and not self.plan.states:
+        if "program" in self.__dict__ and not self.plan.states and not self.plan.devices:
             found.__dict__["program"] = self.program
         return found
 

@@ -30,7 +30,8 @@ def rivals(session: Session, blocks: Sequence[Block], best: Mapping[str, Optimiz
     repeats = Counter(b.key for b in blocks)
     searched = {k: o for k, o in best.items() if o.choice is not None}
     rows = [best]
-    if session.options.top_k > 1 and session.options.trial and searched and not (session.hurried or session.brief):
+    hurried = session.hurried or session.deadline.left < session.contest
+    if session.options.top_k > 1 and session.options.trial and searched and not hurried:
         key = max(searched, key=lambda k: (repeats[k] * sum(s.predicted for s in searched[k].plan.steps), k))
         for choice in islice(_others(session, searched[key]), session.options.top_k - 1):
             rows.append({**best, key: replace(searched[key], choice=choice, plan=planned(searched[key], choice))})

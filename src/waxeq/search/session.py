@@ -137,12 +137,12 @@ class Session(Beside):
     once: set[TimingKey] = field(default_factory=set)
     """What was timed here a single time."""
     begun: float = 0.0
-    """Seconds into the budget at which this search began."""
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
+    compiled_seconds: float = 0.0
     usual_seconds: float = 0.0
     chose: float = 0.0
-    brief: bool = False
+    contest: float = 0.0
     sole: bool = False
     took: float = 0.0
     enough: float = math.inf
@@ -381,6 +381,7 @@ class Session(Beside):
             took = time.perf_counter() - begun
             self.compiling_seconds += took
             if took > _KNOWN:
+                self.compiled_seconds += took
                 self.usual_seconds += _COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
 
     def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
