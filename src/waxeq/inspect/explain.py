@@ -167,9 +167,10 @@ def _block_rules(
     """For each step of one block (or of its repeats) the rules that led to it."""
     space, roots = searched
     wanted_calls = {i: _plain(s.call, space.kernels) for i, s in steps.items()}
-    candidates = _candidates(grow(space, roots))
+    own = {c.kernel for c in wanted_calls.values()}  # most of the time goes into calls of others
+    candidates = _candidates(grow(space, roots, only=own))
     if any(_looks(c) not in candidates for c in wanted_calls.values()):  # today's prices rule out others
-        candidates = _candidates(grow_all(space, roots))
+        candidates = _candidates(grow_all(space, roots, only=own))
     targets: dict[int, tuple[Member, ...] | None] = {}
     for i, call in wanted_calls.items():
         same = candidates.get(_looks(call), ())

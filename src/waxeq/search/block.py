@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -214,16 +214,23 @@ def make_space(
     return space, tuple(roots)
 
 
-def grow(space: Space, roots: Iterable[State], until: Deadline = FOREVER) -> list[Candidate]:
-    """Candidates of a space, without those that rough prices rule out even if all loops were fused."""
-    return grow_all(replace(space, snapshot=_rough(space, fused=True).pruned({r.number for r in roots})), roots, until)
+def grow(
+    space: Space, roots: Iterable[State], until: Deadline = FOREVER, only: Collection[str] | None = None
+) -> list[Candidate]:
+    """Candidates of a space, without those that rough prices rule out even if all loops were fused. `only`: of these
+    kernels."""
+    pruned = _rough(space, fused=True).pruned({r.number for r in roots})
+    return grow_all(replace(space, snapshot=pruned), roots, until, only)
 
 
-def grow_all(space: Space, roots: Iterable[State], until: Deadline = FOREVER) -> list[Candidate]:
+def grow_all(
+    space: Space, roots: Iterable[State], until: Deadline = FOREVER, only: Collection[str] | None = None
+) -> list[Candidate]:
     """All candidates of a space that cuts are grown for; what can be done without is left out once the time is over.
     Growing cuts takes a third of it at most."""
     seconds = float("inf") if until.seconds is None else until.left / 3
-    return candidates(space, Cuts(_rough(space), until.within(seconds)), until)
+    cuts = Cuts(_rough(space), until.within(seconds))
+    return candidates(space if only is None else space.only(only), cuts, until)
 
 
 def _rough(space: Space, *, fused: bool = False) -> Rough:
