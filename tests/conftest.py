@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 # Each of several test processes stays on a core of its own, before NumPy counts cores: threads of BLAS that wait for a
 # core that another process has make a product forty times slower.
-if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
+if (xdist := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
     cpus = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cpus[int(worker.removeprefix("gw")) % len(cpus)]})
+    os.sched_setaffinity(0, {cpus[int(xdist.removeprefix("gw")) % len(cpus)]})
 
 import numpy as np
 import platformdirs
@@ -31,6 +31,7 @@ from hypothesis import settings
 from waxeq.cost.device import measure_peaks
 
 if TYPE_CHECKING:
+    from waxeq.egraph.saturate import Worker
     from waxeq_native.library import Library
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,3 +155,13 @@ def relative_rms() -> Callable[[np.ndarray, np.ndarray], float]:
         return float(np.sqrt(np.mean((got - want) ** 2)) / np.sqrt(np.mean(want**2)))
 
     return error
+
+
+@pytest.fixture(scope="session")
+def worker() -> Iterator[Worker]:
+    """One child process for all saturations of a test run."""
+    from waxeq.egraph.saturate import Worker
+
+    w = Worker.start()
+    yield w
+    w.close()

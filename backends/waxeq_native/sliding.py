@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
 
 from waxeq.backend.call import Call
-from waxeq.backend.kernel import Features, Kernel
+from waxeq.backend.kernel import Features
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.sliding import Row, Walk, function
 from waxeq_cfamily.sweeps import sweeps
@@ -82,10 +81,6 @@ class Sliding(Loops):
         lines = sum(math.prod(s.sizes()[:-1]) for s in walk.sweeps)
         moved = float(call.bytes_read + call.out.bytes)
         return {"launches": 1.0, "bytes": moved, "rows": float(lines), "folds": 0.0, **_operations(walk)}
-
-    @staticmethod
-    def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:
-        return None
 
 
 def _operations(walk: Walk) -> dict[str, float]:

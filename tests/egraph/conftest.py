@@ -76,14 +76,6 @@ class Forms:
 
 
 @pytest.fixture(scope="session")
-def worker() -> Iterator[Worker]:
-    """One child process for all saturations of a test run."""
-    w = Worker.start()
-    yield w
-    w.close()
-
-
-@pytest.fixture(scope="session")
 def forms(worker: Worker) -> Callable[..., Forms]:
     """`forms(fn, "w b", x=(4, 5), w=(5, 3))`: the function traced on float32 arrays of these shapes (or on the arrays
     given), w and b being weights, and saturated under every exact and reassociating rule. A third string is a phase to

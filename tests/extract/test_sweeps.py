@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -23,13 +23,6 @@ from waxeq_native.sliding import Sliding
 
 N = 150
 """Rows and columns: a result is of a size from which such calls are a choice."""
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    w = Worker.start()
-    yield w
-    w.close()
 
 
 def jacobi(u, f):

@@ -10,10 +10,11 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from waxeq.basis.heads import COMPUTED
 from waxeq.basis.scalar import SCALARS
 from waxeq.egraph.snapshot import ENode, Snapshot
 
-FUSIBLE = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota"})
+FUSIBLE = COMPUTED | {"Sum", "Red", "Iota"}
 START = 2000.0
 """Price of starting one kernel."""
 FLOP = 0.03

@@ -17,6 +17,7 @@ from waxeq.backend.direct import Direct, Passed, Place
 from waxeq.backend.discover import require
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare, scratch
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
+from waxeq.basis.heads import COMPUTED
 from waxeq.ir.array import content
 from waxeq.ir.term import postorder
 from waxeq.ir.types import numpy_dtype
@@ -281,7 +282,7 @@ def _digest(a: np.ndarray) -> bytes:
 _PIECE = 1 << 18
 """Elements of a folded weight that are computed at a time where each hangs on its own place alone: in float64 they stay
 in cache, and need no fresh pages."""
-_POINTWISE = frozenset({"Par", "Num", "Map", "Zip", "Add", "Mul", "Select", "Cast"})
+_POINTWISE = COMPUTED | {"Par", "Num"}
 
 
 def fold(f: Fold, tensors: Mapping[str, np.ndarray]) -> np.ndarray:

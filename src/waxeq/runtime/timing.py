@@ -13,6 +13,7 @@ import numpy as np
 from waxeq.backend.call import Call, operand_index
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
+from waxeq.basis.heads import COMPUTED
 from waxeq.basis.typing import types
 from waxeq.cost.key import TimingKey
 from waxeq.cost.table import Timing
@@ -31,7 +32,7 @@ _USUAL = 200
 """Powers of two between which numbers are squared as they are."""
 _SPREAD = 1 << 17
 """Elements of the iteration space of those that are checked of a larger one."""
-_POINTWISE = frozenset({"In", "Num", "Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red"})
+_POINTWISE = COMPUTED | {"In", "Num", "Sum", "Red"}
 """Heads whose value at a place of the result's axes is made from the operands at that place."""
 
 
