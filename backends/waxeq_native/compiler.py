@@ -28,9 +28,11 @@ FLAGS = (
 """What every unit is built with. Never -ffast-math: NaN, infinities and -0 keep their meaning. Functions whose range
 gcc knows are called as strangers: gcc 12 takes `cos(x) != cos(x)` to be false."""
 
-STRAIGHT = ("-fno-thread-jumps", "-fno-loop-unroll-and-jam")
-"""gcc otherwise follows each bound of a clamp through the rest of a function, and selects between three results; and it
-takes minutes to unroll a loop of 4096 around a vector loop that reads across rows."""
+STRAIGHT = ("-fno-thread-jumps", "-fno-tree-pre", "-fno-loop-unroll-and-jam")
+"""gcc otherwise follows each bound of a clamp through the rest of a function, and selects between three results; it
+takes a smallest of several apart into branches, for one of them is NaN where the one before is, and makes no vectors of
+those (a tenth of the speed); and it takes minutes to unroll a loop of 4096 around a vector loop that reads across
+rows."""
 
 WIDE = "-mprefer-vector-width=512"
 """gcc and clang hold themselves to vectors of 256 bits on most machines with AVX-512, for the clock of the first of

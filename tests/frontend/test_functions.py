@@ -414,6 +414,11 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
         (lambda a, m=m: np.pad(a, ((1, 2), (0, 3)), m), (x23,))
         for m in ("constant", "edge", "reflect", "symmetric", "wrap")
     ]
+    + [
+        (lambda a, m=m, w=w: np.pad(a, w, m), (shape,))
+        for m in ("edge", "reflect", "symmetric", "wrap")
+        for w, shape in (((4, 3), x5), (7, x5), (3, (1,)), ((5, 0), (2,)), ((0, 9), (3,)), (((0, 0), (2, 1)), x23))
+    ]
     + [(lambda a: np.pad(a, 1, constant_values=3), (x5,)), (lambda a: np.pad(a, {-1: (1, 0)}), (x23,))],
     "delete": [
         (lambda a: np.delete(a, 1, axis=1), (x23,)),

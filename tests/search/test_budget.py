@@ -12,6 +12,7 @@ import pytest
 
 from waxeq.backend.call import Call
 from waxeq.compile import optimize_traced
+from waxeq.egraph.written import as_written
 from waxeq.events import Deadline, Events, Note
 from waxeq.extract.exact import polish
 from waxeq.extract.greedy import followed, greedy
@@ -65,6 +66,43 @@ def test_growing_that_is_cut_short_leaves_candidates_of_a_whole_plan(tmp_path: P
             assert rows == again and greedy(session.prices.problem(space, rows, roots)) is not None
             counts.append(len(rows))
         assert rows == whole and counts == sorted(counts) and counts[0] < counts[-1]
+
+
+def smoothed(x):
+    """What rules write in thousands of ways."""
+    for _ in range(5):
+        x = 0.25 * x[:-2] + 0.5 * x[1:-1] + 0.25 * x[2:]
+    return x
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.5])
+def test_where_there_is_no_time_for_all_the_text_of_the_model_is_fused(tmp_path: Path, seconds: float) -> None:
+    """It is among the candidates however little time is left; and no time goes into all that rules made of it."""
+    with opened(tmp_path) as session:
+        (block,) = cut(expand(trace(smoothed, {"x": np.ones(100_000, np.float32)}).graph))
+        at = block_search.saturated(session, block)
+        space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        assert space.snapshot.nodes > 2500
+        rows = block_search.grow(space, roots, Deadline(seconds, Clock(each=1e-5)))
+        text = as_written(at.lowered, space.snapshot)
+        own = {n for c in text.classes for n in c.nodes}
+        assert greedy(session.prices.problem(space, rows, roots)) is not None
+    whole = [c for c in rows if c.out in roots and {s.number for s in c.inputs} <= set(space.leaves)]
+    if seconds > 0:
+        assert any(session.kernels[c.call.kernel].form == "sweeps" for c in whole)
+    few = [c for c in rows if all(n in own for _, n in c.nodes)]
+    assert len(rows) == len(few) if seconds <= 0 else len(rows) > len(few) > 0
+    assert len({c.looks for c in rows}) == len(rows)
+
+
+def test_what_the_cheapest_way_needs_can_be_made_without_time(tmp_path: Path) -> None:
+    with opened(tmp_path) as session:
+        (block,) = cut(expand(traced().graph))
+        at = block_search.saturated(session, block)
+        space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        few = block_search.grow_all(space, roots, Deadline(0.0))
+        assert greedy(session.prices.problem(space, few, roots)) is not None
+        assert len({c.out.number for c in few}) < len({c.out.number for c in block_search.grow_all(space, roots)})
 
 
 def test_choosing_that_is_cut_short_leaves_a_whole_choice(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from waxeq.basis.heads import VIEWS
+from waxeq.basis.heads import COMPUTED, VIEWS
 
 Tensor = TypeVar("Tensor", bound=Hashable)
 _MOVED = frozenset({"Pad", "Cat"})
+_PLACED = COMPUTED | {"Sum", "Red", "Scan"}
 
 
 def ways(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, int]:
@@ -23,4 +24,20 @@ def ways(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, i
             elif head in _MOVED or x not in asis:
                 found[x] = found.get(x, 0) + 1
                 asis |= set() if head in _MOVED else {x}
+    return found
+
+
+def places(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, int]:
+    """By tensor: at how many places at most it is asked for, where nothing is kept to be looked at again, for one place
+    of the first. What computes an element asks for those at its own place, all else for others. `rows` as above."""
+    found: dict[Tensor, int] = {}
+    asis: dict[Tensor, int] = {}
+    for t, head, made_from in rows:
+        here = found.setdefault(t, 1)
+        for x in made_from if head not in _PLACED else dict.fromkeys(made_from):
+            if head not in _PLACED:
+                found[x] = found.get(x, 0) + here
+            elif here > asis.get(x, 0):  # several that ask at the same places ask once
+                found[x] = found.get(x, 0) + here - asis.get(x, 0)
+                asis[x] = here
     return found

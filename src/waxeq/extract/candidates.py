@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
@@ -40,6 +40,11 @@ class Candidate:
     inputs: tuple[State, ...]
     call: Call
     nodes: tuple[tuple[int, ENode], ...]
+
+    @property
+    def looks(self) -> tuple[Hashable, ...]:
+        """Equal where two candidates are the same call, whatever e-nodes they cover."""
+        return self.out, self.inputs, self.call.kernel, self.call.meaning, self.call.operands
 
 
 @dataclass(frozen=True)
@@ -101,28 +106,65 @@ class Space:
         return rows
 
 
-def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER) -> list[Candidate]:
-    """All candidates, in a deterministic order. Those of the cheapest cut of each class, and of its own e-node alone,
-    come whatever the time is; those of the other cuts until then, of classes that take most to make first: what is
-    fused into those does not have to be made alone."""
+def candidates(
+    space: Space, cuts: Cuts, until: Deadline = FOREVER, roots: Iterable[State] | None = None
+) -> list[Candidate]:
+    """All candidates, in a deterministic order, as far as there is time. What the cheapest way to the `roots` is made
+    of, by rough prices, comes whatever the time is; where none are given, every class is part of that."""
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
-    made = [i for i in numbers if i not in space.leaves]
-    loops = {(i, n): list(_loops(space, i, cut)) for i in made for n, cut in enumerate(cuts.of(i)) if cuts.first(i, n)}
-    dear, longer = sorted(made, key=lambda i: -cuts.flow.get(i, 0.0)), Sweeps(cuts, frozenset(space.leaves))
-    swept = {i: list(_sweeps(space, i, longer, until)) for i in dear}
-    for i in dear:
-        for n, cut in enumerate(cuts.of(i)):
-            if (i, n) not in loops and not until.expired:
-                loops[i, n] = list(_loops(space, i, cut))
-    rows: list[Candidate] = []
-    for i in numbers:
-        if i not in space.leaves:
-            rows += (c for n in space.snapshot.classes[i].nodes for c in by_pattern(space, i, n))
-            rows += [c for n in range(len(cuts.of(i))) for c in loops.get((i, n), ())]
-            rows += swept.get(i, ())
-        rows += _copies(space, i)
-        rows += _transfers(space, i)
-    return _of_one_pool(space, rows)
+    needed = set(numbers) if roots is None else cuts.rough.needed(r.number for r in roots)
+    found = _Found(space, cuts, until)
+    found.grow([i for i in numbers if i in needed], [i for i in numbers if i not in needed])
+    return _of_one_pool(space, [c for i in numbers for c in found.of(i)])
+
+
+class _Found:
+    """The candidates found so far, by class."""
+
+    def __init__(self, space: Space, cuts: Cuts, until: Deadline) -> None:
+        self.space, self.cuts, self.until = space, cuts, until
+        self.longer = Sweeps(cuts, frozenset(space.leaves))
+        self.calls: dict[int, list[Candidate]] = {}
+        self.loops: dict[tuple[int, int], list[Candidate]] = {}
+        self.swept: dict[int, list[Candidate]] = {}
+        self.copied: dict[int, list[Candidate]] = {}
+
+    def of(self, i: int) -> Iterator[Candidate]:
+        """Those of a class."""
+        yield from self.calls.get(i, ())
+        for n in range(len(self.cuts.of(i))):
+            yield from self.loops.get((i, n), ())
+        yield from self.swept.get(i, ())
+        yield from self.copied.get(i, ())
+
+    def grow(self, needed: Sequence[int], others: Sequence[int]) -> None:
+        """Of classes that are needed the usual ones, whatever the time is; then, until it is over, the same of others,
+        and what loops that read each other make together; then those of all other cuts. Classes that take most to make
+        come first: what is fused into those does not have to be made alone."""
+        ranked = [sorted(group, key=lambda i: -self.cuts.flow.get(i, 0.0)) for group in (needed, others)]
+        for group in ranked:
+            for i in group:
+                if group is ranked[0] or not self.until.expired:
+                    self._usual(i)
+            for i in group:
+                if i not in self.space.leaves:
+                    self.swept[i] = list(_sweeps(self.space, i, self.longer, self.until))
+        for i in (i for group in ranked for i in group if i not in self.space.leaves):
+            for n in range(len(self.cuts.of(i))):
+                if (i, n) not in self.loops and not self.until.expired:
+                    self._loops(i, n)
+
+    def _usual(self, i: int) -> None:
+        """What a class can be made by: kernels of patterns, its cheapest cut and its own e-node alone, copies."""
+        if i not in self.space.leaves:
+            self.calls[i] = [c for n in self.space.snapshot.classes[i].nodes for c in by_pattern(self.space, i, n)]
+            for n in range(len(self.cuts.of(i))):
+                if self.cuts.first(i, n):
+                    self._loops(i, n)
+        self.copied[i] = [*_copies(self.space, i), *_transfers(self.space, i)]
+
+    def _loops(self, i: int, n: int) -> None:
+        self.loops[i, n] = list(_loops(self.space, i, self.cuts.of(i)[n]))
 
 
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
 
+from waxeq.basis.ways import places
 from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.rough import FLOP, START, Rough
@@ -19,6 +20,9 @@ _KEEP, _KEEP_ALONE, _NODES, _SPAN = 4, 2, 6, 80
 _PASSES, _EARLY = 8, 4
 """Rounds of growing at most; and that from which on cuts that better ones replace are kept beside them: with the same
 leaves, it is another form of the same thing, and some kernel may be made for the one or for the other."""
+_PLACES = 16
+"""Places at most at which loops compute a value for one element of their result."""
+_BESIDE = ("Cat", "Gather", "Pad")
 _FAR = 16.0
 """A cut that is this many times as dear as the best is nobody's choice."""
 _NEAR = 1.5
@@ -218,7 +222,8 @@ class Cuts:
         if any(c is not None and number in c.inside for c in pick):
             return None
         inside = self._inside(number, n, pick)
-        if len(inside) > _SPAN or not self._acyclic(number, inside):
+        order = self._in_order(number, inside) if len(inside) <= _SPAN else None
+        if order is None or _strewn(order, inside):
             return None
         if id(n) not in self._reads:
             self._reads[id(n)] = tuple([a for a in n.tensors if self.snapshot.classes[a].constant is None])
@@ -273,10 +278,11 @@ class Cuts:
     def _axes_read(self, e: ENode) -> frozenset[str]:
         return frozenset().union(*(self.snapshot.classes[a].axes for a in e.tensors))
 
-    def _acyclic(self, root: int, inside: Mapping[int, ENode]) -> bool:
-        """Whether what is inside is all needed for the root, and nothing in it for itself."""
+    def _in_order(self, root: int, inside: Mapping[int, ENode]) -> list[int] | None:
+        """What is inside, each class after what it is made from; None where not all of it is needed for the root, or
+        something in it for itself."""
         done: dict[int, bool] = {}  # False: what it reads is being looked at
-        stack = [root]
+        order, stack = list[int](), [root]
         while stack:
             i = stack[-1]
             if done.get(i) is None:
@@ -284,9 +290,20 @@ class Cuts:
                 for a in inside[i].tensors:
                     if a in inside and not done.get(a, False):
                         if a in done:
-                            return False
+                            return None
                         stack.append(a)
             else:
+                if not done[i]:
+                    order.append(i)
                 done[i] = True
                 stack.pop()
-        return len(done) == len(inside)
+        return order if len(order) == len(inside) else None
+
+
+def _strewn(order: Sequence[int], inside: Mapping[int, ENode]) -> bool:
+    """Whether something inside is asked for at so many places that it should be made once: each has its own text, and
+    they multiply with every array that is put beside parts of itself."""
+    if sum(inside[i].head in _BESIDE for i in order) < 2:
+        return False
+    asked = places((i, inside[i].head, inside[i].tensors) for i in reversed(order))
+    return any(asked[i] > _PLACES for i in order)

@@ -23,7 +23,7 @@ class Orders:
     """Proposals for the order of axes of each e-class, best first, at most three."""
 
     def __init__(self, lowered: Lowered, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+        self.lowered, self.snapshot = lowered, snapshot
         self._written: dict[int, dict[Order, None]] = {}
         self._before: Counter[tuple[str, str]] = Counter()
         for name, x in lowered.roots.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -14,6 +14,7 @@ from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.saturate import Limits, Saturation, Stop, saturate
 from waxeq.egraph.snapshot import Snapshot
+from waxeq.egraph.written import as_written
 from waxeq.errors import BudgetError, FallbackError
 from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
@@ -31,6 +32,10 @@ from waxeq.search.session import Session
 from waxeq.search.tuner import tuned
 
 Value = TypeVar("Value")
+_EACH = 4e-4
+"""Seconds that growing candidates takes for each e-node, about."""
+_WRITTEN = 0.5
+"""Part of the time for candidates that is for those of the model as written, where it is short."""
 _UNTRIED = "not all rules were applied"
 _UNGROWN = "not all ways to fuse were looked at"
 _UNCHOSEN = "choosing was stopped"
@@ -215,22 +220,30 @@ def make_space(
 
 
 def grow(
-    space: Space, roots: Iterable[State], until: Deadline = FOREVER, only: Collection[str] | None = None
+    space: Space, roots: Sequence[State], until: Deadline = FOREVER, only: Collection[str] | None = None
 ) -> list[Candidate]:
-    """Candidates of a space, without those that rough prices rule out even if all loops were fused. `only`: of these
-    kernels."""
+    """Candidates of a space, without those that rough prices rule out even if all loops were fused. Where there is no
+    time for all, those of the model as written come first: rules may have written it in so many ways that nobody would
+    come to what its own text is once it is fused. `only`: of these kernels."""
+    own: list[Candidate] = []
+    if space.snapshot.nodes * _EACH > until.left:
+        text = replace(space, snapshot=as_written(space.orders.lowered, space.snapshot))
+        own = grow_all(text, roots, until.within(_WRITTEN * until.left), only)
+        if until.expired:
+            return own
     pruned = _rough(space, fused=True).pruned({r.number for r in roots})
-    return grow_all(replace(space, snapshot=pruned), roots, until, only)
+    rows = grow_all(replace(space, snapshot=pruned), roots, until.within(until.left), only)
+    have = {c.looks for c in rows} if own else set()
+    return [*rows, *(c for c in own if c.looks not in have)]
 
 
 def grow_all(
-    space: Space, roots: Iterable[State], until: Deadline = FOREVER, only: Collection[str] | None = None
+    space: Space, roots: Sequence[State], until: Deadline = FOREVER, only: Collection[str] | None = None
 ) -> list[Candidate]:
     """All candidates of a space that cuts are grown for; what can be done without is left out once the time is over.
     Growing cuts takes a third of it at most."""
-    seconds = float("inf") if until.seconds is None else until.left / 3
-    cuts = Cuts(_rough(space), until.within(seconds))
-    return candidates(space if only is None else space.only(only), cuts, until)
+    cuts = Cuts(_rough(space), until.within(until.left / 3))
+    return candidates(space if only is None else space.only(only), cuts, until, roots)
 
 
 def _rough(space: Space, *, fused: bool = False) -> Rough:

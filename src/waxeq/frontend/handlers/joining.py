@@ -160,8 +160,35 @@ def _pad(t: Tracer, array: Any, pad_width: Any, mode: Any = "constant", **kw: An
         return _pad_constant(t, x, width, values)
     for axis, (low, high) in enumerate(width):
         if low or high:
-            x = np.take(x, np.pad(np.arange(x.shape[axis]), (low, high), mode=mode), axis=axis)
+            x = _pad_again(t, x, axis, np.pad(np.arange(x.shape[axis]), (low, high), mode=mode), low)
     return np.copy(x)
+
+
+_PIECES = 8
+"""Pieces that are put beside an array at most; what would take more is looked up by index."""
+
+
+def _pad_again(t: Tracer, x: TracedArray, axis: int, index: np.ndarray, low: int) -> Any:
+    """`x` with more of itself around it, which are its elements at `index`, `low` of them before it. Loops run through
+    pieces of it as through all else; what is looked up by index they must gather."""
+    last = low + x.shape[axis]
+    before, after = _runs(index[:low]), _runs(index[last:])
+    if len(before) + len(after) > _PIECES:
+        return np.take(x, index, axis=axis)
+    at = (slice(None),) * axis
+    return _concatenate(t, [*(x[(*at, s)] for s in before), x, *(x[(*at, s)] for s in after)], axis)
+
+
+def _runs(index: np.ndarray) -> list[slice]:
+    """Slices that are, one after another, what is at `index`."""
+    found, rest = list[slice](), index.tolist()
+    while rest:
+        step = rest[1] - rest[0] if len(rest) > 1 and abs(rest[1] - rest[0]) == 1 else 1
+        n = next((i for i, k in enumerate(rest) if k != rest[0] + i * step), len(rest))
+        end = rest[0] + n * step
+        found.append(slice(rest[0], end if end >= 0 else None, step))
+        rest = rest[n:]
+    return found
 
 
 def _pad_constant(t: Tracer, x: TracedArray, width: Sequence[Sequence[int]], values: Any) -> Any:
