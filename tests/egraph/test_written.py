@@ -53,14 +53,12 @@ def saturated(fn: Callable[..., Any], worker: Worker) -> tuple[Lowered, Snapshot
 @pytest.mark.parametrize("fn", MODELS)
 def test_every_value_has_the_e_node_it_was_written_as(fn: Callable[..., Any], worker: Worker) -> None:
     lowered, snapshot = saturated(fn, worker)
-    text = as_written(lowered, snapshot)
+    text = as_written(lowered, snapshot, dict)
     assert text.roots == snapshot.roots and len(text.classes) == len(snapshot.classes)
     for name, x in lowered.roots.items():
-        kept = text.classes[text.roots[name]].nodes
-        was = snapshot.classes[text.roots[name]]
-        assert set(kept) <= set(was.nodes)
-        # a rule may have put a simpler e-node in the place of the one it was
-        assert x.term.head in {n.head for n in kept} or x.term.head in {n.head for n in was.replaced}, name
+        kept, was = text.classes[text.roots[name]].nodes, snapshot.classes[snapshot.roots[name]]
+        heads = {n.head for n in kept} | {n.head for n in was.replaced}  # of one that is x as well, x itself is kept
+        assert kept and set(kept) <= set(was.nodes) and x.term.head in heads, name
     terms = set(postorder(*(x.term for x in lowered.roots.values())))
     own = [n for c in text.classes if not c.weights_only for n in c.nodes if n.head in HEADS]
     assert len(own) <= len(terms) and {n.head for n in own} <= {t.head for t in terms}
@@ -68,12 +66,32 @@ def test_every_value_has_the_e_node_it_was_written_as(fn: Callable[..., Any], wo
 
 def test_what_only_rules_made_is_left_out(worker: Worker) -> None:
     lowered, snapshot = saturated(smoothed, worker)
-    assert as_written(lowered, snapshot).nodes < snapshot.nodes / 4
+    assert as_written(lowered, snapshot, dict).nodes < snapshot.nodes / 4
+
+
+def replaced(x, y):
+    """What rules put something simpler in the place of."""
+    return np.where(x > 0, x, np.float32(0)) + y**3
+
+
+def test_where_a_rule_put_a_simpler_e_node_that_is_taken(worker: Worker) -> None:
+    """With all that it needs, which nobody wrote."""
+    lowered, snapshot = saturated(replaced, worker)
+    gone = [i for i in (snapshot.roots[n] for n in lowered.roots) if snapshot.classes[i].replaced]
+    assert gone, "rules replace nothing here any more"
+    simplest = {i: min(c.nodes, key=lambda n: len(n.tensors)) for i, c in enumerate(snapshot.classes) if c.nodes}
+    asked = []
+    text = as_written(lowered, snapshot, lambda: asked.append(1) or simplest)
+    assert asked == [1]
+    need = [text.roots["out"]]
+    for i in need:
+        assert text.classes[i].nodes
+        need += [a for n in text.classes[i].nodes for a in n.tensors if a not in need]
 
 
 def test_a_term_over_what_no_class_holds_is_passed_over() -> None:
     """Rules may put a simpler e-node in the place of one that others are written over."""
     lowered, empty = Lowered({}, {}, (), {}), Snapshot((), {})
-    assert as_written(lowered, empty) == empty
+    assert as_written(lowered, empty, dict) == empty
     x = Term("Map", "exp", Term("In", "x", frozenset("i"), "float32"))
-    assert as_written(Lowered({}, {"out": Named(x, ("i",))}, ("out",), {}), empty) == empty
+    assert as_written(Lowered({}, {"out": Named(x, ("i",))}, ("out",), {}), empty, dict) == empty

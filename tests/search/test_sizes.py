@@ -61,6 +61,13 @@ def causal(x):
     return kept.sum(-1), np.concatenate([x[1:], x[:1] * 2], axis=0)
 
 
+def bordered(x):
+    """Three pieces beside each other: what lies between two of the joins is no value of the model."""
+    y = np.pad(x, ((1, 1), (0, 0)), mode="edge")
+    y = 0.25 * y[:-2] + 0.5 * y[1:-1] + 0.25 * y[2:]
+    return np.concatenate([y[:1], y, y[-1:]]), np.pad(y, 2, mode="symmetric")
+
+
 Model = tuple[Callable[..., Any], Callable[..., Mapping[str, Any]], dict[str, tuple[int, int]], tuple[str, ...]]
 """A function, examples of its arguments at any sizes, its dims, its weights."""
 MODELS: dict[str, Model] = {
@@ -71,6 +78,7 @@ MODELS: dict[str, Model] = {
         attention, lambda T, B: {"x": floats(B, T, 8), "mask": np.zeros((T, T), "f")}, {"T": (1, 48), "B": (1, 5)}, ()
     ),
     "causal": (causal, lambda T: {"x": floats(T, 6)}, {"T": (2, 70)}, ()),
+    "bordered": (bordered, lambda T: {"x": floats(T, 6)}, {"T": (5, 40)}, ()),
 }  # fmt: skip
 
 

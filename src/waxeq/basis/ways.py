@@ -30,14 +30,16 @@ def ways(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, i
 def places(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, int]:
     """By tensor: at how many places at most it is asked for, where nothing is kept to be looked at again, for one place
     of the first. What computes an element asks for those at its own place, all else for others. `rows` as above."""
-    found: dict[Tensor, int] = {}
-    asis: dict[Tensor, int] = {}
+    many: list[int] = []  # by who asks for others: at how many places that is asked for itself
+    askers: dict[Tensor, set[int]] = {}
     for t, head, made_from in rows:
-        here = found.setdefault(t, 1)
-        for x in made_from if head not in _PLACED else dict.fromkeys(made_from):
-            if head not in _PLACED:
-                found[x] = found.get(x, 0) + here
-            elif here > asis.get(x, 0):  # several that ask at the same places ask once
-                found[x] = found.get(x, 0) + here - asis.get(x, 0)
-                asis[x] = here
-    return found
+        mine = askers.setdefault(t, {_ask(many, 1)} if not askers else set())
+        for x in made_from:
+            own = mine if head in _PLACED else {_ask(many, sum(many[a] for a in mine))}
+            askers.setdefault(x, set()).update(own)
+    return {t: sum(many[a] for a in own) for t, own in askers.items()}
+
+
+def _ask(many: list[int], places: int) -> int:
+    many.append(places)
+    return len(many) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from waxeq.basis.heads import HEADS
@@ -11,21 +11,40 @@ from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.ir.term import Term, postorder
 
 
-def as_written(lowered: Lowered, snapshot: Snapshot) -> Snapshot:
-    """The e-graph with no other e-nodes than those of the model as written, and kernels' patterns over them. Classes
-    keep their numbers; those that only rewriting made have no e-nodes, but what depends on weights only keeps its own:
-    nobody asks how it is made."""
+def as_written(lowered: Lowered, snapshot: Snapshot, cheapest: Callable[[], Mapping[int, ENode | None]]) -> Snapshot:
+    """The e-graph with no other e-nodes than those of the model as written, and kernels' patterns over them. Where a
+    rule put a simpler one in the place of one of them, the `cheapest` of its class, and of the classes that it needs.
+    Classes keep their numbers; those that only rewriting made have no e-nodes, but what depends on weights only keeps
+    its own: nobody asks how it is made."""
     own = dict(_e_nodes(lowered, snapshot))
-    made = set(own.values())
-
-    def kept(number: int, n: ENode) -> bool:
-        return n in own or (n.head not in HEADS and made.issuperset((number, *n.tensors)))
-
+    kept: dict[int, set[ENode]] = {}
+    for n, i in own.items():
+        kept.setdefault(i, set()).update({n} & set(snapshot.classes[i].nodes))
+    if gone := [i for i, nodes in kept.items() if not nodes and not snapshot.classes[i].weights_only]:
+        _replaced(gone, kept, snapshot, cheapest())
     classes = (
-        c if c.weights_only else replace(c, nodes=tuple(n for n in c.nodes if kept(i, n)))
+        c if c.weights_only else replace(c, nodes=tuple(n for n in c.nodes if _stays(n, kept.get(i), kept)))
         for i, c in enumerate(snapshot.classes)
     )
     return replace(snapshot, classes=tuple(classes))
+
+
+def _stays(n: ENode, own: Collection[ENode] | None, kept: Collection[int]) -> bool:
+    """Whether an e-node is one of its class's `own`, or a pattern over classes that are `kept`."""
+    return own is not None and (n in own or (n.head not in HEADS and all(a in kept for a in n.tensors)))
+
+
+def _replaced(
+    gone: Sequence[int], kept: dict[int, set[ENode]], snapshot: Snapshot, cheapest: Mapping[int, ENode | None]
+) -> None:
+    """Add for classes that are gone what there is in their place, and what that needs."""
+    left = list(gone)
+    while left:
+        i = left.pop()
+        n = cheapest.get(i)
+        if n is not None and not kept.get(i):
+            kept[i] = {n}
+            left += [a for a in n.tensors if not kept.get(a) and not snapshot.classes[a].weights_only]
 
 
 def _e_nodes(lowered: Lowered, snapshot: Snapshot) -> Iterator[tuple[ENode, int]]:

@@ -112,7 +112,7 @@ def candidates(
     """All candidates, in a deterministic order, as far as there is time. What the cheapest way to the `roots` is made
     of, by rough prices, comes whatever the time is; where none are given, every class is part of that."""
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
-    needed = set(numbers) if roots is None else cuts.rough.needed(r.number for r in roots)
+    needed = set(numbers) if roots is None else cuts.needed(r.number for r in roots)
     found = _Found(space, cuts, until)
     found.grow([i for i in numbers if i in needed], [i for i in numbers if i not in needed])
     return _of_one_pool(space, [c for i in numbers for c in found.of(i)])

@@ -129,8 +129,9 @@ class Rough:
         return found
 
     def needed(self, roots: Iterable[int]) -> frozenset[int]:
-        """The classes that the cheapest way to have `roots` makes or reads."""
-        bits, found = self._cone(roots), set[int]()
+        """Themselves, and the classes that the cheapest way to have `roots` makes or reads."""
+        found = set(roots)
+        bits = self._cone(found)
         while bits:
             low = bits & -bits
             i = low.bit_length() - 1

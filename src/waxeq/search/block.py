@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from waxeq.backend.kernel import Kernel
@@ -226,15 +226,25 @@ def grow(
     time for all, those of the model as written come first: rules may have written it in so many ways that nobody would
     come to what its own text is once it is fused. `only`: of these kernels."""
     own: list[Candidate] = []
+    rough = cache(lambda: _rough(space, fused=True))
     if space.snapshot.nodes * _EACH > until.left:
-        text = replace(space, snapshot=as_written(space.orders.lowered, space.snapshot))
-        own = grow_all(text, roots, until.within(_WRITTEN * until.left), only)
-        if until.expired:
+        text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
+        own = grow_all(replace(space, snapshot=text), roots, until.within(_WRITTEN * until.left), only)
+        if until.expired and _whole(space, own, roots):
             return own
-    pruned = _rough(space, fused=True).pruned({r.number for r in roots})
-    rows = grow_all(replace(space, snapshot=pruned), roots, until.within(until.left), only)
+    rows = grow_all(replace(space, snapshot=rough().pruned({r.number for r in roots})), roots, until, only)
     have = {c.looks for c in rows} if own else set()
     return [*rows, *(c for c in own if c.looks not in have)]
+
+
+def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> bool:
+    """Whether candidates make a whole plan."""
+    made, left, before = set(space.leaves.values()), list(rows), -1
+    while len(left) != before:
+        before = len(left)
+        made |= {c.out for c in left if all(s in made or space.free(s.number) for s in c.inputs)}
+        left = [c for c in left if c.out not in made]
+    return all(r in made or space.free(r.number) for r in roots)
 
 
 def grow_all(

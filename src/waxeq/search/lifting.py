@@ -184,7 +184,8 @@ class _Lift:
         """The size of every axis."""
         lowered = self.found.lowered
         assert lowered is not None
-        g, known = self.block.graph, dict[str, Amount]()
+        g, here = self.block.graph, self.space.snapshot.sizes
+        known: dict[str, Amount] = {k: 1 for k, n in here.items() if n == 1}  # values have no name for those
         values = [*(self.block.leaves[x.name] for x in g.leaves), *self.block.values]
         for v, whole in enumerate(values):
             for k, n in zip(lowered.roots[f"%{v}"].axes, self.sizes.type(whole).shape, strict=True):
@@ -198,7 +199,7 @@ class _Lift:
                     if n.head in HEADS:
                         self._infer(n.head, n.args, known)
             changed = len(known) > before
-        return known | {k: self.numbers.size(n) for k, n in self.space.snapshot.sizes.items() if k not in known}
+        return known | {k: self.numbers.size(n) for k, n in here.items() if k not in known}
 
     def _infer(self, head: str, args: Sequence[Any], known: dict[str, Amount]) -> None:
         h = HEADS[head]

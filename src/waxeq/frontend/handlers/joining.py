@@ -165,29 +165,39 @@ def _pad(t: Tracer, array: Any, pad_width: Any, mode: Any = "constant", **kw: An
 
 
 _PIECES = 8
-"""Pieces that are put beside an array at most; what would take more is looked up by index."""
+"""Pieces that are put beside an array at most on each side; what would take more is looked up by index."""
 
 
 def _pad_again(t: Tracer, x: TracedArray, axis: int, index: np.ndarray, low: int) -> Any:
     """`x` with more of itself around it, which are its elements at `index`, `low` of them before it. Loops run through
     pieces of it as through all else; what is looked up by index they must gather."""
-    last = low + x.shape[axis]
+    at, last = (slice(None),) * axis, low + x.shape[axis]
     before, after = _runs(index[:low]), _runs(index[last:])
-    if len(before) + len(after) > _PIECES:
+    if before is None or after is None:
         return np.take(x, index, axis=axis)
-    at = (slice(None),) * axis
-    return _concatenate(t, [*(x[(*at, s)] for s in before), x, *(x[(*at, s)] for s in after)], axis)
+
+    def piece(s: slice, times: int) -> Any:
+        shown = x[(*at, s)]
+        shape = (*x.shape[:axis], shown.shape[axis] * times, *x.shape[axis + 1 :])
+        return np.broadcast_to(shown, shape) if times > 1 else shown
+
+    return _concatenate(t, [*(piece(*r) for r in before), x, *(piece(*r) for r in after)], axis)
 
 
-def _runs(index: np.ndarray) -> list[slice]:
-    """Slices that are, one after another, what is at `index`."""
-    found, rest = list[slice](), index.tolist()
-    while rest:
-        step = rest[1] - rest[0] if len(rest) > 1 and abs(rest[1] - rest[0]) == 1 else 1
-        n = next((i for i, k in enumerate(rest) if k != rest[0] + i * step), len(rest))
-        end = rest[0] + n * step
-        found.append(slice(rest[0], end if end >= 0 else None, step))
-        rest = rest[n:]
+def _runs(index: np.ndarray) -> list[tuple[slice, int]] | None:
+    """Slices, and how many times each is there, that are one after another what is at `index`; more than once only
+    where there is one element. None where there are too many."""
+    found, start = list[tuple[slice, int]](), 0
+    steps = np.diff(index)
+    while start < len(index):
+        step = int(steps[start]) if start < len(steps) and abs(steps[start]) <= 1 else 1
+        other = np.flatnonzero(steps[start:] != step)
+        n = int(other[0]) + 1 if len(other) else len(index) - start
+        first, end = int(index[start]), int(index[start]) + n * step
+        found.append((slice(first, first + 1), n) if not step else (slice(first, end if end >= 0 else None, step), 1))
+        start += n
+        if len(found) > _PIECES:
+            return None
     return found
 
 
