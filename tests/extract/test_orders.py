@@ -34,7 +34,7 @@ def grown(model: Callable, weights: Mapping[str, tuple[int, ...]], folder: Path,
     with Session.open(Options.of(table=folder / "t.duckdb", threads=1, measure=False), Events()) as session:
         at = blocks_search.saturated(session, block)
         space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        return blocks_search.grow(space, roots)
+        return blocks_search.grow(space, roots).rows
 
 
 @pytest.fixture(scope="module")

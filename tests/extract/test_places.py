@@ -72,6 +72,6 @@ def test_borders_of_borders_are_not_written_out(shape: tuple[int, int], worker: 
     rules = load_rules("reassociating", patterns(kernels))
     snapshot = saturate(lowered, rules, Limits(600, 60.0, 2 << 30), worker).snapshot
     space, roots = make_space(kernels, lowered, snapshot)
-    calls = [c.call for c in grow(space, roots) if kernels[c.call.kernel].form == "loops"]
+    calls = [c.call for c in grow(space, roots).rows if kernels[c.call.kernel].form == "loops"]
     lengths = [sum(len(p.source) for p in kernels[c.kernel].of(c).parts) for c in calls]  # type: ignore[attr-defined]
     assert len(calls) > 50 and max(lengths) < 100_000

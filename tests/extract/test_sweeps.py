@@ -83,7 +83,7 @@ class Found:
         rules = load_rules("reassociating", patterns(kernels))
         snapshot = saturate(lowered, rules, Limits(300, 60.0, 2 << 30), worker).snapshot
         space, roots = make_space(kernels, lowered, snapshot)
-        rows = [c for c in grow(space, roots) if kernels[c.call.kernel].form == "sweeps" and c.out == roots[0]]
+        rows = [c for c in grow(space, roots).rows if kernels[c.call.kernel].form == "sweeps" and c.out == roots[0]]
         return Found(rows, {snapshot.roots[f"%{v}"]: given[n] for v, n in enumerate(lowered.leaves) if n in given})
 
     def run(self, c: Candidate) -> np.ndarray:

@@ -58,11 +58,11 @@ def test_growing_that_is_cut_short_leaves_candidates_of_a_whole_plan(tmp_path: P
         (block,) = cut(expand(traced().graph))
         at = block_search.saturated(session, block)
         space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        whole = block_search.grow(space, roots)
+        whole = block_search.grow(space, roots).rows
         counts = []
         for seconds in (0.0, 9.0, 1e9):
-            rows = block_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
-            again = block_search.grow(space, roots, Deadline(seconds, Clock(each=1.0)))
+            rows = block_search.grow(space, roots, Deadline(seconds, Clock(each=1.0))).rows
+            again = block_search.grow(space, roots, Deadline(seconds, Clock(each=1.0))).rows
             assert rows == again and greedy(session.prices.problem(space, rows, roots)) is not None
             counts.append(len(rows))
         assert rows == whole and counts == sorted(counts) and counts[0] < counts[-1]
@@ -92,11 +92,13 @@ def test_where_there_is_no_time_for_all_the_text_of_the_model_is_fused(
         at = block_search.saturated(session, block)
         space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
         assert space.snapshot.nodes > 2500
-        rows = block_search.grow(space, roots, Deadline(seconds, Clock(each=1e-5)))
+        grown = block_search.grow(space, roots, Deadline(seconds, Clock(each=1e-5)))
+        rows = grown.rows
         text = as_written(at.lowered, space.snapshot, dict)
         own = {n for c in text.classes for n in c.nodes}
         assert greedy(session.prices.problem(space, rows, roots)) is not None
     whole = [c for c in rows if c.out in roots and {s.number for s in c.inputs} <= set(space.leaves)]
+    assert seconds > 0 or not grown.all
     if seconds > 0:
         assert any(session.kernels[c.call.kernel].form == "sweeps" for c in whole)
     few = [c for c in rows if all(n in own for _, n in c.nodes)]
@@ -109,9 +111,9 @@ def test_what_the_cheapest_way_needs_can_be_made_without_time(tmp_path: Path) ->
         (block,) = cut(expand(traced().graph))
         at = block_search.saturated(session, block)
         space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        few = block_search.grow_all(space, roots, Deadline(0.0))
+        few = block_search.grow_all(space, roots, Deadline(0.0)).rows
         assert greedy(session.prices.problem(space, few, roots)) is not None
-        assert len({c.out.number for c in few}) < len({c.out.number for c in block_search.grow_all(space, roots)})
+        assert len({c.out.number for c in few}) < len({c.out.number for c in block_search.grow_all(space, roots).rows})
 
 
 def test_choosing_that_is_cut_short_leaves_a_whole_choice(tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_choosing_that_is_cut_short_leaves_a_whole_choice(tmp_path: Path) -> Non
         (block,) = cut(expand(traced().graph))
         at = block_search.saturated(session, block)
         space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        problem = session.prices.problem(space, block_search.grow(space, roots), roots)
+        problem = session.prices.problem(space, block_search.grow(space, roots).rows, roots)
         best, first = greedy(problem), greedy(problem, Deadline(0.0))
     assert best is not None and not best.timed_out
     assert first is not None and first.timed_out and first.cost >= best.cost
@@ -211,7 +213,7 @@ def test_no_more_is_compiled_than_there_is_time_for(tmp_path: Path, monkeypatch:
         (block,) = cut(expand(traced().graph))
         at = block_search.saturated(session, block)
         space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        calls = [c.call for c in block_search.grow(space, roots)]
+        calls = [c.call for c in block_search.grow(space, roots).rows]
         session.deadline = Deadline(100.0, clock := Clock())
         compiled: list[Call] = []
 

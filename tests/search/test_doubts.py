@@ -44,7 +44,7 @@ def searched(session: Session, model: Callable[..., np.ndarray] = product, x: np
     (block,) = cut(expand(trace(model, {"x": x, "w": w}).graph))
     at = blocks_search.saturated(session, block)
     space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-    return blocks_search.grow(space, roots), space, roots
+    return blocks_search.grow(space, roots).rows, space, roots
 
 
 def at(problem: Problem, seconds: float, source: str = "fitted") -> Problem:

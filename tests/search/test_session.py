@@ -111,7 +111,7 @@ def test_slower_loops_are_looked_at_only_where_the_swift_ones_do_not_run(tmp_pat
         makers = {r.call.kernel for r in rows}
         assert "native.loops_fast" in makers and not any(n.startswith("numpy.loops") for n in makers)
         without = {n: k for n, k in space.kernels.items() if not n.startswith("native.")}
-        rest = {r.call.kernel for r in blocks_search.grow(replace(space, kernels=without), roots)}
+        rest = {r.call.kernel for r in blocks_search.grow(replace(space, kernels=without), roots).rows}
         assert any(n.startswith("numpy.loops") for n in rest)
 
 
@@ -124,7 +124,7 @@ def test_products_run_on_the_threads_of_the_loops_around_them(tmp_path: Path) ->
         (block,) = cut(expand(trace(lambda x, w: np.tanh(x @ w), {"x": x, "w": w}).graph))
         at = blocks_search.saturated(session, block)
         space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        makers = {(c.out, frozenset(c.inputs), c.call.kernel) for c in blocks_search.grow(space, roots)}
+        makers = {(c.out, frozenset(c.inputs), c.call.kernel) for c in blocks_search.grow(space, roots).rows}
         ours = {row[:2] for row in makers if row[2].startswith("native.")}
         theirs = {row[:2] for row in makers if row[2] in ("numpy.gemm", "numpy.contract")}
         assert ours and not ours & theirs
@@ -302,7 +302,7 @@ def _candidates(session: Session):
     (block,) = cut(expand(_traced().graph))
     at = blocks_search.saturated(session, block)
     space, roots = blocks_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-    return blocks_search.grow(space, roots), space, roots
+    return blocks_search.grow(space, roots).rows, space, roots
 
 
 @pytest.mark.parametrize(("budget", "when"), [(None, "tidy"), (3.0, "tidy_at_exit")])

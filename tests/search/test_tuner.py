@@ -122,7 +122,7 @@ def test_variants_are_timed_last_and_only_of_what_was_chosen(tmp_path: Path, mon
         again = {n for n, varies in zip(timed[first:], kinds[first:], strict=True) if not varies}
         assert again and again <= set(timed[:first]), "variants come after the search, by turns with what was chosen"
         assert found.space is not None
-        rows = blocks_search.grow(found.space, found.choice.roots if found.choice else ())
+        rows = blocks_search.grow(found.space, found.choice.roots if found.choice else ()).rows
         assert not any(session.kernels[c.call.kernel].variant_of for c in rows)
         ways = [v for c in rows for v in variants(found.space, c)]
         assert ways and all(session.kernels[v.call.kernel].variant_of for v in ways)

@@ -168,9 +168,9 @@ def _block_rules(
     space, roots = searched
     wanted_calls = {i: _plain(s.call, space.kernels) for i, s in steps.items()}
     own = {c.kernel for c in wanted_calls.values()}  # most of the time goes into calls of others
-    candidates = _candidates(grow(space, roots, only=own))
+    candidates = _candidates(grow(space, roots, only=own).rows)
     if any(_looks(c) not in candidates for c in wanted_calls.values()):  # today's prices rule out others
-        candidates = _candidates(grow_all(space, roots, only=own))
+        candidates = _candidates(grow_all(space, roots, only=own).rows)
     targets: dict[int, tuple[Member, ...] | None] = {}
     for i, call in wanted_calls.items():
         same = candidates.get(_looks(call), ())

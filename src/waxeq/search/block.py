@@ -36,6 +36,8 @@ _EACH = 4e-4
 """Seconds that growing candidates takes for each e-node, about."""
 _WRITTEN = 0.5
 """Part of the time for candidates that is for those of the model as written, where it is short."""
+_WORTH = 0.1
+"""Part of the time that growing all candidates takes from which on it is worth beginning with."""
 _UNTRIED = "not all rules were applied"
 _UNGROWN = "not all ways to fuse were looked at"
 _UNCHOSEN = "choosing was stopped"
@@ -120,16 +122,17 @@ def _found(
     session: Session,
     block: Block,
     at: Saturated,
-    grown: Callable[[Space, tuple[State, ...], Deadline], list[Candidate]],
+    grown: Callable[[Space, tuple[State, ...], Deadline], Grown],
 ) -> Optimized | None:
     lowered, saturation = at.lowered, at.saturation
     unusable = len(session.prices.excluded)
     kernels = {n: k for n, k in session.kernels.items() if n not in session.prices.excluded}
     space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads, block.places)
     until = session.growing()
-    rows = stage(session, "candidates", lambda: grown(space, roots, until))
+    found = stage(session, "candidates", lambda: grown(space, roots, until))
+    rows = found.rows
     left = [_UNTRIED] if at.hurried or saturation.stop is Stop.TimeLimit else []
-    left += [_UNGROWN] if until.expired else []
+    left += [] if found.all else [_UNGROWN]
     chosen = stage(session, "extract", lambda: choose(session, space, rows, roots))
     if len(session.prices.excluded) > unusable:  # others are to do what was left to kernels that do not run here
         return _found(session, block, at, grown)
@@ -139,11 +142,11 @@ def _found(
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
     left += [_UNCHOSEN] if choice.timed_out else []
-    found = Optimized(
+    searched = Optimized(
         block, BlockPlan({}, (), (), {}), False, facts, space, chosen.problem, choice, lowered, chosen.beaten,
         left=tuple(left),
     )  # fmt: skip
-    return replace(found, plan=planned(found, choice))
+    return replace(searched, plan=planned(searched, choice))
 
 
 def _improved(
@@ -219,22 +222,30 @@ def make_space(
     return space, tuple(roots)
 
 
-def grow(
-    space: Space, roots: Sequence[State], until: Deadline = FOREVER, only: Collection[str] | None = None
-) -> list[Candidate]:
+@dataclass(frozen=True)
+class Grown:
+    """Candidates, and whether they are all that are grown where time has no end."""
+
+    rows: list[Candidate]
+    all: bool
+
+
+def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER, only: Collection[str] | None = None) -> Grown:
     """Candidates of a space, without those that rough prices rule out even if all loops were fused. Where there is no
     time for all, those of the model as written come first: rules may have written it in so many ways that nobody would
     come to what its own text is once it is fused. `only`: of these kernels."""
-    own: list[Candidate] = []
+    own, needed, lasts = list[Candidate](), roots, _EACH * space.snapshot.nodes
     rough = cache(lambda: _rough(space, fused=True))
-    if space.snapshot.nodes * _EACH > until.left:
+    if lasts > until.left:
         text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
-        own = grow_all(replace(space, snapshot=text), roots, until.within(_WRITTEN * until.left), only)
-        if until.expired and _whole(space, own, roots):
-            return own
-    rows = grow_all(replace(space, snapshot=rough().pruned({r.number for r in roots})), roots, until, only)
-    have = {c.looks for c in rows} if own else set()
-    return [*rows, *(c for c in own if c.looks not in have)]
+        own = grow_all(replace(space, snapshot=text), roots, until.within(_WRITTEN * until.left), only).rows
+        needed = () if _whole(space, own, roots) else roots
+        if not needed and until.left < _WORTH * lasts:
+            return Grown(own, all=False)
+    pruned = replace(space, snapshot=rough().pruned({r.number for r in roots}))
+    found = grow_all(pruned, needed, until, only)
+    have = {c.looks for c in found.rows} if own else set()
+    return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)])
 
 
 def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> bool:
@@ -249,11 +260,12 @@ def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> b
 
 def grow_all(
     space: Space, roots: Sequence[State], until: Deadline = FOREVER, only: Collection[str] | None = None
-) -> list[Candidate]:
-    """All candidates of a space that cuts are grown for; what can be done without is left out once the time is over.
-    Growing cuts takes a third of it at most."""
+) -> Grown:
+    """All candidates of a space that cuts are grown for; what the `roots` can be had without is left out once the time
+    is over. Growing cuts takes a third of it at most."""
     cuts = Cuts(_rough(space), until.within(until.left / 3))
-    return candidates(space if only is None else space.only(only), cuts, until, roots)
+    rows = candidates(space if only is None else space.only(only), cuts, until, roots)
+    return Grown(rows, not until.expired)
 
 
 def _rough(space: Space, *, fused: bool = False) -> Rough:
