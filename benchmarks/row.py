@@ -29,8 +29,8 @@ _ASKED = 2.0
 """How many times the time of the search that first call took before, where it is not asked for again: one machine was a
 third faster than an hour before."""
 _PART = 0.95
-"""Part of that first call that the search has: it is made again for the record, and one differs from the other by so
-much."""
+"""Part of that first call that the search has: what comes after it, the first run among that, may take a moment more
+than is left for it."""
 TIMEOUT = 900.0
 
 Record = dict[str, Any]

@@ -146,7 +146,7 @@ def test_a_search_has_no_more_time_than_the_peer_that_paces_it(
     monkeypatch.setattr(row, "in_fresh_process", process)
     known = None if before is None else {"contestants": {PACED: {"first_call": before}}}
     found = measure_row("double", (PACED,), threads=1, budget=0.1, search=10.0, table=None, caches="", before=known)
-    assert given == [found["search"]] == [1.5 if asked else 10.0]
+    assert given == [found["search"]] == [0.95 * 1.5 if asked else 10.0]
     assert found["contestants"][PACED]["first_call"] == (1.5 if asked else 9.0)
 
 

@@ -15,12 +15,13 @@ from waxeq.compile import optimize
 from waxeq.cost.estimate import SOURCES
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
-from waxeq.egraph.lower import lower
+from waxeq.egraph.lower import Lowered, lower
+from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import Apply, Expr, Lit, Var, load_rules, read_file, rule_files
-from waxeq.egraph.saturate import Limits, Worker, saturate
+from waxeq.egraph.saturate import Limits, Saturation, Stop, Worker, saturate
 from waxeq.events import Events
 from waxeq.frontend.trace import trace
-from waxeq.inspect.derive import derivations, laws
+from waxeq.inspect.derive import derivations, laws, whole
 from waxeq.inspect.explain import explain, explain_plan
 from waxeq.inspect.match import Index, Match
 from waxeq.inspect.show import time_
@@ -74,8 +75,8 @@ def test_every_e_node_is_traced_back(model: Callable[..., np.ndarray]) -> None:
         worker.close()
     assert any(c.replaced for c in snapshot.classes)
     wanted = [(i, n) for i, c in enumerate(snapshot.classes) for n in c.nodes]
-    found = derivations(snapshot, lowered, laws(rules, meanings), wanted)
-    assert not [str(n) for (i, n), names in found.items() if names is None]
+    found = derivations(Index.of(whole(snapshot, lowered)), lowered, laws(rules, meanings), wanted)
+    assert found.complete and not [str(n) for (i, n), names in found.rules.items() if names is None]
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +162,82 @@ def test_rules_that_are_gone_are_said_to_be_gone(results: dict[str, Result], mon
     result = results["chain"]
     said = explain_plan(result.plan, result.kernels)
     assert any(k.rules is None for k in said.kernels) and "cannot be traced back" in said.notes[0]
+
+
+@pytest.fixture(scope="module")
+def filtered(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A plan that says what the model says: rules write `- 0.125` in another way."""
+
+    def model(x):
+        for _ in range(2):
+            x = np.maximum(np.maximum(x[:-2], x[1:-1]), x[2:]) - 0.125
+            x = np.minimum(x[:, :-2], x[:, 2:])
+        return x
+
+    table = tmp_path_factory.mktemp("table") / "t.duckdb"
+    options = Options.of(table=table, trial=False, measure=False, threads=1, budget=0, backends=("numpy",))
+    return optimize(model, array(60, 50), options=options, events=Events())
+
+
+def test_a_kernel_that_no_rule_leads_to_leaves_the_others_explained(filtered: Result) -> None:
+    """Those that read what it makes too, though nobody knows what that is."""
+    plan = filtered.plan
+    assert len(plan.steps) > 2 and all(s.writes in plan.steps[i + 1].reads for i, s in enumerate(plan.steps[:-1]))
+    for i, s in enumerate(plan.steps):
+        other = replace(s, call=replace(s.call, meaning=Term("Map", "tanh", s.call.meaning)))
+        rows = tuple(other if n == i else step for n, step in enumerate(plan.steps))
+        said = explain_plan(replace(plan, steps=rows), filtered.kernels)
+        assert [n for n, k in enumerate(said.kernels) if k.rules is None] == [i]
+
+
+def test_what_is_as_the_model_says_it_is_said_to_be_that(filtered: Result) -> None:
+    said = explain_plan(filtered.plan, filtered.kernels)
+    assert any("- 0.125" in k.facts["what"] for k in said.kernels)
+    assert all(k.rules == () for k in said.kernels) and said.notes == ()
+    assert "none are needed: nothing in it was rewritten" in str(said) and "not traced back" not in str(said)
+
+
+def test_a_border_of_nan_is_the_models_own(tmp_path: Path) -> None:
+    """No NaN is equal to another one, and the e-node that has one is its own all the same."""
+    options = Options.of(table=tmp_path / "t.duckdb", trial=False, measure=False, threads=1, budget=0)
+    result = optimize(lambda x: np.pad(np.tanh(x), 1, constant_values=np.nan) * 3.0, array(60, 50), options=options)
+    assert result.plan.steps and all(k.rules == () for k in explain_plan(result.plan, result.kernels).kernels)
+
+
+def test_an_explanation_grows_nothing(filtered: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That took minutes for values that can be fused in hundreds of ways; a call says itself what it computes."""
+
+    def grown(*args: object) -> None:
+        pytest.fail("calls were grown as in a search")
+
+    monkeypatch.setattr("waxeq.extract.cuts.Cuts.__init__", grown)
+    assert all(k.rules is not None for k in explain_plan(filtered.plan, filtered.kernels).kernels)
+
+
+CUT_OFF = {
+    "deriving": "looking for rules was stopped after 0 seconds",
+    "saturating": f"applying the rules again was stopped: {Stop.TimeLimit.value}",
+}
+
+
+@pytest.mark.parametrize("limit", CUT_OFF)
+def test_what_there_was_no_time_to_look_for_is_said(
+    results: dict[str, Result], limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(lowered: Lowered, program: RuleProgram, limits: Limits, worker: Worker) -> Saturation:
+        return replace(saturate(lowered, program.bare(), limits, worker), stop=Stop.TimeLimit)
+
+    result, before = results["chain"], explain(results["chain"])
+    assert any(k.rules for k in before.kernels)
+    if limit == "saturating":
+        monkeypatch.setattr("waxeq.inspect.explain.saturate", cut_off)
+        found = explain_plan(result.plan, result.kernels)
+    else:
+        monkeypatch.setattr("waxeq.inspect.explain._SECONDS", 0.0)
+        monkeypatch.setattr("waxeq.inspect.explain._LEAST", 0.0)
+        found = explain(result)
+    assert [k.rules is None for k in found.kernels] == [bool(k.rules) for k in before.kernels]
+    assert found.notes == (f"{CUT_OFF[limit]}; which rules led to kernels that are not traced back is not said",)
 
 
 OWN = """(ruleset mine)

@@ -21,6 +21,7 @@ from waxeq.runtime.timing import Bench
 from waxeq.search import block as search_block
 from waxeq.search import sizes as search_sizes
 from waxeq.search import trial as search_trial
+from waxeq.search.block import Grown
 from waxeq.search.contest import BRIEF
 from waxeq.search.duel import fastest
 from waxeq.search.rivals import rivals
@@ -40,7 +41,7 @@ def options(folder: Path, **more: object) -> Options:
 
 
 def test_without_a_whole_choice_a_block_is_planned_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_block, "grow", lambda *given: [])
+    monkeypatch.setattr(search_block, "grow", lambda *given: Grown([], all=True))
     found = optimize(model, X, W, options=options(tmp_path))
     np.testing.assert_allclose(found.program(X, W), model(X, W), rtol=1e-4, atol=1e-4)
     assert not found.plan.written and found.plan.steps
@@ -53,8 +54,8 @@ def test_without_a_whole_choice_a_block_is_planned_as_written(tmp_path: Path, mo
 
 
 def test_without_any_kernel_there_is_no_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_block, "grow", lambda *given: [])
-    monkeypatch.setattr(search_block, "grow_all", lambda *given: [])
+    monkeypatch.setattr(search_block, "grow", lambda *given: Grown([], all=True))
+    monkeypatch.setattr(search_block, "grow_all", lambda *given: Grown([], all=True))
     with pytest.raises(BudgetError, match="no kernel"):
         optimize(model, X, W, options=options(tmp_path))
 

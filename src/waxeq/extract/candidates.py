@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
@@ -67,11 +67,6 @@ class Space:
     def pace(self) -> float:
         """What an operation takes in the loops of the best kernel."""
         return min((k.pace for k in self.kernels.values() if k.form == "loops"), default=1.0)
-
-    def only(self, kernels: Collection[str]) -> Space:
-        """The same for some kernels."""
-        some = {n: k for n, k in self.kernels.items() if n in kernels}
-        return replace(self, kernels=some, patterns={h: p for h, p in self.patterns.items() if p.kernel in some})
 
     def fixed(self, reads: Sequence[State]) -> tuple[int, ...]:
         """Which of these are the same in every run."""

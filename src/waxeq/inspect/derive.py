@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waxeq.basis.typing import types
@@ -12,11 +12,9 @@ from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.rules import Body, Rule, bodies
 from waxeq.egraph.snapshot import EClass, ENode, Snapshot, node_places
-from waxeq.inspect.match import Index, Member, heads
+from waxeq.events import FOREVER, Deadline
+from waxeq.inspect.match import Index, Member, heads, looks
 from waxeq.ir.term import Term, postorder
-
-_VISITED = 3000
-"""E-nodes looked at per block before a derivation is given up."""
 
 KERNELS = "kernels/"
 """Start of the names of rules that only say what a kernel computes."""
@@ -39,6 +37,16 @@ class _Application:
     needs: tuple[Member, ...]
 
 
+@dataclass(frozen=True)
+class Derived:
+    """For each target the names of the rules that make it from the model as written, in an order they can run in; ()
+    for what the model itself says, None where no derivation was found. `complete`: there is none then; else the time
+    was over before all was looked at."""
+
+    rules: Mapping[Member, tuple[str, ...] | None]
+    complete: bool
+
+
 def laws(rules: Iterable[Rule], patterns: Mapping[str, Pattern]) -> Mapping[str, tuple[Law, ...]]:
     """Rules, and what kernels mean, by the heads of the e-nodes they can make."""
     rows = [Law(r.name, b) for r in rules for b in bodies(r) if b.unites]
@@ -55,57 +63,76 @@ def laws(rules: Iterable[Rule], patterns: Mapping[str, Pattern]) -> Mapping[str,
 
 
 def derivations(
-    snapshot: Snapshot, lowered: Lowered, by_head: Mapping[str, tuple[Law, ...]], targets: Sequence[Member]
-) -> dict[Member, tuple[str, ...] | None]:
-    """For each target the names of the rules that make it from the model as written, in an order they can run in; ()
-    for what the model itself says, None where no derivation was found."""
-    index = Index.of(_whole(snapshot, lowered))
+    index: Index,
+    lowered: Lowered,
+    by_head: Mapping[str, tuple[Law, ...]],
+    targets: Sequence[Member],
+    until: Deadline = FOREVER,
+) -> Derived:
+    """The rules that lead to each target, as far as they are found `until` then. `index`: of a `whole` e-graph.
+
+    What could have made the targets is looked for, what that needed, and so on, until all targets are derived; not what
+    only those need that are.
+    """
     given = index.members([x.term for x in lowered.roots.values()])
-    best = _cheapest(given, _backwards(index, by_head, given, targets))
-    return {t: _names(t, best) for t in targets}
+    best: dict[Member, _Application | None] = dict.fromkeys(given)
+    rows, asked = list[_Application](), set[Member]()
+    while (edge := [m for m in _needed(rows, best, targets) if m not in asked]) and not until.expired:
+        rows += _made(index, by_head, edge, until)
+        asked |= set(edge)
+        best = _cheapest(given, rows)
+    return Derived({t: _names(t, best) for t in targets}, not until.expired)
 
 
-def _whole(snapshot: Snapshot, lowered: Lowered) -> Snapshot:
+def whole(snapshot: Snapshot, lowered: Lowered) -> Snapshot:
     """The e-graph with the e-nodes that rules have put simpler ones in place of, and all of the model as written: of
     that, what only such e-nodes read is in classes of its own."""
     roots = {x.term: snapshot.roots[n] for n, x in lowered.roots.items() if n in snapshot.roots}
     nodes = [[*c.nodes, *c.replaced] for c in snapshot.classes]
-    known = {(n.head, n.args): i for i, ns in enumerate(nodes) for n in ns}
+    known = {looks(n.head, n.args): i for i, ns in enumerate(nodes) for n in ns}
     more: list[EClass] = []
     number: dict[Term, int] = {}
     kinds = types(*roots)
     for t in postorder(*roots):
         args = tuple(number[a] if isinstance(a, Term) else a for a in t.args)
-        number[t] = known.get((t.head, args), roots.get(t, len(nodes)))
+        number[t] = known.get(looks(t.head, args), roots.get(t, len(nodes)))
         if number[t] == len(nodes):
             value = t.args[0] if t.head == "Num" else None
             more.append(EClass(frozenset(kinds[t].axes), kinds[t].dtype, False, value, ()))
             nodes.append([])
-        if (t.head, args) not in known:
+        if looks(t.head, args) not in known:
             nodes[number[t]].append(ENode(t.head, args, node_places(t.head, {})))
     rows = zip((*snapshot.classes, *more), nodes, strict=True)
     return replace(snapshot, classes=tuple(replace(c, nodes=tuple(ns), replaced=()) for c, ns in rows))
 
 
-def _backwards(
-    index: Index, by_head: Mapping[str, tuple[Law, ...]], given: set[Member], targets: Sequence[Member]
-) -> list[_Application]:
-    """Applications that could have made the targets, what those needed, and so on, breadth first."""
-    rows: list[_Application] = []
-    seen = dict.fromkeys(targets)
-    queue = list(seen)
-    for member in queue:
-        if member in given or len(seen) > _VISITED:
-            continue
+def _made(
+    index: Index, by_head: Mapping[str, tuple[Law, ...]], members: Iterable[Member], until: Deadline
+) -> Iterator[_Application]:
+    """Applications that could have made e-nodes."""
+    for member in members:
+        if until.expired:
+            return
         for law in by_head.get(member[1].head, ()):
             for needs in dict.fromkeys(index.applications(law.body, member)):
-                if member in needs:
-                    continue
-                rows.append(_Application(law.name, member, needs))
-                new = [m for m in needs if m not in seen]
-                seen |= dict.fromkeys(new)
-                queue += new
-    return rows
+                if member not in needs:
+                    yield _Application(law.name, member, needs)
+
+
+def _needed(
+    rows: Sequence[_Application], best: Mapping[Member, _Application | None], targets: Sequence[Member]
+) -> list[Member]:
+    """The targets that are not derived yet, and what they may be derived from that is not, the nearest first."""
+    ways: dict[Member, list[_Application]] = {}
+    for a in rows:
+        ways.setdefault(a.made, []).append(a)
+    found = dict.fromkeys(t for t in targets if t not in best)
+    waiting = list(found)
+    for m in waiting:
+        new = [n for a in ways.get(m, ()) for n in a.needs if n not in best and n not in found]
+        found |= dict.fromkeys(new)
+        waiting += dict.fromkeys(new)
+    return list(found)
 
 
 def _cheapest(given: set[Member], rows: Sequence[_Application]) -> dict[Member, _Application | None]:

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
-from waxeq.egraph.kernels import patterns
+from waxeq.egraph.kernels import Pattern, patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import CLASSES, Class, Rule, RuleFile, load_rules, read_file, rule_files
-from waxeq.egraph.saturate import Limits, Worker, saturate
-from waxeq.extract.candidates import Candidate, Space, State
-from waxeq.inspect.derive import KERNELS, Law, derivations, laws
-from waxeq.inspect.match import Member
+from waxeq.egraph.saturate import Limits, Stop, Worker, saturate
+from waxeq.egraph.snapshot import Snapshot
+from waxeq.events import Deadline
+from waxeq.inspect.derive import KERNELS, Law, derivations, laws, whole
+from waxeq.inspect.follow import Calls, Nodes, Piece
+from waxeq.inspect.match import Index
 from waxeq.inspect.report import kernels as facts
-from waxeq.ir.blocks import cut
+from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import expand
 from waxeq.plan.encode import decode_rules
-from waxeq.plan.plan import Plan, Step
-from waxeq.search.block import grow, grow_all, make_space
+from waxeq.plan.plan import Plan
 from waxeq.search.result import Result
 
 Rules = tuple[str, ...] | None
-Searched = tuple[Space, tuple[State, ...]]
-"""A saturated block, and the states that its results must be in."""
+
+_SECONDS, _LEAST = 6.0, 1.0
+"""What all blocks of a plan may take to be saturated again, and to be looked through for what led to kernels, and each
+of them in any case. A search has a budget; some models take whatever they are given."""
 
 
 @dataclass(frozen=True)
@@ -78,60 +81,86 @@ class Explanation:
 
 def explain(result: Result) -> Explanation:
     """Why the plan of a result is as it is. Blocks that were remembered are saturated again."""
-    searched = [(b.block.key, b.space, b.problem) for b in result.blocks]
-    spaces = {
-        key: (space, problem.roots) for key, space, problem in searched if space is not None and problem is not None
-    }
-    return explain_plan(result.plan, result.kernels, spaces)
+    found = {b.block.key: b.space.snapshot for b in result.blocks if b.space is not None}
+    return explain_plan(result.plan, result.kernels, found)
 
 
 def explain_plan(
-    plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Searched] | None = None
+    plan: Plan, kernels: Mapping[str, Kernel], snapshots: Mapping[str, Snapshot] | None = None
 ) -> Explanation:
-    """Why a plan is as it is. `spaces`: saturated blocks by key, where there are some already."""
+    """Why a plan is as it is. `snapshots`: saturated blocks by key, where there are some already."""
     if plan.written:
         note = "nothing was found that is faster than the model as written, so that is what runs"
         return Explanation(plan.name, True, (), (note,))
     own = decode_rules(plan.about)
-    found = _rules_of(plan, kernels, spaces or {}, own)
+    found, ended = _rules_of(plan, kernels, snapshots or {}, own)
     rows = tuple(Explained(k, r) for k, r in zip(facts(plan, kernels), found, strict=True))
-    notes = []
-    if any(r is None for r in found):
-        carried = " and with those it was searched with" if own else ""
-        notes.append(f"some kernels cannot be traced back with the rules that are installed now{carried}")
+    notes = _missing(ended, bool(own)) if any(r is None for r in found) else ()
     used = {n for names in found for n in names or ()}
-    return Explanation(plan.name, False, rows, tuple(notes), tuple(r for f in own for r in f.rules if r.name in used))
+    return Explanation(plan.name, False, rows, notes, tuple(r for f in own for r in f.rules if r.name in used))
+
+
+def _missing(ended: Sequence[str], carried: bool) -> tuple[str, ...]:
+    """Why it is not said which rules led to some kernels. `ended`: what was not looked at to the end; `carried`: the
+    plan has rules of its own."""
+    if ended:
+        return tuple(f"{text}; which rules led to kernels that are not traced back is not said" for text in ended)
+    rules = " and with those it was searched with" if carried else ""
+    return (f"some kernels cannot be traced back with the rules that are installed now{rules}",)
 
 
 def _rules_of(
-    plan: Plan, kernels: Mapping[str, Kernel], spaces: Mapping[str, Searched], own: Sequence[RuleFile]
-) -> list[Rules]:
-    """For each step the rules that led to it."""
+    plan: Plan, kernels: Mapping[str, Kernel], snapshots: Mapping[str, Snapshot], own: Sequence[RuleFile]
+) -> tuple[list[Rules], tuple[str, ...]]:
+    """For each step the rules that led to it; and, where none were found, sentences on what was not looked at."""
     again = _Again.of(plan.about.get("search", {}), kernels, own)
-    blocks = cut(expand(plan.graph))
-    steps: dict[str, dict[int, Step]] = {}
-    for i, s in enumerate(plan.steps):
-        number = int(s.writes.partition(".")[0][1:])  # buffers are named by their block: b3.t7
-        steps.setdefault(blocks[number].key, {})[i] = s
-    found: dict[int, Rules] = {}
+    graph = expand(plan.graph)
+    pieces = list(_pieces(plan, again.kernels, cut(graph)))
+    blocks, until = {p.block.key: lower(p.block.graph) for p in pieces}, Deadline(_SECONDS)
     try:
-        for b in {b.key: b for b in blocks}.values():
-            lowered = lower(b.graph)
-            searched = spaces.get(b.key) or again.search(lowered)
-            found |= _block_rules(steps.get(b.key, {}), lowered, searched, again.laws)
+        grown = {k: (snapshots[k], "") if k in snapshots else again.saturated(x, until) for k, x in blocks.items()}
     finally:
         again.worker.close()
-    return [found[i] for i in range(len(plan.steps))]
+    calls = {k: Calls(Index.of(whole(grown[k][0], x)), again.patterns) for k, x in blocks.items()}
+    nodes: dict[str, dict[int, Nodes | None]] = {key: {} for key in blocks}
+    values: dict[str, tuple[int, ...]] = {x.name: (i,) for i, x in enumerate(graph.leaves)}
+    for p in pieces:
+        followed = p.follow(calls[p.block.key], blocks[p.block.key], values)
+        nodes[p.block.key] |= followed.nodes
+        values |= {r: (*values.get(r, ()), *vs) for r, vs in followed.values.items()}
+    found, ended, until = dict[int, Rules](), dict[str, None](), Deadline(_SECONDS)
+    for key, rows in nodes.items():
+        rules, halted = _derived(rows, calls[key].index, blocks[key], again.laws, until)
+        found |= rules
+        if None in rules.values():
+            ended |= dict.fromkeys(text for text in (grown[key][1], halted) if text)
+    return [found[i] for i in range(len(plan.steps))], tuple(ended)
+
+
+def _part(until: Deadline) -> Deadline:
+    """The time for the next block."""
+    return until.within(max(_LEAST, until.left))
+
+
+def _pieces(plan: Plan, kernels: Mapping[str, Kernel], blocks: Sequence[Block]) -> Iterator[Piece]:
+    """The blocks that a plan has steps of. Buffers are named by their block: b3.t7. Steps are by the kernels that their
+    own are variants of: the e-graph knows no variants."""
+    for n, b in enumerate(blocks):
+        name = f"b{n}."
+        own = {i: s for i, s in enumerate(plan.steps) if s.writes.startswith(name)}
+        steps = {i: replace(s, call=_plain(s.call, kernels)) for i, s in own.items()}
+        if steps:
+            yield Piece(name, b, steps, [f for f in plan.folds if f.writes.startswith(name)])
 
 
 @dataclass(frozen=True)
 class _Again:
-    """What it takes to saturate a block again as it was when the plan was made."""
+    """What it takes to saturate a block again as it was when the plan was made, and to see how it came to be that."""
 
     kernels: Mapping[str, Kernel]
+    patterns: Mapping[str, Pattern]
     program: RuleProgram
     nodes: int
-    threads: int
     laws: Mapping[str, tuple[Law, ...]]
     worker: Worker
 
@@ -147,12 +176,15 @@ class _Again:
         able = {n: k for n, k in kernels.items() if _took_part(n, k, about)}
         meanings = patterns(able)
         program = load_rules(loosest, meanings, algebra=algebra, files=files)
-        limits = about.get("nodes", 60_000), about.get("threads", 1)
-        return _Again(able, program, *limits, laws(rules, meanings), Worker.start())
+        made, nodes = {p.kernel: p for p in meanings.values()}, about.get("nodes", 60_000)
+        return _Again(able, made, program, nodes, laws(rules, meanings), Worker.start())
 
-    def search(self, lowered: Lowered) -> Searched:
-        found = saturate(lowered, self.program, Limits(self.nodes), self.worker)
-        return make_space(self.kernels, lowered, found.snapshot, self.threads)
+    def saturated(self, lowered: Lowered, until: Deadline) -> tuple[Snapshot, str]:
+        """The e-graph, and a sentence where it did not become what it would."""
+        limits = Limits(self.nodes, _part(until).seconds or _LEAST)
+        found = saturate(lowered, self.program, limits, self.worker)
+        short = found.stop in (Stop.TimeLimit, Stop.MemoryLimit)
+        return found.snapshot, f"applying the rules again was stopped: {found.stop.value}" if short else ""
 
 
 def _took_part(name: str, kernel: Kernel, about: Mapping[str, Any]) -> bool:
@@ -161,44 +193,26 @@ def _took_part(name: str, kernel: Kernel, about: Mapping[str, Any]) -> bool:
     return here and kernel.error <= about.get("tolerance", math.inf)
 
 
-def _block_rules(
-    steps: Mapping[int, Step], lowered: Lowered, searched: Searched, by_head: Mapping[str, tuple[Law, ...]]
-) -> dict[int, Rules]:
-    """For each step of one block (or of its repeats) the rules that led to it."""
-    space, roots = searched
-    wanted_calls = {i: _plain(s.call, space.kernels) for i, s in steps.items()}
-    own = {c.kernel for c in wanted_calls.values()}  # most of the time goes into calls of others
-    candidates = _candidates(grow(space, roots, only=own).rows)
-    if any(_looks(c) not in candidates for c in wanted_calls.values()):  # today's prices rule out others
-        candidates = _candidates(grow_all(space, roots, only=own).rows)
-    targets: dict[int, tuple[Member, ...] | None] = {}
-    for i, call in wanted_calls.items():
-        same = candidates.get(_looks(call), ())
-        chosen = next((c for c in same if c.call == call), same[0] if same else None)
-        targets[i] = None if chosen is None else chosen.nodes
-    wanted = list(dict.fromkeys(m for ms in targets.values() for m in ms or ()))
-    found = derivations(space.snapshot, lowered, by_head, wanted)
-    return {i: _joined(None if ms is None else [found[m] for m in ms]) for i, ms in targets.items()}
-
-
-def _candidates(rows: Sequence[Candidate]) -> dict[tuple[str, ...], list[Candidate]]:
-    """Candidates by the looks of their calls."""
-    found: dict[tuple[str, ...], list[Candidate]] = {}
-    for c in rows:
-        found.setdefault(_looks(c.call), []).append(c)
-    return found
+def _derived(
+    nodes: Mapping[int, Nodes | None],
+    index: Index,
+    lowered: Lowered,
+    by_head: Mapping[str, tuple[Law, ...]],
+    until: Deadline,
+) -> tuple[dict[int, Rules], str]:
+    """For each step of a block and of its repeats the rules that led to it; and a sentence where time ran out."""
+    targets = list(dict.fromkeys(m for rows in nodes.values() for m in rows or ()))
+    known = derivations(index, lowered, by_head, targets, _part(until))
+    rules = {i: _joined(None if rows is None else [known.rules[m] for m in rows]) for i, rows in nodes.items()}
+    return rules, "" if known.complete else f"looking for rules was stopped after {_SECONDS:g} seconds"
 
 
 def _plain(c: Call, kernels: Mapping[str, Kernel]) -> Call:
-    """The call by the kernel that its own is a variant of: candidates are without variants."""
+    """The call by the kernel that its own is a variant of."""
     backend, _, name = c.kernel.partition(".")
     known = kernels.get(c.kernel)
     base = name if known is None else known.variant_of or name
     return replace(c, kernel=f"{backend}.{base}")
-
-
-def _looks(c: Call) -> tuple[str, ...]:
-    return c.kernel, c.text, c.dims, c.layout
 
 
 def _joined(parts: Sequence[Rules] | None) -> Rules:

@@ -44,30 +44,37 @@ def heads(e: Expr) -> Iterator[str]:
             yield from heads(a)
 
 
+def looks(head: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is equal for equal e-nodes; NaN is not."""
+    return (head, *["NaN" if a != a else a for a in args])
+
+
 @dataclass(frozen=True)
 class Index:
-    """A snapshot with look-ups: from e-node to class, from class to the e-nodes that read it."""
+    """A snapshot with look-ups: from the `looks` of an e-node to it, from class to its own e-nodes (`headed`) and to
+    those that read it, by head: a class may have hundreds of them, of which a pattern fits few."""
 
     snapshot: Snapshot
-    classes: Mapping[tuple[str, tuple[Any, ...]], int]
-    readers: Mapping[int, tuple[Member, ...]]
+    known: Mapping[tuple[Any, ...], Member]
+    readers: Mapping[tuple[int, str], tuple[Member, ...]]
+    headed: Mapping[tuple[int, str], tuple[ENode, ...]]
 
     @staticmethod
     def of(snapshot: Snapshot) -> Index:
         members = [(i, n) for i, c in enumerate(snapshot.classes) for n in c.nodes]
-        readers: dict[int, list[Member]] = {}
-        for m in members:
-            for a in dict.fromkeys(m[1].tensors):
-                readers.setdefault(a, []).append(m)
-        rows = {(n.head, n.args): i for i, n in members}
-        return Index(snapshot, rows, {i: tuple(r) for i, r in readers.items()})
+        readers: dict[tuple[int, str], list[Member]] = {}
+        headed: dict[tuple[int, str], list[ENode]] = {}
+        for i, n in members:
+            headed.setdefault((i, n.head), []).append(n)
+            for a in dict.fromkeys(n.tensors):
+                readers.setdefault((a, n.head), []).append((i, n))
+        rows = {looks(n.head, n.args): (i, n) for i, n in members}
+        many = {k: tuple(r) for k, r in readers.items()}
+        return Index(snapshot, rows, many, {k: tuple(ns) for k, ns in headed.items()})
 
     def member(self, head: str, args: tuple[Any, ...]) -> Member | None:
         """An e-node by its looks."""
-        number = self.classes.get((head, args))
-        if number is None:
-            return None
-        return number, next(n for n in self.snapshot.classes[number].nodes if n.head == head and n.args == args)
+        return self.known.get(looks(head, args))
 
     def members(self, roots: Sequence[Term]) -> set[Member]:
         """The e-nodes of terms."""
@@ -94,19 +101,50 @@ class Index:
             if e.value == value:
                 yield so_far
         elif is_term(e):
-            for n in self.snapshot.classes[value].nodes:
+            known = self._known(e, so_far.values)
+            if known is not None:
+                if known and known[0][0] == value:
+                    yield Match(so_far.values, (*so_far.met, *known), so_far.later)
+                return
+            for n in self.headed.get((value, e.name), ()):
                 yield from self.match_node(e, (value, n), so_far)
         else:
             yield Match(so_far.values, so_far.met, (*so_far.later, (e, value)))
 
-    def match_node(self, e: Apply, member: Member, so_far: Match) -> Iterator[Match]:
-        """Every way the pattern matches with this e-node on top."""
+    def _known(self, e: Expr, values: Mapping[str, Any]) -> tuple[Member, ...] | None:
+        """The e-nodes of a pattern of which every variable is known, that on top first; () where they are not there.
+        None where one is not known. What the right side of a rule binds is often all that the left one has."""
+        assert isinstance(e, Apply)
+        args, below = list[Any](), list[Member]()
+        for a in e.args:
+            if is_term(a):
+                found = self._known(a, values)
+                if not found:
+                    return found
+                args.append(found[0][0])
+                below += found
+            elif isinstance(a, Var) and a.name not in values:
+                return None
+            else:
+                try:
+                    args.append(self.value(a, values))
+                except (Undecided, TypeError, KeyError):
+                    return None
+        top = self.member(e.name, tuple(args))
+        return () if top is None else (top, *below)
+
+    def match_node(self, e: Apply, member: Member, so_far: Match, matched: int = -1) -> Iterator[Match]:
+        """Every way the pattern matches with this e-node on top. `matched`: the argument that `so_far` has matched."""
         n = member[1]
         if n.head != e.name or len(n.args) != len(e.args):
             return
         rows = [Match(so_far.values, (*so_far.met, member), so_far.later)]
-        for a, value in zip(e.args, n.args, strict=True):
-            rows = [new for old in rows for new in islice(self.match(a, value, old), _MATCHES)]
+        for place, (a, value) in enumerate(zip(e.args, n.args, strict=True)):
+            if isinstance(a, Var):
+                same = (r for r in rows if r.values.get(a.name, value) == value)
+                rows = [r if a.name in r.values else r.bound(a.name, value) for r in same]
+            elif place != matched:
+                rows = [new for old in rows for new in islice(self.match(a, value, old), _MATCHES)]
         yield from rows
 
     # -- rules
@@ -117,24 +155,23 @@ class Index:
         """
         root = [v.name for v in body.right if isinstance(v, Var)]
         for made in (e for e in body.right if isinstance(e, Apply) and is_term(e)):
-            for number, top in self._tops(made, member):
-                rights = (m for m in self.match_node(made, (number, top), Match()) if member in m.met)
-                for right in islice(rights, _MATCHES):
-                    start = Match({**right.values, **dict.fromkeys(root, number)}, (), right.later)
-                    for found in islice(self._facts(list(body.facts), start, None if root else number), _MATCHES):
-                        if self._agrees(found.later, found):
-                            yield found.met
+            for number, right in self._with(made, member):
+                start = Match({**right.values, **dict.fromkeys(root, number)}, (), right.later)
+                for found in islice(self._facts(list(body.facts), start, None if root else number), _MATCHES):
+                    if self._agrees(found.later, found):
+                        yield found.met
 
-    def _tops(self, made: Apply, member: Member) -> Iterator[Member]:
-        """E-nodes that could be on top of a right side which has `member` somewhere in it."""
-        if made.name == member[1].head:
-            yield member
-        for place, inner in enumerate(made.args):
-            if isinstance(inner, Apply) and is_term(inner):
-                for number, _ in dict.fromkeys(self._tops(inner, member)):
-                    for above in self.readers.get(number, ()):
-                        if above[1].head == made.name and above[1].args[place] == number:
-                            yield above
+    def _with(self, e: Apply, member: Member) -> Iterator[tuple[int, Match]]:
+        """Every way a pattern matches that has `member` on top of it or inside, with the class of what it matches.
+        What is around the member is bound by it: from the top down most of what is met leads elsewhere."""
+        if e.name == member[1].head:
+            yield from ((member[0], m) for m in islice(self.match_node(e, member, Match()), _MATCHES))
+        for place, inner in enumerate(e.args):
+            for number, m in self._with(inner, member) if isinstance(inner, Apply) and is_term(inner) else ():
+                for i, n in self.readers.get((number, e.name), ()):
+                    if n.args[place] == number:
+                        rows = islice(self.match_node(e, (i, n), m, place), _MATCHES)
+                        yield from ((i, new) for new in rows)
 
     def _facts(self, facts: list[Fact], so_far: Match, root: int | None) -> Iterator[Match]:
         """Ways to satisfy all facts; `root` is the class of a rewrite's left side, its first fact."""

@@ -292,7 +292,7 @@ def _runner_up(other: Data, chosen: float) -> str:
 def _rules(names: Sequence[str] | None) -> str:
     if names is None:
         return "not traced back"
-    return ", ".join(names) if names else "none are needed"
+    return ", ".join(names) if names else "none are needed: nothing in it was rewritten"
 
 
 def mem_view(d: Data) -> RenderableType:

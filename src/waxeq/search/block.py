@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -230,20 +230,20 @@ class Grown:
     all: bool
 
 
-def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER, only: Collection[str] | None = None) -> Grown:
+def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Grown:
     """Candidates of a space, without those that rough prices rule out even if all loops were fused. Where there is no
     time for all, those of the model as written come first: rules may have written it in so many ways that nobody would
-    come to what its own text is once it is fused. `only`: of these kernels."""
+    come to what its own text is once it is fused."""
     own, needed, lasts = list[Candidate](), roots, _EACH * space.snapshot.nodes
     rough = cache(lambda: _rough(space, fused=True))
     if lasts > until.left:
         text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
-        own = grow_all(replace(space, snapshot=text), roots, until.within(_WRITTEN * until.left), only).rows
+        own = grow_all(replace(space, snapshot=text), roots, until.within(_WRITTEN * until.left)).rows
         needed = () if _whole(space, own, roots) else roots
         if not needed and until.left < _WORTH * lasts:
             return Grown(own, all=False)
     pruned = replace(space, snapshot=rough().pruned({r.number for r in roots}))
-    found = grow_all(pruned, needed, until, only)
+    found = grow_all(pruned, needed, until)
     have = {c.looks for c in found.rows} if own else set()
     return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)])
 
@@ -258,13 +258,11 @@ def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> b
     return all(r in made or space.free(r.number) for r in roots)
 
 
-def grow_all(
-    space: Space, roots: Sequence[State], until: Deadline = FOREVER, only: Collection[str] | None = None
-) -> Grown:
+def grow_all(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Grown:
     """All candidates of a space that cuts are grown for; what the `roots` can be had without is left out once the time
     is over. Growing cuts takes a third of it at most."""
     cuts = Cuts(_rough(space), until.within(until.left / 3))
-    rows = candidates(space if only is None else space.only(only), cuts, until, roots)
+    rows = candidates(space, cuts, until, roots)
     return Grown(rows, not until.expired)
 
 
