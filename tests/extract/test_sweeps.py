@@ -16,6 +16,7 @@ from waxeq.egraph.rules import load_rules
 from waxeq.egraph.saturate import Limits, Worker, saturate
 from waxeq.extract.candidates import Candidate
 from waxeq.frontend.trace import trace
+from waxeq.inspect.formula import sweeps
 from waxeq.ir.graph import expand
 from waxeq.search.block import grow, make_space
 from waxeq_native import backend
@@ -106,6 +107,7 @@ def test_models_are_found_to_be_loops_one_after_another(model: str, worker: Work
     fn, many = MODELS[model]
     found = Found.of(fn, worker)
     assert {loops(c) for c in found.calls} == {2, many}
+    assert [sweeps(c.call.meaning) for c in found.calls] == [loops(c) for c in found.calls]
     longest = max(found.calls, key=loops)
     want = fn(*(a.astype(np.float64) for a in arrays().values()))
     np.testing.assert_allclose(found.run(longest), want, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from waxeq.cost.examine import Finding
 from waxeq.inspect.paths import paths_view
-from waxeq.inspect.show import explain_view, kernels_view, places, run_view
+from waxeq.inspect.show import explain_view, kernels_view, places, report_view, run_view
 from waxeq.inspect.tables import count_view, findings_view, spare_view
 
 pytestmark = pytest.mark.quick
@@ -26,7 +26,7 @@ def text(view: Any) -> str:
 
 def kernel(step: int, like: int, seconds: float, what: str = "x + y") -> dict[str, Any]:
     facts = {"kernel": "some.kernel", "what": what, "shapes": "2 -> 2", "sources": ["/a/m.py:3"], "basis": "measured"}
-    return {**facts, "step": step, "like": like, "seconds": seconds, "walk": None}
+    return {**facts, "step": step, "like": like, "seconds": seconds, "walk": None, "sweeps": None}
 
 
 def test_repeats_are_one_line_with_the_sum() -> None:
@@ -42,6 +42,23 @@ def test_steps_that_share_a_walk_are_named_once() -> None:
     ]
     said = text(kernels_view([*rows, kernel(4, 4, 1e-3)]))
     assert "steps 0 to 1 go through x together, read once for all" in said and "steps 2 to 3" not in said
+
+
+def test_of_sweeps_it_is_said_how_many_they_are() -> None:
+    said = text(kernels_view([{**kernel(0, 0, 1e-3, "slice[a,b,0,1](pad[c,d,1,0.0](x))"), "sweeps": 4}]))
+    assert "4 sweeps in one walk   2 -> 2" in said and "slice" not in said
+
+
+def test_what_is_proved_is_said_to_be_of_predictions() -> None:
+    """Some of those may be guesses: a note beside it says when there was no time to check them."""
+    graph = {"nodes": 9, "classes": 4, "candidates": 3, "measured": 2, "stops": {"Saturated": 1}, "worst_gap": 0.0}
+    blocks = {"total": 1, "distinct": 1, "remembered": 0, "reused": {"within": 0, "across": 0}}
+    seconds = dict.fromkeys(("total", "measuring", "compiling", "searching"), 1.0)
+    data = {"model": "m", "nodes": 3, "blocks": blocks, "e_graph": graph, "trial": None, "predicted": 1e-3,
+            "verdict": "faster", "accuracy": [], "memory": {"peak": 0, "arena": 0, "resident": {}}, "seconds": seconds,
+            "notes": [], "plan": "m.plan.json", "kernels": []}  # fmt: skip
+    assert "proved within 0.0% of the least that is predicted" in text(report_view(data))
+    assert "proved" not in text(report_view({**data, "e_graph": {**graph, "worst_gap": None}}))
 
 
 def test_a_long_plan_shows_the_costliest_and_says_what_it_leaves_out() -> None:

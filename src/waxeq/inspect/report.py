@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from waxeq.cost.estimate import least_sure
-from waxeq.inspect.formula import formula, shapes
+from waxeq.inspect.formula import formula, shapes, sweeps
 from waxeq.memory.estimate import Estimate, device_estimates, plan_estimate
 from waxeq.plan.compose import shared_walks
 
@@ -100,7 +100,8 @@ def _count(value: object) -> int:
 
 def kernels(plan: Plan, installed: Mapping[str, Kernel]) -> list[dict[str, Any]]:
     """The steps of a plan. `like` is the first step with the same call for the same lines, as in repeated layers;
-    `walk`: the steps that one shares a walk over large arrays with, and these arrays; None where it walks alone."""
+    `walk`: the steps that one shares a walk over large arrays with, and these arrays; None where it walks alone.
+    `sweeps`: how many loops it is, of a kernel that computes several, each from the one before; else None."""
     first: dict[Any, int] = {}
     rows = []
     together = {i: w for w in shared_walks(plan, installed) for i in range(w.first, w.last + 1)}
@@ -109,7 +110,9 @@ def kernels(plan: Plan, installed: Mapping[str, Kernel]) -> list[dict[str, Any]]
         like = first.setdefault((c.kernel, c.text, c.dims, c.layout, sources), i)
         walk = together.get(i)
         shared = None if walk is None else {"first": walk.first, "last": walk.last, "over": sorted(walk.over)}
-        rows.append({**kernel(i, s, sources), "like": like, "walk": shared})
+        k = installed.get(c.kernel)
+        many = sweeps(c.meaning) if k is not None and k.form == "sweeps" else None
+        rows.append({**kernel(i, s, sources), "like": like, "walk": shared, "sweeps": many})
     return rows
 
 

@@ -68,7 +68,7 @@ def kernels_view(rows: Sequence[Data]) -> RenderableType:
     shown = sorted(groups, key=lambda g: -sum(k["seconds"] for k in g))[:_SHOWN]
     shown.sort(key=lambda g: g[0]["step"])
     lines = [
-        (g[0]["step"], f"x{len(g)}" if len(g) > 1 else "", g[0]["kernel"], f"{g[0]['what']}   {g[0]['shapes']}",
+        (g[0]["step"], f"x{len(g)}" if len(g) > 1 else "", g[0]["kernel"], _what(g[0]),
          places(g[0]["sources"]), time_(sum(k["seconds"] for k in g)), _bases(g))
         for g in shown
     ]  # fmt: skip
@@ -81,6 +81,12 @@ def kernels_view(rows: Sequence[Data]) -> RenderableType:
     left = sum(k["seconds"] for k in rows) - sum(k["seconds"] for g in shown for k in g)
     note = f"{len(groups) - len(shown)} more kinds that take {time_(left)} together; --json lists all {len(rows)} steps"
     return group(below, facts([("not shown", note)]))
+
+
+def _what(k: Data) -> str:
+    """What a step computes, and the sizes of that."""
+    computed = k["what"] if k["sweeps"] is None else f"{number_of(k['sweeps'], 'sweep')} in one walk"
+    return f"{computed}   {k['shapes']}"
 
 
 def _walks(rows: Sequence[Data]) -> list[str]:
@@ -128,7 +134,7 @@ def report_view(d: Data) -> RenderableType:
     """The report of an optimization."""
     blocks, e, t = d["blocks"], d["e_graph"], d["trial"]
     stops = ", ".join(s if n == 1 else f"{s} x{n}" for s, n in e["stops"].items()) or "nothing to search"
-    gap = "" if e["worst_gap"] is None else f", proved within {e['worst_gap']:.1%} of the best"
+    gap = "" if e["worst_gap"] is None else f", proved within {e['worst_gap']:.1%} of the least that is predicted"
     rows: list[tuple[str, str]] = [
         ("model", f"{d['model']}: {number_of(d['nodes'], 'node')}, {number_of(blocks['total'], 'block')} of which "
                   f"{blocks['distinct']} distinct{_reused(blocks)}"),
@@ -259,7 +265,7 @@ def explain_view(d: Data) -> RenderableType:
         k = g[0]
         steps = ",".join(str(x["step"]) for x in g)
         rows = [
-            (k["kernel"], f"{k['what']}   {k['shapes']}"),
+            (k["kernel"], _what(k)),
             ("   step" + "s" * (len(g) > 1), steps),
             ("   from", places(k["sources"])),
             ("   rules", _rules(k["rules"])),
