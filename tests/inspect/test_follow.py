@@ -65,7 +65,7 @@ def calls_in(snapshot: Snapshot, lowered: Lowered) -> Calls:
 
 
 def grown(space: Space, lowered: Lowered) -> list[Candidate]:
-    return grow_all(space, [space.states(space.snapshot.roots[n])[0] for n in lowered.outputs])
+    return grow_all(space, [space.states(space.snapshot.roots[n])[0] for n in lowered.outputs]).rows
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -75,7 +75,7 @@ def test_every_call_that_a_search_grows_is_found_by_what_it_reads(name: str, wor
         calls_in(space.snapshot, lowered),
         [space.states(space.snapshot.roots[n])[0] for n in lowered.outputs],
     )
-    rows = grow_all(space, roots)
+    rows = grow_all(space, roots).rows
     assert {space.kernels[c.call.kernel].form for c in rows} > {"loops", "copy"}
     for c in rows:
         (found,) = calls.find(c.call, [Lies(s.number, space.dense(s)) for s in c.inputs])
