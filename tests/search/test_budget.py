@@ -106,16 +106,6 @@ def test_where_there_is_no_time_for_all_the_text_of_the_model_is_fused(
     assert len({c.looks for c in rows}) == len(rows)
 
 
-def test_what_the_cheapest_way_needs_can_be_made_without_time(tmp_path: Path) -> None:
-    with opened(tmp_path) as session:
-        (block,) = cut(expand(traced().graph))
-        at = block_search.saturated(session, block)
-        space, roots = block_search.make_space(session.kernels, at.lowered, at.saturation.snapshot)
-        few = block_search.grow_all(space, roots, Deadline(0.0)).rows
-        assert greedy(session.prices.problem(space, few, roots)) is not None
-        assert len({c.out.number for c in few}) < len({c.out.number for c in block_search.grow_all(space, roots).rows})
-
-
 def test_choosing_that_is_cut_short_leaves_a_whole_choice(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         (block,) = cut(expand(traced().graph))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
@@ -101,15 +101,16 @@ class Space:
         return rows
 
 
-def candidates(
-    space: Space, cuts: Cuts, until: Deadline = FOREVER, roots: Iterable[State] | None = None
-) -> list[Candidate]:
-    """All candidates, in a deterministic order, as far as there is time. What the cheapest way to the `roots` is made
-    of, by rough prices, comes whatever the time is; where none are given, every class is part of that."""
+def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER, spare: bool = False) -> list[Candidate]:
+    """All candidates, in a deterministic order, as far as there is time. Those of patterns, of the cheapest cut of each
+    class and of its own e-node alone come whatever the time is, as there must be a plan; unless they are to `spare`,
+    beside others that make one."""
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
-    needed = set(numbers) if roots is None else cuts.needed(r.number for r in roots)
     found = _Found(space, cuts, until)
-    found.grow([i for i in numbers if i in needed], [i for i in numbers if i not in needed])
+    if spare:
+        found.grow_spare(numbers)
+    else:
+        found.grow(numbers)
     return _of_one_pool(space, [c for i in numbers for c in found.of(i)])
 
 
@@ -132,34 +133,52 @@ class _Found:
         yield from self.swept.get(i, ())
         yield from self.copied.get(i, ())
 
-    def grow(self, needed: Sequence[int], others: Sequence[int]) -> None:
-        """Of classes that are needed the usual ones, whatever the time is; then, until it is over, the same of others,
-        and what loops that read each other make together; then those of all other cuts. Classes that take most to make
-        come first: what is fused into those does not have to be made alone."""
-        ranked = [sorted(group, key=lambda i: -self.cuts.flow.get(i, 0.0)) for group in (needed, others)]
-        for group in ranked:
-            for i in group:
-                if group is ranked[0] or not self.until.expired:
-                    self._usual(i)
-            for i in group:
-                if i not in self.space.leaves:
-                    self.swept[i] = list(_sweeps(self.space, i, self.longer, self.until))
-        for i in (i for group in ranked for i in group if i not in self.space.leaves):
-            for n in range(len(self.cuts.of(i))):
-                if (i, n) not in self.loops and not self.until.expired:
-                    self._loops(i, n)
+    def grow(self, numbers: Sequence[int]) -> None:
+        """Operands before those that read them, as kernels propose memory orders for what they make. Where time may end
+        it those come first that take most to make: what is fused into those does not have to be made alone."""
+        self._each(numbers, self._cheapest)
+        self._each(self._dear(numbers), self._sweeps)
+        self._each(self._dear(numbers), self._cuts, self.until)
+        self._each(numbers, self._rest)
 
-    def _usual(self, i: int) -> None:
-        """What a class can be made by: kernels of patterns, its cheapest cut and its own e-node alone, copies."""
+    def grow_spare(self, numbers: Sequence[int]) -> None:
+        """All of it until the time is over."""
+        for step in (self._cheapest, self._rest, self._sweeps, self._cuts):
+            self._each(self._dear(numbers), step, self.until)
+
+    def _each(self, numbers: Iterable[int], step: Callable[[int], None], until: Deadline = FOREVER) -> None:
+        for i in numbers:
+            if until.expired:
+                return
+            step(i)
+
+    def _dear(self, numbers: Iterable[int]) -> list[int]:
+        return sorted(numbers, key=lambda i: -self.cuts.flow.get(i, 0.0))
+
+    def _cheapest(self, i: int) -> None:
+        """Its cheapest cut, and its own e-node alone."""
+        for n in range(len(self.cuts.of(i))):
+            if self.cuts.first(i, n):
+                self._loops(i, n)
+
+    def _cuts(self, i: int) -> None:
+        for n in range(len(self.cuts.of(i))):
+            if (i, n) not in self.loops and not self.until.expired:
+                self._loops(i, n)
+
+    def _sweeps(self, i: int) -> None:
+        if i not in self.space.leaves:
+            self.swept[i] = list(_sweeps(self.space, i, self.longer, self.until))
+
+    def _rest(self, i: int) -> None:
+        """Kernels of patterns, and copies."""
         if i not in self.space.leaves:
             self.calls[i] = [c for n in self.space.snapshot.classes[i].nodes for c in by_pattern(self.space, i, n)]
-            for n in range(len(self.cuts.of(i))):
-                if self.cuts.first(i, n):
-                    self._loops(i, n)
         self.copied[i] = [*_copies(self.space, i), *_transfers(self.space, i)]
 
     def _loops(self, i: int, n: int) -> None:
-        self.loops[i, n] = list(_loops(self.space, i, self.cuts.of(i)[n]))
+        if i not in self.space.leaves:
+            self.loops[i, n] = list(_loops(self.space, i, self.cuts.of(i)[n]))
 
 
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:

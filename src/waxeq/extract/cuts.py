@@ -6,7 +6,7 @@ structural choices. A cut of an e-class is a set of e-nodes computed together an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
@@ -82,15 +82,6 @@ class Cuts:
         """Whether this one of the cuts of a class is its cheapest, or its own e-node alone, from which all can be made
         without running in a circle."""
         return n == 0 or self.best[number][n].inside == {number: self.rough.maker.get(number)}
-
-    def needed(self, roots: Iterable[int]) -> frozenset[int]:
-        """The classes that the cheapest way to have `roots` makes or reads, by cuts and by e-nodes alone."""
-        found, new = set[int](), set(self.rough.needed(roots))
-        while new:
-            found |= new
-            first = (c for i in new for n, c in enumerate(self.of(i)) if self.first(i, n))
-            new = set(self.rough.needed({a for c in first for a in c.leaves} - found)) - found
-        return frozenset(found)
 
     def _grow(self) -> None:
         """Cuts of classes in rising order of price, again where those of what they are made from changed."""

@@ -128,17 +128,6 @@ class Rough:
             found |= self._below.get(a, 0)
         return found
 
-    def needed(self, roots: Iterable[int]) -> frozenset[int]:
-        """Themselves, and the classes that the cheapest way to have `roots` makes or reads."""
-        found = set(roots)
-        bits = self._cone(found)
-        while bits:
-            low = bits & -bits
-            i = low.bit_length() - 1
-            found |= {i, *self._best[i].inputs, *(a for a, _ in self._best[i].inside)}
-            bits ^= low
-        return frozenset(found)
-
     def bases(self, reads: Iterable[int]) -> dict[int, None]:
         """The tensors in memory that are read, each once: several may be read as views of one."""
         return dict.fromkeys([self._base.get(a, a) for a in reads])

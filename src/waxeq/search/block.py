@@ -234,16 +234,16 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     """Candidates of a space, without those that rough prices rule out even if all loops were fused. Where there is no
     time for all, those of the model as written come first: rules may have written it in so many ways that nobody would
     come to what its own text is once it is fused."""
-    own, needed, lasts = list[Candidate](), roots, _EACH * space.snapshot.nodes
+    own, whole, lasts = list[Candidate](), False, _EACH * space.snapshot.nodes
     rough = cache(lambda: _rough(space, fused=True))
     if lasts > until.left:
         text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
-        own = grow_all(replace(space, snapshot=text), roots, until.within(_WRITTEN * until.left)).rows
-        needed = () if _whole(space, own, roots) else roots
-        if not needed and until.left < _WORTH * lasts:
+        own = _all(replace(space, snapshot=text), until.within(_WRITTEN * until.left)).rows
+        whole = _whole(space, own, roots)
+        if whole and until.left < _WORTH * lasts:
             return Grown(own, all=False)
     pruned = replace(space, snapshot=rough().pruned({r.number for r in roots}))
-    found = grow_all(pruned, needed, until)
+    found = _all(pruned, until, spare=whole)
     have = {c.looks for c in found.rows} if own else set()
     return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)])
 
@@ -259,11 +259,14 @@ def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> b
 
 
 def grow_all(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Grown:
-    """All candidates of a space that cuts are grown for; what the `roots` can be had without is left out once the time
-    is over. Growing cuts takes a third of it at most."""
+    """All candidates of a space."""
+    return _all(space, until)
+
+
+def _all(space: Space, until: Deadline, spare: bool = False) -> Grown:
+    """Growing cuts takes a third of the time at most."""
     cuts = Cuts(_rough(space), until.within(until.left / 3))
-    rows = candidates(space, cuts, until, roots)
-    return Grown(rows, not until.expired)
+    return Grown(candidates(space, cuts, until, spare), not until.expired)
 
 
 def _rough(space: Space, *, fused: bool = False) -> Rough:
