@@ -7,19 +7,26 @@ which took longer than all of a stencil where masks are not registers of their o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from waxeq_cfamily.scalars import var
-from waxeq_cfamily.values import Guard, Row
+from waxeq_cfamily.values import Guard, Index, Row
 
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
 
+_Part = tuple[Sequence[Guard], Mapping[Guard, bool]]
+"""Guards that hold in a part of the axes around a loop, and of which others it is known there whether they do."""
+
 _SHORTEST = 32
 """Elements of a loop from which it is worth the beginnings of several."""
+
+_PARTS, _SHARE = 2, 8
+"""Parts of an outer axis that are written at most, and what part of it each of them is at least."""
 
 _MOST = 5
 """Sections that are written at most: each is the whole text of the loop."""
@@ -70,14 +77,34 @@ class Sections:
             return self.loop.innermost(low, high)
         if not self.before:
             return self._each(low, high, {})
-        alone = len(self.before) == 1
-        return [
-            f"if ({self.loop.e.holds(self.before)}) {{",
-            *("  " + x for x in self._each(low, high, dict.fromkeys(self.before, True))),
-            "} else {",
-            *("  " + x for x in self._each(low, high, dict.fromkeys(self.before, False) if alone else {})),
-            "}",
-        ]
+        parts, rest = self._parts()
+        lines = list[str]()
+        for guards, known in parts:
+            lines += [f"{'} else ' if lines else ''}if ({self.loop.e.holds(guards)}) {{"]
+            lines += ["  " + x for x in self._each(low, high, known)]
+        return [*lines, "} else {", *("  " + x for x in self._each(low, high, rest)), "}"]
+
+    def _parts(self) -> tuple[list[_Part], Mapping[Guard, bool]]:
+        """Where it is known of the guards before the loop whether they hold, and what is known of them elsewhere. That
+        is where all do; where those of one axis never do at the same place, as of arrays that are side by side, its
+        longest parts."""
+        nowhere = dict.fromkeys(self.before, False) if len(self.before) == 1 else {}
+        everywhere = [(self.before, dict.fromkeys(self.before, True))], nowhere
+        terms = {g[0].terms for g in self.before}
+        if len(terms) != 1 or len(one := next(iter(terms))) != 1 or one[0][1] != 1:
+            return everywhere
+        v = one[0][0]
+        size = self.loop.values.sizes[v]
+        found = {end - where.const for where, low, high in self.before for end in (low, high)}
+        ends = sorted({0, size, *(e for e in found if 0 < e < size)})
+        held = {(a, b): {g: g[1] <= a + g[0].const < g[2] for g in self.before} for a, b in pairwise(ends)}
+        if any(all(known.values()) for known in held.values()):
+            return everywhere
+        longest = [p for p in sorted(held, key=lambda p: p[0] - p[1])[:_PARTS] if (p[1] - p[0]) * _SHARE >= size]
+        parts = [([(Index.of(v).plus(Index((), -a)), 0, b - a)], held[a, b]) for a, b in longest]
+        if len(longest) == len(held) > 1:
+            return parts[:-1], parts[-1][1]
+        return (parts, {}) if parts else everywhere
 
     def _each(self, low: str, high: str, known: Mapping[Guard, bool]) -> list[str]:
         """One section after another, where it is known of some guards whether they hold."""

@@ -419,6 +419,7 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
         for m in ("edge", "reflect", "symmetric", "wrap")
         for w, shape in (((4, 3), x5), (7, x5), (3, (1,)), ((5, 0), (2,)), ((0, 9), (3,)), (((0, 0), (2, 1)), x23))
     ]
+    + [(lambda a: np.pad(a, 2, "reflect", reflect_type="even"), (x5,))]
     + [(lambda a: np.pad(a, 1, constant_values=3), (x5,)), (lambda a: np.pad(a, {-1: (1, 0)}), (x23,))],
     "delete": [
         (lambda a: np.delete(a, 1, axis=1), (x23,)),

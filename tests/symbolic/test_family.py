@@ -70,6 +70,21 @@ def test_a_branch_on_the_size_is_refused_with_its_place() -> None:
     assert "test_family.py:" in str(e.value) and "another one where T = " in str(e.value)
 
 
+@pytest.mark.parametrize(
+    ("mode", "width", "low"), [("reflect", 1, 1), ("reflect", 2, 1), ("symmetric", 20, 1), ("wrap", 20, 18)]
+)
+def test_a_border_wider_than_the_array_is_at_some_sizes_is_refused(mode: Any, width: int, low: int) -> None:
+    """There it is other pieces, of which some do not fit, or are not there."""
+
+    def model(x):
+        return np.pad(x, ((width, width), (0, 0)), mode=mode)
+
+    with pytest.raises(UnsupportedError, match="give a range that has one of these alone"):
+        one(model, lambda N: {"x": np.ones((N, 6), np.float32)}, N=(low, 60))
+    g, _ = one(model, lambda N: {"x": np.ones((N, 6), np.float32)}, N=(width + 1, 60))
+    assert g is not None
+
+
 def test_results_that_are_one_value_at_some_sizes_only_are_refused() -> None:
     def model(x):
         t = np.tanh(x)

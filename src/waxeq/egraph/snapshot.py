@@ -9,6 +9,11 @@ from typing import Any
 from waxeq.basis.heads import HEADS
 
 
+def looks(head: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is equal for equal e-nodes; NaN is not."""
+    return (head, *["NaN" if a != a else a for a in args])
+
+
 @dataclass(frozen=True, slots=True)
 class ENode:
     """A head on arguments; tensor arguments are class numbers, found at `places`."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.lower import Lowered
-from waxeq.egraph.snapshot import ENode, Snapshot
+from waxeq.egraph.snapshot import ENode, Snapshot, looks
 from waxeq.ir.term import Term, postorder
 
 
@@ -50,12 +50,12 @@ def _replaced(
 def _e_nodes(lowered: Lowered, snapshot: Snapshot) -> Iterator[tuple[ENode, int]]:
     """The e-nodes that the terms of a program are, each with its class; without those over what no class holds any
     more, as a rule put a simpler one in its place."""
-    within = {n: i for i, c in enumerate(snapshot.classes) for n in (*c.replaced, *c.nodes)}
+    within = {looks(n.head, n.args): (n, i) for i, c in enumerate(snapshot.classes) for n in (*c.replaced, *c.nodes)}
     numbers: dict[Term, int] = {}
     for t in postorder(*(x.term for x in lowered.roots.values())):
         if all(a in numbers for a in t.terms):
             args = tuple(numbers[a] if isinstance(a, Term) else a for a in t.args)
-            n = ENode(t.head, args, HEADS[t.head].tensors)
-            if n in within:
-                numbers[t] = within[n]
-                yield n, numbers[t]
+            found = within.get(looks(t.head, args))
+            if found is not None:
+                numbers[t] = found[1]
+                yield found

@@ -11,9 +11,9 @@ from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.rules import Body, Rule, bodies
-from waxeq.egraph.snapshot import EClass, ENode, Snapshot, node_places
+from waxeq.egraph.snapshot import EClass, ENode, Snapshot, looks, node_places
 from waxeq.events import FOREVER, Deadline
-from waxeq.inspect.match import Index, Member, heads, looks
+from waxeq.inspect.match import Index, Member, heads
 from waxeq.ir.term import Term, postorder
 
 KERNELS = "kernels/"

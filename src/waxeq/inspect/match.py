@@ -10,7 +10,7 @@ from typing import Any
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.primitives import PRIMITIVES, Undecided
 from waxeq.egraph.rules import Apply, Body, Expr, Fact, Lit, Var
-from waxeq.egraph.snapshot import ENode, Snapshot
+from waxeq.egraph.snapshot import ENode, Snapshot, looks
 from waxeq.ir.term import Term, postorder
 
 Member = tuple[int, ENode]
@@ -42,11 +42,6 @@ def heads(e: Expr) -> Iterator[str]:
         yield e.name
         for a in e.args:
             yield from heads(a)
-
-
-def looks(head: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is equal for equal e-nodes; NaN is not."""
-    return (head, *["NaN" if a != a else a for a in args])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.errors import UnsupportedError
+from waxeq.errors import UnsupportedError, WaxeqError
 from waxeq.ir.graph import Graph, Leaf, Node
 from waxeq.ir.interpret import interpret
 from waxeq.ir.op import Op
@@ -223,7 +223,7 @@ def _require_same(sized: Sized, s: Sample, why: str) -> None:
     example = written(sized.first.sizes)
     refusal = (
         f"the model is another one where {written(s.sizes)} than where {example}: {why}; a range of sizes needs one "
-        "program: give a range without that size, or take what depends on the size out of the model"
+        "program: give a range that has one of these alone, or take what depends on the size out of the model"
     )
     here = [(x.name, x.kind, x.type) for x in g.leaves if x.kind != "constant"]
     there = [(x.name, x.kind, x.type) for x in s.graph.leaves if x.kind != "constant"]
@@ -231,13 +231,16 @@ def _require_same(sized: Sized, s: Sample, why: str) -> None:
     if here != there or types != [(n, s.graph.type(v)) for n, v in (*s.graph.outputs, *s.graph.states)]:
         raise UnsupportedError(refusal)
     want = interpret(s.graph, {**s.graph.constants, **s.arrays}, oracle=True)
-    got = interpret(g, {**g.constants, **s.arrays}, oracle=True)
+    try:
+        got = interpret(g, {**g.constants, **s.arrays}, oracle=True)
+    except (WaxeqError, ValueError, IndexError) as e:  # a place that is not there at this size
+        raise UnsupportedError(refusal) from e
     if not all(_agree(got[n], w) for n, w in want.items()):
         raise UnsupportedError(refusal)
 
 
 def _agree(a: np.ndarray, b: np.ndarray) -> bool:
-    if b.dtype.kind != "f":
+    if b.dtype.kind != "f" or a.shape != b.shape:
         return np.array_equal(a, b)
     known = np.isfinite(b)
     scale = float(np.sqrt(np.mean(np.square(b[known])))) if known.any() else 1.0

@@ -147,12 +147,15 @@ _BY_INDEX = ("edge", "reflect", "symmetric", "wrap")
 
 
 def _pad(t: Tracer, array: Any, pad_width: Any, mode: Any = "constant", **kw: Any) -> Any:
+    """By one number, or by edge, reflect, symmetric, wrap."""
     x = t.array(array)
     if isinstance(pad_width, dict):
         pad_width = [pad_width.get(i, pad_width.get(i - x.ndim, 0)) for i in range(x.ndim)]
         pad_width = [(w, w) if isinstance(w, int) else w for w in pad_width]
     width = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
     values = kw.pop("constant_values", 0) if mode == "constant" else 0
+    if mode in ("reflect", "symmetric") and kw.get("reflect_type") == "even":  # as it is by default
+        del kw["reflect_type"]
     if (mode != "constant" and mode not in _BY_INDEX) or kw:
         options = "".join(f", {k}={v!r}" for k, v in kw.items())
         raise t.refuse(f"np.pad with mode={mode!r}{options}", f"use constant, {', '.join(_BY_INDEX)} or np.concatenate")
