@@ -84,16 +84,15 @@ class Sections:
             lines += ["  " + x for x in self._each(low, high, known)]
         return [*lines, "} else {", *("  " + x for x in self._each(low, high, rest)), "}"]
 
-    def _parts(self) -> tuple[list[_Part], Mapping[Guard, bool]]:
+    def _parts(self) -> tuple[Sequence[_Part], Mapping[Guard, bool]]:
         """Where it is known of the guards before the loop whether they hold, and what is known of them elsewhere. That
         is where all do; where those of one axis never do at the same place, as of arrays that are side by side, its
         longest parts."""
         nowhere = dict.fromkeys(self.before, False) if len(self.before) == 1 else {}
-        everywhere = [(self.before, dict.fromkeys(self.before, True))], nowhere
-        terms = {g[0].terms for g in self.before}
-        if len(terms) != 1 or len(one := next(iter(terms))) != 1 or one[0][1] != 1:
+        all_hold: _Part = self.before, dict.fromkeys(self.before, True)
+        everywhere = [all_hold], nowhere
+        if (v := self._one_axis()) is None:
             return everywhere
-        v = one[0][0]
         size = self.loop.values.sizes[v]
         found = {end - where.const for where, low, high in self.before for end in (low, high)}
         ends = sorted({0, size, *(e for e in found if 0 < e < size)})
@@ -101,10 +100,18 @@ class Sections:
         if any(all(known.values()) for known in held.values()):
             return everywhere
         longest = [p for p in sorted(held, key=lambda p: p[0] - p[1])[:_PARTS] if (p[1] - p[0]) * _SHARE >= size]
-        parts = [([(Index.of(v).plus(Index((), -a)), 0, b - a)], held[a, b]) for a, b in longest]
+        parts: list[_Part] = [([(Index.of(v).plus(Index((), -a)), 0, b - a)], held[a, b]) for a, b in longest]
         if len(longest) == len(held) > 1:
             return parts[:-1], parts[-1][1]
         return (parts, {}) if parts else everywhere
+
+    def _one_axis(self) -> str | None:
+        """The axis that all guards before the loop are places of, if there is one."""
+        match tuple({g[0].terms for g in self.before}):
+            case (((str(axis), 1),),):
+                return axis
+            case _:
+                return None
 
     def _each(self, low: str, high: str, known: Mapping[Guard, bool]) -> list[str]:
         """One section after another, where it is known of some guards whether they hold."""
