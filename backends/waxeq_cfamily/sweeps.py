@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from waxeq.backend.call import View, operand
-from waxeq.basis.heads import COMPUTED, VIEWS
 from waxeq.basis.typing import types
-from waxeq.basis.ways import ways
+from waxeq.basis.ways import swept
 from waxeq.ir.term import Term, postorder
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 
@@ -65,15 +64,10 @@ def sweeps(meaning: Term, operands: Sequence[View], out: View, sizes: Mapping[st
 def cut(meaning: Term, first: int) -> tuple[Term, ...]:
     """The terms of the loops, in order: what is computed and looked at in several ways. What earlier ones make are
     operands, numbered from `first` on."""
-    kinds, order, computed = types(meaning), [*postorder(meaning)], set[Term]()
-    for t in order:
-        if t.head in COMPUTED or any(x in computed for x in t.terms):
-            computed.add(t)
-    many = ways((t, t.head, t.terms) for t in reversed(order))
-    made = [t for t in order if t in computed and t.head not in VIEWS and many.get(t, 0) > 1]
+    kinds, made = types(meaning), swept(meaning)
     leaves = {t: operand(first + i, kinds[t].axes, kinds[t].dtype) for i, t in enumerate(made)}
     done: dict[Term, Term] = {}
-    for t in order:
+    for t in postorder(meaning):
         args = (leaves.get(a, done.get(a)) if isinstance(a, Term) else a for a in t.args)
         done[t] = Term(t.head, *args)
     return (*(done[t] for t in made), done[meaning])

@@ -64,18 +64,11 @@ def calls_in(snapshot: Snapshot, lowered: Lowered) -> Calls:
     return Calls(Index.of(whole(snapshot, lowered)), {p.kernel: p for p in known})
 
 
-def grown(space: Space, lowered: Lowered) -> list[Candidate]:
-    return grow_all(space, [space.states(space.snapshot.roots[n])[0] for n in lowered.outputs]).rows
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_every_call_that_a_search_grows_is_found_by_what_it_reads(name: str, worker: Worker) -> None:
     lowered, space = saturated(MODELS[name], SHAPES[name], worker)
-    calls, roots = (
-        calls_in(space.snapshot, lowered),
-        [space.states(space.snapshot.roots[n])[0] for n in lowered.outputs],
-    )
-    rows = grow_all(space, roots).rows
+    calls = calls_in(space.snapshot, lowered)
+    rows = grow_all(space).rows
     assert {space.kernels[c.call.kernel].form for c in rows} > {"loops", "copy"}
     for c in rows:
         (found,) = calls.find(c.call, [Lies(s.number, space.dense(s)) for s in c.inputs])
@@ -89,9 +82,8 @@ def alike(c: Candidate) -> tuple[int, set[Any]]:
 def test_another_call_is_not_taken_for_one_of_the_e_graph(worker: Worker) -> None:
     lowered, space = saturated(softmax_of_product, SHAPES["softmax_of_product"], worker)
     calls = calls_in(space.snapshot, lowered)
-    c = next(
-        c for c in grown(space, lowered) if c.call.meaning.head == "Map" and c.inputs[0].number not in space.leaves
-    )
+    rows = grow_all(space).rows
+    c = next(c for c in rows if c.call.meaning.head == "Map" and c.inputs[0].number not in space.leaves)
     other = replace(c.call, meaning=type(c.call.meaning)("Map", "tanh", *c.call.meaning.terms))
     reads = [Lies(s.number, space.dense(s)) for s in c.inputs]
     assert calls.find(c.call, reads) and not calls.find(other, reads)

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from waxeq.basis.heads import COMPUTED, VIEWS
+from waxeq.ir.term import Term, postorder
 
 Tensor = TypeVar("Tensor", bound=Hashable)
 _MOVED = frozenset({"Pad", "Cat"})
@@ -25,6 +26,16 @@ def ways(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, i
                 found[x] = found.get(x, 0) + 1
                 asis |= set() if head in _MOVED else {x}
     return found
+
+
+def swept(meaning: Term) -> tuple[Term, ...]:
+    """What is computed and looked at in several ways, in order: each a loop of its own that later ones read."""
+    order, computed = [*postorder(meaning)], set[Term]()
+    for t in order:
+        if t.head in COMPUTED or any(x in computed for x in t.terms):
+            computed.add(t)
+    many = ways((t, t.head, t.terms) for t in reversed(order))
+    return tuple(t for t in order if t in computed and t.head not in VIEWS and many.get(t, 0) > 1)
 
 
 def places(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.lower import Lowered
@@ -51,11 +52,21 @@ def _e_nodes(lowered: Lowered, snapshot: Snapshot) -> Iterator[tuple[ENode, int]
     """The e-nodes that the terms of a program are, each with its class; without those over what no class holds any
     more, as a rule put a simpler one in its place."""
     within = {looks(n.head, n.args): (n, i) for i, c in enumerate(snapshot.classes) for n in (*c.replaced, *c.nodes)}
+    texts = [x.term for x in lowered.roots.values()]
+    for t, args, _ in in_classes(texts, lambda t, args: within.get(looks(t.head, args), (None, None))[1]):
+        yield within[looks(t.head, args)]
+
+
+def in_classes(
+    texts: Iterable[Term], number: Callable[[Term, tuple[Any, ...]], int | None]
+) -> Iterator[tuple[Term, tuple[Any, ...], int]]:
+    """The terms of some texts, each after what it reads, as the e-nodes that they are: a term, its arguments with
+    numbers of classes for terms, and the number of its class, as `number` tells it of those two. Without terms that it
+    knows no class of, and what reads them."""
     numbers: dict[Term, int] = {}
-    for t in postorder(*(x.term for x in lowered.roots.values())):
+    for t in postorder(*texts):
         if all(a in numbers for a in t.terms):
             args = tuple(numbers[a] if isinstance(a, Term) else a for a in t.args)
-            found = within.get(looks(t.head, args))
-            if found is not None:
-                numbers[t] = found[1]
-                yield found
+            if (found := number(t, args)) is not None:
+                numbers[t] = found
+                yield t, args, found

@@ -12,9 +12,9 @@ from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.rules import Body, Rule, bodies
 from waxeq.egraph.snapshot import EClass, ENode, Snapshot, looks, node_places
+from waxeq.egraph.written import in_classes
 from waxeq.events import FOREVER, Deadline
 from waxeq.inspect.match import Index, Member, heads
-from waxeq.ir.term import Term, postorder
 
 KERNELS = "kernels/"
 """Start of the names of rules that only say what a kernel computes."""
@@ -91,17 +91,15 @@ def whole(snapshot: Snapshot, lowered: Lowered) -> Snapshot:
     nodes = [[*c.nodes, *c.replaced] for c in snapshot.classes]
     known = {looks(n.head, n.args): i for i, ns in enumerate(nodes) for n in ns}
     more: list[EClass] = []
-    number: dict[Term, int] = {}
     kinds = types(*roots)
-    for t in postorder(*roots):
-        args = tuple(number[a] if isinstance(a, Term) else a for a in t.args)
-        number[t] = known.get(looks(t.head, args), roots.get(t, len(nodes)))
-        if number[t] == len(nodes):
+    own = in_classes(roots, lambda t, args: known.get(looks(t.head, args), roots.get(t, len(nodes))))
+    for t, args, number in own:
+        if number == len(nodes):
             value = t.args[0] if t.head == "Num" else None
             more.append(EClass(frozenset(kinds[t].axes), kinds[t].dtype, False, value, ()))
             nodes.append([])
         if looks(t.head, args) not in known:
-            nodes[number[t]].append(ENode(t.head, args, node_places(t.head, {})))
+            nodes[number].append(ENode(t.head, args, node_places(t.head, {})))
     rows = zip((*snapshot.classes, *more), nodes, strict=True)
     return replace(snapshot, classes=tuple(replace(c, nodes=tuple(ns), replaced=()) for c, ns in rows))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waxeq.backend.call import Call, operand_index
-from waxeq.basis.heads import COMPUTED, VIEWS
-from waxeq.basis.ways import ways
+from waxeq.basis.ways import swept
 from waxeq.ir.term import Term, postorder
 from waxeq.plan.plan import Step
 
@@ -34,12 +33,7 @@ def formula(call: Call, names: Sequence[str] = ()) -> str:
 def sweeps(meaning: Term) -> int:
     """Of how many loops a meaning is one walk, where later ones read earlier ones at several places: its formula names
     every place of every loop, and is cut before it says what the last one does."""
-    order, computed = [*postorder(meaning)], set[Term]()
-    for t in order:
-        if t.head in COMPUTED or any(x in computed for x in t.terms):
-            computed.add(t)
-    many = ways((t, t.head, t.terms) for t in reversed(order))
-    return 1 + sum(t in computed and t.head not in VIEWS and many.get(t, 0) > 1 for t in order)
+    return 1 + len(swept(meaning))
 
 
 def _operand(call: Call, names: Sequence[str], n: int) -> str:

@@ -11,7 +11,8 @@ from waxeq.basis.heads import HEADS
 from waxeq.egraph.primitives import PRIMITIVES, Undecided
 from waxeq.egraph.rules import Apply, Body, Expr, Fact, Lit, Var
 from waxeq.egraph.snapshot import ENode, Snapshot, looks
-from waxeq.ir.term import Term, postorder
+from waxeq.egraph.written import in_classes
+from waxeq.ir.term import Term
 
 Member = tuple[int, ENode]
 """An e-node and the number of its class."""
@@ -73,15 +74,8 @@ class Index:
 
     def members(self, roots: Sequence[Term]) -> set[Member]:
         """The e-nodes of terms."""
-        found: dict[Term, Member | None] = {}
-        for t in postorder(*roots):
-            below = {a: found[a] for a in t.terms}
-            if any(m is None for m in below.values()):
-                found[t] = None
-                continue
-            args = tuple(below[a][0] if isinstance(a, Term) else a for a in t.args)  # pyright: ignore
-            found[t] = self.member(t.head, args)
-        return {m for m in found.values() if m is not None}
+        found = in_classes(roots, lambda t, args: self.known.get(looks(t.head, args), (None,))[0])
+        return {self.known[looks(t.head, args)] for t, args, _ in found}
 
     # -- patterns
 

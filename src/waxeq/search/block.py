@@ -108,7 +108,7 @@ def search_block(session: Session, block: Block, first: Saturated | None = None)
         if session.options.strict:
             raise FallbackError(note)
         bare = stage(session, "saturate", lambda: saturated(session, block, session.rules.bare()))
-        found = _found(session, block, bare, grow_all)
+        found = _found(session, block, bare, lambda space, _, until: grow_all(space, until))
         if found is None:
             raise BudgetError(
                 "no kernel of the installed backends can compute some value of the model; see `waxeq backends`"
@@ -238,12 +238,12 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     rough = cache(lambda: _rough(space, fused=True))
     if lasts > until.left:
         text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
-        own = _all(replace(space, snapshot=text), until.within(_WRITTEN * until.left)).rows
+        own = grow_all(replace(space, snapshot=text), until.within(_WRITTEN * until.left)).rows
         whole = _whole(space, own, roots)
         if whole and until.left < _WORTH * lasts:
             return Grown(own, all=False)
     pruned = replace(space, snapshot=rough().pruned({r.number for r in roots}))
-    found = _all(pruned, until, spare=whole)
+    found = grow_all(pruned, until, spare=whole)
     have = {c.looks for c in found.rows} if own else set()
     return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)])
 
@@ -258,13 +258,8 @@ def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> b
     return all(r in made or space.free(r.number) for r in roots)
 
 
-def grow_all(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Grown:
-    """All candidates of a space."""
-    return _all(space, until)
-
-
-def _all(space: Space, until: Deadline, spare: bool = False) -> Grown:
-    """Growing cuts takes a third of the time at most."""
+def grow_all(space: Space, until: Deadline = FOREVER, spare: bool = False) -> Grown:
+    """All candidates of a space, with `spare` beside a whole plan. Growing cuts takes a third of the time at most."""
     cuts = Cuts(_rough(space), until.within(until.left / 3))
     return Grown(candidates(space, cuts, until, spare), not until.expired)
 
