@@ -6,7 +6,7 @@ The rules are written in egglog's set language and read by both sides: `egraph.s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -21,7 +21,8 @@ class Head:
 
     `axes` uses set-union, set-insert, set-remove, set-empty and (ax x). `dtype` is (dt x), a literal, or (result f x).
     `sizes` maps each new axis to an expression over (size k), + - *; None where the size is a free choice of the term's
-    maker and lies in the size table (a slice's length, a pad's total).
+    maker and lies in the size table (a slice's length, a pad's total). `sorts`: of the arguments; `tensors`: the
+    positions of those that are tensors.
     """
 
     name: str
@@ -31,15 +32,12 @@ class Head:
     sizes: tuple[tuple[str, str], ...] = ()
     polynomial: bool = False
     doc: str = ""
+    sorts: tuple[Sort, ...] = field(init=False)
+    tensors: tuple[int, ...] = field(init=False)
 
-    @property
-    def sorts(self) -> tuple[Sort, ...]:
-        return tuple(s for _, s in self.args)
-
-    @property
-    def tensors(self) -> tuple[int, ...]:
-        """Positions of the tensor arguments."""
-        return tuple(i for i, s in enumerate(self.sorts) if s == "T")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sorts", tuple(s for _, s in self.args))
+        object.__setattr__(self, "tensors", tuple(i for i, s in enumerate(self.sorts) if s == "T"))
 
 
 def _head(name: str, args: str, axes: str, dtype: str, *, sizes=(), polynomial: bool = False, doc: str) -> Head:
