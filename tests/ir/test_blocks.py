@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from waxeq.frontend.trace import trace
-from waxeq.ir.blocks import MOST, cut
+from waxeq.ir.blocks import MOST, Block, cut
 from waxeq.ir.graph import Graph, expand
+from waxeq.ir.interpret import interpret
 from waxeq.ops.contraction import Einsum
 
 pytestmark = pytest.mark.quick
@@ -49,3 +50,77 @@ def test_pieces_are_no_larger_than_asked_for_and_hold_every_node_once() -> None:
 def test_a_short_graph_is_one_block() -> None:
     graph = graph_of(lambda x, w: steps(steps(x, 20) @ w, 40, 20))
     assert len(cut(graph)) == 1
+
+
+def looked_at(a: np.ndarray, i: int, j: int) -> list[np.ndarray]:
+    """Views of a square array, all of its shape."""
+    n = a.shape[0]
+    p = np.pad(a, 1)
+    return [a.T, a[::-1], p[i : i + n, j : j + n], np.broadcast_to(a[i], (n, n)), a.reshape(-1)[::-1].reshape(n, n)]
+
+
+def mixed(x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Steps that are drawn, each over views of values before it; some of these are results."""
+    made = [x, x.T]
+    for _ in range(40):
+        a, b = (made[max(0, len(made) - int(k))] for k in rng.geometric(0.3, size=2))
+        i, j, k, m = (int(k) for k in rng.integers(0, 3, size=4))
+        a, b = looked_at(a, i, j)[int(rng.integers(5))], looked_at(b, k, m)[int(rng.integers(5))]
+        made += [[np.tanh(a) + b, a @ b, a - b.mean(0), np.maximum(a, b[i])][int(rng.integers(4))], a]
+    return (made[-2], *(made[int(i)] for i in rng.integers(2, len(made), size=3)))
+
+
+def by_blocks(graph: Graph, blocks: tuple[Block, ...], x: np.ndarray) -> dict[str, np.ndarray]:
+    known = {0: x}
+    for b in blocks:
+        made = interpret(b.graph, {name: known[v] for name, v in b.leaves.items()})
+        known |= {v: made[name] for name, v in b.outputs.items()}
+    return {name: known[v] for name, v in graph.outputs}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("most", [8, MOST])
+def test_blocks_one_after_another_are_the_model(seed: int, most: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((3, 3))
+    graph = expand(trace(lambda x: mixed(x, rng), {"x": x}).graph)
+    blocks = cut(graph, most=most)
+    assert len(blocks) > 1
+    want, got = interpret(graph, {"x": x}), by_blocks(graph, blocks, x)
+    for name, y in want.items():
+        np.testing.assert_array_equal(got[name], y)
+
+
+def windows(x: np.ndarray, before: int) -> np.ndarray:
+    """Nine views of one padded array, each read by what is far enough behind to be in another block."""
+    p = np.pad(steps(x, before), 1)
+    n, m = x.shape
+    views = [p[i : i + n, j : j + m] for i in range(3) for j in range(3)]
+    y = views[0]
+    for i, v in enumerate(views[1:]):
+        y = np.maximum(steps(y, 5, 7 * i), v)
+    return y
+
+
+@pytest.mark.parametrize("before", [24, 30, 36])
+def test_views_are_made_by_the_blocks_that_read_them(before: int) -> None:
+    graph = graph_of(lambda x, w: windows(x, before))
+    blocks = cut(graph)
+    assert len(blocks) > 1
+    others_read = {v for b in blocks[:-1] for v in b.outputs.values()}
+    assert not any(graph.nodes[v - len(graph.leaves)].op.view for v in others_read)
+
+
+def passed(view) -> list[tuple[int, ...]]:
+    """Shapes of what one block passes to the next, where a long chain goes on between a view and what reads it."""
+    graph = graph_of(lambda x, w: view(steps(x, 10)) - steps(x, 60, 10)[:2])
+    first, _ = cut(graph, most=40)
+    return sorted(graph.type(v).shape for v in first.outputs.values())
+
+
+def test_a_part_alone_is_passed_instead_of_all_that_it_is_of() -> None:
+    assert passed(lambda y: y[:2]) == [(2, 6), (4, 6)]
+
+
+def test_what_is_repeated_along_an_axis_is_passed_as_it_is() -> None:
+    assert passed(lambda y: np.broadcast_to(y[:1] * 2, (2, 6))) == [(1, 6), (4, 6)]

@@ -9,7 +9,7 @@ value leaves it and comes back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
@@ -51,17 +51,46 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     """Blocks of an expanded graph, in order; together they compute every result.
 
     Nodes without operands (constants, iotas) belong to every block that reads them: passed between blocks they would
-    hide from the rules what their value is.
+    hide from the rules what their value is. So do views of what is passed anyway: they would be copied.
     """
     word = _Word.of(graph)
     if not word.nodes:
         return ()
     end = len(word.nodes)
     if end <= max(most, _WHOLE):
-        return (_block(word, 0, end),)
+        return (_block(word, 0, end, _Passed(frozenset(), frozenset())),)
     bounds = sorted({0, end, *_repeats_in(word, 0, end)})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
-    return tuple(_block(word, a, b) for a, b in spans)
+    passed = _Passed.between(word, spans)
+    blocks = (_block(word, a, b, passed) for a, b in spans)
+    return tuple(b for b in blocks if b.outputs)
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """Values that other blocks read than the one that makes them, and views that each block makes for itself."""
+
+    values: frozenset[int]
+    views: frozenset[int]
+
+    @staticmethod
+    def between(word: _Word, spans: Sequence[tuple[int, int]]) -> _Passed:
+        """Each block makes for itself the views of what is passed anyway: of leaves, of nodes without operands, of what
+        is passed itself or in several views; and those that have elements again and again. Another view is passed:
+        whoever makes what it looks at can write it as it is read."""
+        home = {v: n for n, (a, b) in enumerate(spans) for v in word.nodes[a:b]}
+        values = {i for v, n in home.items() for i in word.node(v).inputs if home.get(i, n) != n}
+        views: dict[int, list[int]] = {}
+        made = set[int]()
+        for v in reversed(range(word.nodes[-1])):  # what is looked at after all views of it
+            passed = values & {v, *views.get(v, ())}
+            again = [x for x in views.get(v, ()) if word.node(x).op.view == "again"]
+            if len(passed) > 1 or again or (passed and v not in home):
+                made |= passed - {v}
+                values.add(v)
+            if v in values & home.keys() and word.node(v).op.view and v not in word.graph.results:
+                views.setdefault(word.node(v).inputs[0], []).append(v)
+        return _Passed(frozenset(values - made), frozenset(made))
 
 
 @dataclass(frozen=True)
@@ -174,10 +203,8 @@ def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, i
     yield from _short(word, at, high, most)
 
 
-def _block(word: _Word, low: int, high: int) -> Block:
-    span = word.nodes[low:high]
-    read = {i for v in span for i in word.node(v).inputs}
-    inside = (*sorted(read & word.sources), *span)
+def _block(word: _Word, low: int, high: int, passed: _Passed) -> Block:
+    outputs, inside = _inside(word, word.nodes[low:high], passed)
     local: dict[int, int] = {}
     leaves: list[Leaf] = []
     for v in inside:
@@ -188,10 +215,23 @@ def _block(word: _Word, low: int, high: int) -> Block:
     number = dict(local) | {v: len(leaves) + j for j, v in enumerate(inside)}
     nodes = (word.node(v) for v in inside)
     made = tuple(Node(n.op, tuple(number[i] for i in n.inputs), n.type, n.source) for n in nodes)
-    outputs = {f"o{j}": v for j, v in enumerate(v for v in span if word.needed.get(v, -1) >= high)}
-    g = Graph(tuple(leaves), made, tuple((n, number[v]) for n, v in outputs.items()))
+    named = {f"o{j}": v for j, v in enumerate(outputs)}
+    g = Graph(tuple(leaves), made, tuple((n, number[v]) for n, v in named.items()))
     names = {leaves[j].name: i for i, j in local.items()}
-    return Block(g, names, outputs, tuple(inside), _key(g))
+    return Block(g, names, named, inside, _key(g))
+
+
+def _inside(word: _Word, span: Sequence[int], passed: _Passed) -> tuple[list[int], tuple[int, ...]]:
+    """What a block makes of its span for others, and all that it makes: views that others read and it does not are
+    not among it, those are that it reads and others make."""
+    outputs = [v for v in span if v in passed.values or v in word.graph.results]
+    inside, stack = set[int](), [v for v in span if v not in passed.views]
+    while stack:
+        v = stack.pop()
+        if v not in inside:
+            inside.add(v)
+            stack += [i for i in word.node(v).inputs if i in word.sources or i in passed.views]
+    return outputs, (*sorted(inside & word.sources), *sorted(inside - word.sources))
 
 
 def _leaf(graph: Graph, value: int, number: int) -> Leaf:

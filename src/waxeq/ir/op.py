@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Protocol, dataclass_transform
+from typing import Any, ClassVar, Literal, Protocol, dataclass_transform
 
 import numpy as np
 
@@ -74,6 +74,9 @@ class Op(ABC):
 
     arity: ClassVar[int | None]
     onnx: ClassVar[str | None] = None
+    view: ClassVar[Literal["", "once", "again"]] = ""
+    """How often the result has an element of its operand, where it is the same memory looked at otherwise: once at
+    most, or again and again."""
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)

@@ -17,6 +17,7 @@ class Transpose(Op):
 
     perm: tuple[int, ...]
     onnx = "Transpose"
+    view = "once"
 
     def infer(self, x: TensorType) -> TensorType:
         if sorted(self.perm) != list(range(x.rank)):
@@ -36,6 +37,7 @@ class Reshape(Op):
 
     shape: tuple[int, ...]
     onnx = "Reshape"
+    view = "once"
 
     def infer(self, x: TensorType) -> TensorType:
         if math.prod(self.shape) != x.elements:
@@ -94,6 +96,7 @@ class BroadcastTo(Op):
 
     shape: tuple[int, ...]
     onnx = "Expand"
+    view = "again"
 
     def infer(self, x: TensorType) -> TensorType:
         try:
@@ -121,6 +124,7 @@ class Slice(Op):
     step: int
     count: int
     onnx = "Slice"
+    view = "once"
 
     def infer(self, x: TensorType) -> TensorType:
         n = x.shape[self.axis] if 0 <= self.axis < x.rank else -1
@@ -220,6 +224,7 @@ class Diagonal(Op):
 
     axis1: int
     axis2: int
+    view = "once"
 
     def infer(self, x: TensorType) -> TensorType:
         i, j = self.axis1, self.axis2

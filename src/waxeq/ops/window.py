@@ -18,6 +18,7 @@ class Unfold(Op):
     size: int
     stride: int = 1
     dilation: int = 1
+    view = "again"
 
     def infer(self, x: TensorType) -> TensorType:
         ok = 0 <= self.axis < x.rank and min(self.size, self.stride, self.dilation) >= 1
