@@ -7,7 +7,7 @@ the next elements in work while it waits for the results of this one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -75,15 +75,28 @@ class Fission:
         """Operations of the longest chain."""
         values, ends = self.loop.values, dict[int, int]()
         for n in rows:
-            before = max((ends.get(a, 0) for a in values.reads(values.rows[n])), default=0)
+            before = max((ends.get(a, 0) for a in self.loop.e.reads(values.rows[n])), default=0)
             ends[n] = before + _operations(values.rows[n])
         return max(ends.values(), default=0)
 
     def _crossing(self, before: Sequence[int]) -> list[int]:
         """Which of the rows later loops need, of which the last writes the results."""
-        own, values = set(before), self.loop.values
-        written = {values.results[i][0] for i in self.loop.stage.results}
-        return [n for n in before if n in written or any(u not in own for u in values.users.get(n, ()))]
+        own = set(before)
+        return [n for n in before if n in self._written or any(u not in own for u in self._users.get(n, ()))]
+
+    @cached_property
+    def _written(self) -> frozenset[int]:
+        """The rows that are the results."""
+        return frozenset(self.loop.e.stands(self.loop.values.results[i][0]) for i in self.loop.stage.results)
+
+    @cached_property
+    def _users(self) -> Mapping[int, list[int]]:
+        """The rows of the loop that need a row."""
+        found: dict[int, list[int]] = {}
+        for n in self.loop.cone():
+            for a in self.loop.e.reads(self.loop.values.rows[n]):
+                found.setdefault(a, []).append(n)
+        return found
 
     def texts(self, written: Sequence[str], piece: int) -> Iterator[str]:
         """The loops over one piece of at most so many elements, from `{v}_at` to `{v}_to`. What writes an element of
@@ -104,8 +117,7 @@ class Fission:
     def _taken(self, rows: Sequence[int], made: Sequence[int], written: bool) -> Iterator[str]:
         """What a loop needs and does not compute: values of earlier loops, and what every loop reads."""
         loop, v = self.loop, var(self.loop.order[-1])
-        needs = {a for n in rows for a in loop.values.reads(loop.values.rows[n])}
-        needs |= {loop.values.results[i][0] for i in loop.stage.results} if written else set()
+        needs = {a for n in rows for a in loop.e.reads(loop.values.rows[n])} | (self._written if written else set())
         for n in loop.cone():
             if n in made and n in needs:
                 yield f"const {self._dtype(n)} r{n} = k{n}[{v} - {v}_at];"

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from waxeq.ir.types import is_float
+from waxeq_cfamily.casts import NONE, back, cast
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.lookups import Use, lookups
 from waxeq_cfamily.nest import Loop
@@ -119,8 +120,12 @@ class Emitter:
         for n, (text, dtype) in enumerate(zip(self.operands, self.dtypes, strict=True)):
             alone = "" if n in self.aliased else " restrict"
             yield f"  const {CTYPES[dtype]} *{alone} x{n} = (const {CTYPES[dtype]} *)({text});"
-        for i, ((n, _), text) in enumerate(zip(self.values.results, (self.result, *self.others), strict=True)):
-            t = CTYPES[self.values.rows[n].dtype]
+        texts = (self.result, *self.others)
+        for i, ((n, _), text) in enumerate(zip(self.values.results, texts, strict=True)):
+            t, first = CTYPES[self.values.rows[n].dtype], texts.index(text)
+            if i != first:
+                yield f"  {t} *out{i} = out{nth(first)};"
+                continue
             yield f"  {t} *{'' if self.aliased else ' restrict'} out{nth(i)} = ({t} *)({text});"
 
     def _hidden(self) -> Iterator[str]:
@@ -128,6 +133,8 @@ class Emitter:
         for n in sorted({b for m in range(len(self.values.rows)) if (b := self._bound(m)) is not None}):
             r = self.values.rows[n]
             yield f"  const {variable(r.dtype)} q{n} = wx_hidden_{DTYPES[carried(r.dtype)]}({number(r.name, r.dtype)});"
+        if self.hides and any(back(self.values, r) for r in self.values.rows):
+            yield f"  const int32_t {NONE} = wx_hidden_i32(0);"
 
     def _bound(self, n: int) -> int | None:
         """The row of the constant that a row keeps its other argument above or below."""
@@ -199,8 +206,21 @@ class Emitter:
     # -- expressions
 
     def name(self, n: int) -> str:
+        n = self.stands(n)
         r = self.values.rows[n]
         return number(r.name, r.dtype) if r.op == "number" else f"r{n}"
+
+    def stands(self, n: int) -> int:
+        """The row whose value a row has: one of two, where it is known which."""
+        r = self.values.rows[n]
+        while r.op == "within" and (known := self.decided.get((r.name[1], *r.name[0]))) is not None:
+            n = r.args[0 if known else 1]
+            r = self.values.rows[n]
+        return n
+
+    def reads(self, r: Row) -> tuple[int, ...]:
+        """Every row that a row needs, as far as it is known which."""
+        return tuple(dict.fromkeys(self.stands(n) for n in self.values.reads(r)))
 
     def declared(self, n: int) -> Iterator[str]:
         """The definition of a row's variable; a position is looked at before it is used."""
@@ -227,7 +247,8 @@ class Emitter:
         bound = self._bound(n)
         if bound is not None:
             return self._bounded(n, bound)
-        text = self._once(n) or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
+        usual = cast(self.values, r, hides=self.hides) if r.name == "Cast" else self._once(n)
+        text = usual or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
         return rounded(text, r.dtype) if rounds(r.name, r.dtype) and not self._only_written(n) else text

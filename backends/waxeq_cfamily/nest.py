@@ -77,13 +77,13 @@ class Loop:
         seen: set[int] = set()
         stack = starts
         while stack:
-            n = stack.pop()
+            n = self.e.stands(stack.pop())
             r = self.values.rows[n]
             if n in seen or r.op == "number" or not self.space.under(n):
                 continue
             seen.add(n)
             if not self.loaded(n):
-                stack += self.values.reads(r)
+                stack += self.e.reads(r)
         return sorted(seen)
 
     def loaded(self, n: int) -> bool:
@@ -341,7 +341,7 @@ class Loop:
                 yield f"{b} = {f'{x} != {x} ? {x} : ({step})' if self.watches(f) else step};"
 
     def _body(self) -> list[str]:
-        lines = [*(f"{self.e.buffer(n)} = r{n};" for n in self.stage.kept), *self.sums()]
+        lines = [*(f"{self.e.buffer(n)} = {self.e.name(n)};" for n in self.stage.kept), *self.sums()]
         return [*lines, *self.written()]
 
     def written(self) -> Iterator[str]:

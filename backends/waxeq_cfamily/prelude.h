@@ -23,6 +23,7 @@ typedef struct {
 /* A constant that the compiler takes for a variable. */
 static inline float wx_hidden_f32(float x) { volatile float y = x; return y; }
 static inline double wx_hidden_f64(double x) { volatile double y = x; return y; }
+static inline int32_t wx_hidden_i32(int32_t x) { volatile int32_t y = x; return y; }
 
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }

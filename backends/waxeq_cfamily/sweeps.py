@@ -14,6 +14,7 @@ from waxeq.backend.call import View, operand
 from waxeq.basis.typing import types
 from waxeq.basis.ways import swept
 from waxeq.ir.term import Term, postorder
+from waxeq_cfamily.settled import settled
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 
 _FAR = 1 << 24
@@ -53,6 +54,7 @@ def sweeps(meaning: Term, operands: Sequence[View], out: View, sizes: Mapping[st
     found: list[Sweep] = []
     for n in range(len(terms) - 1, -1, -1):
         values = resolve(terms[n], (*operands, *seen[:n]), out if n == len(terms) - 1 else seen[n], sizes)
+        values = settled(values, beside=True)
         if values.folded or values.positions or n not in axes or len(values.rows) > _MOST:
             raise Unsupported("a loop that is no sweep")
         values = replace(values, sizes={**values.sizes, **{k: sizes[k] for k in axes[n]}})

@@ -19,10 +19,11 @@ from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
-from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported
+from waxeq_cfamily.unrolled import unrolled
+from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
 from waxeq_native.joint import STREAMED, Walk, joined, numbered
 from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
-from waxeq_native.work import NativeKernel, Part, Work
+from waxeq_native.work import NativeKernel, Part, Work, kept, same
 
 _SCRATCH = 1 << 18
 """Bytes of buffers that a point may need: they lie on the stack."""
@@ -66,12 +67,12 @@ class Loops(NativeKernel):
         if self.streams and 1 not in c.out.strides:
             return None
         try:
-            values = self.values(call)
+            values = self.looped(call)
             if empty(values) or astray(values) or any(r.dtype not in CTYPES for r in values.rows):
                 return None
             if call.out.elements == 0:
                 return Work(tuple)
-            if matrices(values):
+            if matrices(values) or (self.streams and values.others):
                 return None
             for widths in (self.widths, *self.narrower):
                 walks = tuple(nests(values, widths, call.threads, len(call.operands)))
@@ -80,6 +81,11 @@ class Loops(NativeKernel):
             return None
         except Unsupported:
             return None
+
+    def looped(self, call: Call) -> Values:
+        """The values as loops compute them: axes of a few elements are written out. Raises Unsupported."""
+        values = self.values(call)
+        return call.remember("looped", lambda: kept(("looped", *same(call)), lambda: unrolled(values)))
 
     def _written(self, call: Call, walks: Sequence[Nest], widths: Widths) -> Work:
         """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
@@ -107,6 +113,8 @@ class Loops(NativeKernel):
     def _walk(self, call: Call, walks: Sequence[Nest], first: Emitter, widths: Widths) -> Walk | None:
         """What it takes to write the first walk together with those of others, where that can be worth it."""
         values, grain = self.values(call), partial(self.grain, threads=call.threads)
+        if values is not self.looped(call):
+            return None
         if not values.folded:
             large = len(walks) == 1 and call.out.bytes >= _JOINED
             return Walk(first, values, widths, grain, OUT_PLACE) if large else None
@@ -121,7 +129,8 @@ class Loops(NativeKernel):
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip
         """What writes the text of one walk of a call."""
-        return Emitter(s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams)
+        others = [place] * len(s.values.others)
+        return Emitter(s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams, others)
 
     def grain(self, e: Emitter, threads: int) -> int:
         """How many points are worth a chunk."""
@@ -143,8 +152,7 @@ class Loops(NativeKernel):
         return replaceable(values, call.canonical)
 
     def features(self, call: Call) -> Features:
-        values = self.values(call)
-        return _features(space(values, self.widths), call.bytes_read + call.out.bytes)
+        return _features(space(self.looped(call), self.widths), call.bytes_read + call.out.bytes)
 
     @staticmethod
     def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:

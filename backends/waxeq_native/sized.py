@@ -13,6 +13,7 @@ from waxeq.backend.kernel import Instruction
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.sized import SizedEmitter, at_most, require_elements
 from waxeq_cfamily.stages import Space
+from waxeq_cfamily.unrolled import unrolled
 from waxeq_cfamily.values import Unsupported, Values, resolve
 from waxeq_native import loops
 from waxeq_native.work import NativeKernel, Work
@@ -67,6 +68,10 @@ def _bound(work: Work, sizes: Sizes) -> Work:
 
 class _Loops(Sized, loops.Loops):
     """What all kernels of loops have in common."""
+
+    def looped(self, call: Call) -> Values:
+        values = self.values(call)
+        return call.remember("looped", lambda: unrolled(values))
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip

@@ -21,6 +21,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.products import Product, overlaps
 from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.settled import settled
 from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
 from waxeq_native import library
@@ -227,7 +228,11 @@ class NativeKernel(Kernel):
         """The scalar values of a call's canonical form, resolved once for all kernels that look at it. Raises
         Unsupported."""
         c = call.canonical
-        return call.remember("values", lambda: kept(same(call), lambda: resolve(c.meaning, c.operands, c.out, c.sizes)))
+
+        def make() -> Values:
+            return settled(resolve(c.meaning, c.operands, c.out, c.sizes))
+
+        return call.remember("values", lambda: kept(same(call), make))
 
     def accepts(self, call: Call) -> bool:
         return self.of(call) is not None

@@ -115,3 +115,21 @@ def test_models_are_found_to_be_loops_one_after_another(model: str, worker: Work
 
 def test_a_model_that_reads_every_element_once_has_none(worker: Worker) -> None:
     assert not Found.of(alike, worker).calls
+
+
+def framed(x, source):
+    """Beyond the border lies what lies on it."""
+    for _ in range(2):
+        p = np.pad(x, 1, mode="edge")
+        x = 0.2 * (p[1:-1, 1:-1] + p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]) + source
+    return x
+
+
+def test_a_border_that_is_there_again_is_read_beside_its_place(worker: Worker) -> None:
+    """Rows at a known place were loops of their own: ten calls for four sweeps, 4.6 ms where one walk takes 1.9."""
+    found = Found.of(framed, worker)
+    whole = [c for c in found.calls if all(s.number in found.given for s in c.inputs)]
+    assert whole and all(loops(c) > 1 for c in whole)
+    for c in whole:
+        np.testing.assert_allclose(found.run(c), framed(*arrays().values()), rtol=1e-6)
+        assert "bad" not in Sliding().of(c.call).parts[-1].text

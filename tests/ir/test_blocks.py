@@ -124,3 +124,38 @@ def test_a_part_alone_is_passed_instead_of_all_that_it_is_of() -> None:
 
 def test_what_is_repeated_along_an_axis_is_passed_as_it_is() -> None:
     assert passed(lambda y: np.broadcast_to(y[:1] * 2, (2, 6))) == [(1, 6), (4, 6)]
+
+
+def stepped(x: np.ndarray, numbers: list[float], power: bool = False) -> np.ndarray:
+    """Steps that are equal but for a number each."""
+    for c in numbers:
+        y = np.sin(x) * np.float32(c) + np.tanh(x) / 3
+        for _ in range(9):
+            y = np.cos(y) * x - y
+        x = y ** np.float32(c) if power else y
+    return x
+
+
+NUMBERS = [1.5 + i / 8 for i in range(12)]
+
+
+def test_blocks_that_differ_in_numbers_are_one_that_is_passed_them() -> None:
+    graph = graph_of(lambda x, w: stepped(x, NUMBERS))
+    blocks = cut(graph)
+    assert len({b.key for b in blocks}) <= 4 < len(NUMBERS) <= len(blocks)
+    x = np.linspace(-2, 2, X.size, dtype=np.float32).reshape(X.shape)
+    (want,), (got,) = interpret(graph, {"x": x, "w": W}).values(), by_blocks(graph, blocks, x).values()
+    np.testing.assert_array_equal(got, want)
+
+
+def test_numbers_that_rules_ask_for_stay_in_their_blocks() -> None:
+    """Powers have laws of their own, and so has what is multiplied by one."""
+    powers = cut(graph_of(lambda x, w: stepped(x, NUMBERS, power=True)))
+    assert len({b.key for b in powers}) >= len(NUMBERS)
+    ones = cut(graph_of(lambda x, w: stepped(x, [*NUMBERS, 1.0, 1.0])))
+    assert any(n.op.label == "Const" and n.op.attributes["value"] == 1 for b in ones for n in b.graph.nodes)
+
+
+def test_few_blocks_that_differ_in_numbers_keep_them() -> None:
+    blocks = cut(graph_of(lambda x, w: stepped(x, NUMBERS[:4])))
+    assert not any(not b.leaves for b in blocks)

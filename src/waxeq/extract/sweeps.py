@@ -16,7 +16,7 @@ from waxeq.basis.ways import ways
 from waxeq.egraph.snapshot import ENode
 from waxeq.extract.cuts import Cut, Cuts
 
-_LOOPS, _NODES = 8, 400
+_LOOPS, _NODES = 16, 400
 """Loops that one cut is made of at most, and e-nodes."""
 _TRIED = 4
 """E-nodes of a class that are tried, in rising order of price."""
@@ -37,7 +37,7 @@ class Sweeps:
         whole = self._below(number)
         behind = self._behind(number, whole)
         most = 1 + max(behind.values(), default=0)
-        for n in sorted({2, 4, 8, most}):
+        for n in sorted({2, 4, 8, 16, most}):
             if 1 < n <= min(most, _LOOPS):
                 cut = self._cut(number, whole, {i for i, d in behind.items() if d >= n})
                 yield from () if cut is None else (cut,)
@@ -98,7 +98,7 @@ class Sweeps:
             return True
         self._begun.add(i)
         views = [n for n in c.nodes if n.head in VIEWS]
-        able = [n for n in c.nodes if n.head in COMPUTED or n.head in ("Pad", "Cat")]
+        able = [n for n in c.nodes if n.head in COMPUTED or n.head in ("Pad", "Cat") or self._row(n)]
         price = self.cuts.rough.price
         ranked = sorted(able, key=lambda n: sum(map(price, dict.fromkeys(n.tensors))))[:_TRIED]
         found = next((n for n in views if self._settle(n.tensors[0]) and self._known[n.tensors[0]] is not None), None)
@@ -107,6 +107,10 @@ class Sweeps:
         self._begun.discard(i)
         self._known[i] = found
         return True
+
+    def _row(self, n: ENode) -> bool:
+        """Whether an e-node is what lies at one known place along an axis."""
+        return n.head == "Gather" and self.snapshot.classes[n.tensors[0]].constant is not None
 
     @cached_property
     def _ends(self) -> frozenset[int]:

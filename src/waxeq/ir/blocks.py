@@ -22,6 +22,8 @@ MOST = 44
 values cross."""
 _WHOLE = 64
 """Nodes of a graph that is one block, whatever repeats in it."""
+_MANY = 8
+"""Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
 _LEAST = 30
 """Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
 
@@ -58,12 +60,43 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
         return ()
     end = len(word.nodes)
     if end <= max(most, _WHOLE):
-        return (_block(word, 0, end, _Passed(frozenset(), frozenset())),)
+        return (_block(word, (0, end), _Passed(frozenset(), frozenset())),)
     bounds = sorted({0, end, *_repeats_in(word, 0, end)})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
-    passed = _Passed.between(word, spans)
-    blocks = (_block(word, a, b, passed) for a, b in spans)
-    return tuple(b for b in blocks if b.outputs)
+    return tuple(b for b in _alike(word, spans, _Passed.between(word, spans)) if b.outputs)
+
+
+def _alike(word: _Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> list[Block]:
+    """The blocks of spans. Where many are equal but for some numbers, such as those of a step in time, a block before
+    all others passes them these."""
+    blocks = [_block(word, s, passed) for s in spans]
+    bare = [_block(word, s, passed, _numbers(word, b)) for s, b in zip(spans, blocks, strict=True)]
+    groups: dict[str, list[int]] = {}
+    for i, b in enumerate(bare):
+        groups.setdefault(b.key, []).append(i)
+    numbers = set[int]()
+    for group in groups.values():
+        if len({blocks[i].key for i in group}) < _MANY:
+            continue
+        rows = {n: [bare[i].leaves[n] for i in group] for n in bare[group[0]].leaves}
+        found = {n: vs for n, vs in rows.items() if word.sources.issuperset(vs)}
+        others = [n for n, vs in found.items() if len({repr(word.node(v).op) for v in vs}) > 1]
+        for i in group:
+            own = frozenset(bare[i].leaves[n] for n in others)
+            blocks[i] = _block(word, spans[i], passed, own)
+            numbers |= own
+    return [_made(word, sorted(numbers), sorted(numbers)), *blocks] if numbers else blocks
+
+
+def _numbers(word: _Word, block: Block) -> frozenset[int]:
+    """Numbers that a block only adds, subtracts, multiplies and divides with; 0 and 1 are laws of their own."""
+    found, kept = set[int](), set[int]()
+    for v in block.values:
+        node = word.node(v)
+        plain = node.op.label in ("add", "sub", "mul", "div")
+        (found if plain else kept).update(i for i in node.inputs if i in word.sources)
+    known = {v: word.node(v).op.attributes for v in found - kept if word.node(v).op.label == "Const"}
+    return frozenset(v for v, a in known.items() if isinstance(a["value"], float) and a["value"] not in (0, 1, -1))
 
 
 @dataclass(frozen=True)
@@ -203,8 +236,14 @@ def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, i
     yield from _short(word, at, high, most)
 
 
-def _block(word: _Word, low: int, high: int, passed: _Passed) -> Block:
-    outputs, inside = _inside(word, word.nodes[low:high], passed)
+def _block(word: _Word, span: tuple[int, int], passed: _Passed, given: frozenset[int] = frozenset()) -> Block:
+    """The block of a span; `given`: numbers that are passed to it."""
+    outputs, inside = _inside(word, word.nodes[slice(*span)], passed)
+    return _made(word, [v for v in inside if v not in given], outputs)
+
+
+def _made(word: _Word, inside: Sequence[int], outputs: Sequence[int]) -> Block:
+    """The block of some nodes."""
     local: dict[int, int] = {}
     leaves: list[Leaf] = []
     for v in inside:
@@ -218,7 +257,7 @@ def _block(word: _Word, low: int, high: int, passed: _Passed) -> Block:
     named = {f"o{j}": v for j, v in enumerate(outputs)}
     g = Graph(tuple(leaves), made, tuple((n, number[v]) for n, v in named.items()))
     names = {leaves[j].name: i for i, j in local.items()}
-    return Block(g, names, named, inside, _key(g))
+    return Block(g, names, named, tuple(inside), _key(g))
 
 
 def _inside(word: _Word, span: Sequence[int], passed: _Passed) -> tuple[list[int], tuple[int, ...]]:

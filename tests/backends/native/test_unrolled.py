@@ -1,0 +1,152 @@
+"""Axes of a few elements that lie side by side are written out: which are, and that what is computed is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand, operand_index
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term, postorder
+from waxeq.testing.conformance import check_call
+from waxeq_native.loops import FastLoops, Loops, NarrowLoops, Streaming
+
+SIZES = {"m": 7, "n": 45, "c": 3, "d": 3, "p": 47, "q": 46, "r": 1, "s": 9}
+
+
+def _call(
+    meaning: Term, axes: str, sizes: Mapping[str, int] = SIZES, kernel: str = "loops", order: str = "mnpqrsdc"
+) -> Call:
+    leaves = sorted((t for t in postorder(meaning) if t.head == "In"), key=operand_index)
+    views = {operand_index(t): View.dense(sorted(t.args[1], key=order.index), sizes, t.args[2]) for t in leaves}
+    out = View.dense(axes, sizes, types(meaning)[meaning].dtype)
+    return Call(f"native.{kernel}", meaning, sizes, tuple(views.values()), out)
+
+
+def _loops(call: Call) -> list[str]:
+    """The axes that a call's loops are over, the innermost ones, with what is in them."""
+    work = Loops().of(call)
+    assert work is not None
+    return [x.partition("\n")[2] for x in work.parts[-1].text.split("#pragma omp simd")[1:]]
+
+
+def _x(dtype: str = "float32", axes: str = "mnc") -> Term:
+    return operand(0, axes, dtype)
+
+
+def _channel(dtype: str = "float32", number: int = 1) -> Term:
+    return operand(number, "c", dtype)
+
+
+def _edges(x: Term) -> Term:
+    """The first column again before all, the last one behind: positions that are known."""
+    first, last = (Term("Gather", "n", Term("Num", float(at), "int64"), x) for at in (0, SIZES["n"] - 1))
+    return Term("Cat", "q", "r", "p", Term("Cat", "r", "n", "q", first, x), last)
+
+
+def _normed(dtype: str) -> Term:
+    return Term("Zip", "sub", Term("Mul", _x(dtype), _channel(dtype)), operand(2, "c", dtype))
+
+
+CASES = {
+    "colours": (_normed("float32"), "mnc"),
+    "doubles": (_normed("float64"), "mnc"),
+    "halves": (_normed("float16"), "mnc"),
+    "whole numbers": (_normed("int64"), "mnc"),
+    "small whole numbers": (_normed("int8"), "mnc"),
+    "length": (Term("Map", "sqrt", Term("Sum", "c", Term("Map", "square", _x()))), "mn"),
+    "of its length": (Term("Zip", "div", _x(), Term("Sum", "c", Term("Map", "abs", _x()))), "mnc"),
+    "range": (Term("Zip", "sub", Term("Red", "max", "c", _x()), Term("Red", "min", "c", _x())), "mn"),
+    "range of doubles": (Term("Red", "max", "c", _x("float64")), "mn"),
+    "largest of bytes": (Term("Red", "max", "c", _x("uint8")), "mn"),
+    "product": (Term("Red", "prod", "c", _x()), "mn"),
+    "sum of halves": (Term("Sum", "c", _x("float16")), "mn"),
+    "any": (Term("Red", "any", "c", _x("bool")), "mn"),
+    "turned": (Term("Sum", "d", Term("Mul", _x(axes="mnd"), operand(1, "cd", "float32"))), "mnc"),
+    "distances": (
+        Term("Sum", "c", Term("Map", "square", Term("Zip", "sub", _x(axes="mc"), operand(1, "nc", "float32")))),
+        "mn",
+    ),
+    "shifted": (Term("Add", Term("Slice", "p", "s", 1, 2, Term("Pad", "n", "p", 1, 2.0, _x())), _channel()), "msc"),
+    "edges": (Term("Mul", _edges(_x()), _channel()), "mpc"),
+    "places": (Term("Mul", Term("Iota", "c", "float32"), _x()), "mnc"),
+    "the same for all": (
+        Term("Add", operand(0, "mn", "float32"), Term("Sum", "d", operand(1, "mnd", "float32"))),
+        "mnc",
+    ),
+    "all of it": (Term("Sum", "m", Term("Sum", "n", Term("Red", "max", "c", _x()))), ""),
+    "functions": (Term("Map", "exp", Term("Mul", _x(), _channel())), "mnc"),
+}
+
+
+@pytest.mark.parametrize("kernel", [Loops, NarrowLoops, FastLoops])
+@pytest.mark.parametrize("case", CASES)
+def test_every_element_is_as_the_meaning_has_it(case: str, kernel: type[Loops]) -> None:
+    meaning, axes = CASES[case]
+    if "exp" in str(meaning) and kernel is not FastLoops:
+        pytest.skip("compilers make no vectors of the library's")
+    sizes = [{**SIZES, "c": c, "d": d} for c, d in ((3, 3), (2, 4), (4, 2), (1, 3), (5, 3))]
+    if case == "edges":
+        sizes = sizes[:3]
+    calls = [_call(meaning, axes, s, kernel.name) for s in sizes]
+    kernel.prepare([(kernel(), c) for c in calls])
+    for call in calls:
+        for seed in range(3):
+            assert check_call(kernel(), call, np.random.default_rng(seed)) is None, call.sizes
+
+
+@pytest.mark.parametrize("case", ["colours", "doubles", "whole numbers", "small whole numbers", "of its length"])
+def test_results_of_all_places_are_made_in_one_loop(case: str) -> None:
+    """Over an axis of three there are no vectors: four times as long as a copy."""
+    (loop,) = _loops(_call(*CASES[case]))
+    assert all(f"out{i}[" in loop for i in ("", 1, 2)) and loop.count("for (") == 1
+
+
+@pytest.mark.parametrize("case", ["length", "range", "largest of bytes", "product", "distances"])
+def test_folds_are_chains_of_functions(case: str) -> None:
+    (loop,) = _loops(_call(*CASES[case]))
+    assert "out[" in loop and loop.count("for (") == 1
+
+
+@pytest.mark.parametrize("case", ["sum of halves", "any"])
+def test_folds_that_are_more_than_numbers_stay(case: str) -> None:
+    assert "reduction" in str(Loops().of(_call(*CASES[case])).parts[-1].text)  # pyright: ignore
+
+
+def test_longer_and_lone_axes_stay() -> None:
+    for sizes in ({**SIZES, "c": 5}, {**SIZES, "m": 1, "n": 31}):
+        assert "out1" not in "".join(_loops(_call(*CASES["colours"], sizes)))
+
+
+def test_what_can_be_merged_is() -> None:
+    (loop,) = _loops(_call(Term("Map", "neg", _x()), "mnc"))
+    assert "out1" not in loop
+
+
+def test_results_of_several_places_are_not_written_past_the_cache() -> None:
+    assert not Streaming().accepts(_call(*CASES["colours"], kernel="loops_stream"))
+
+
+def test_positions_that_are_known_are_not_looked_at() -> None:
+    work = Loops().of(_call(*CASES["edges"]))
+    assert work is not None and not work.looked_up and "bad" not in work.parts[-1].text
+
+
+def test_positions_outside_their_axis_are_found_out() -> None:
+    outside = Term("Gather", "n", Term("Num", 45.0, "int64"), _x())
+    assert not Loops().accepts(_call(outside, "mc"))
+
+
+@pytest.mark.parametrize(
+    "values", [(np.nan, 1, 2), (1, np.nan, 2), (1, 2, np.nan), (np.inf, -np.inf, 0), (-0.0, 0.0, -0.0)]
+)
+def test_what_is_not_finite_is_met_at_every_place(values: tuple[float, float, float]) -> None:
+    x = np.tile(np.float32(values), (7, 45, 1))
+    for kind, fold in (("max", np.max), ("min", np.min)):
+        call = _call(Term("Red", kind, "c", _x()), "mn")
+        out = np.empty((7, 45), np.float32)
+        (step,) = Loops().bind(call, [x], out, np.empty(0, np.uint8))
+        step()
+        np.testing.assert_array_equal(out, fold(x, -1))
