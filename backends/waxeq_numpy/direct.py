@@ -7,9 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from waxeq.backend.call import Call
+from waxeq.backend.call import Call, aligned
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.evaluate import Evaluator, NamedArray
+from waxeq.ops.ordering import quickest
 
 
 class Direct(Kernel):
@@ -65,19 +66,39 @@ def _in_bounds(index: np.ndarray, size: int) -> None:
         raise IndexError(f"an index is out of bounds for an axis of size {size}")
 
 
+class Sort(Kernel):
+    """Rows copied into the result and sorted there."""
+
+    name = "sort"
+    pattern = "(Sort k x)"
+
+    def accepts(self, call: Call) -> bool:
+        return True
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        return {"launches": 1.0, "slow_bytes": float(call.operands[0].bytes + call.out.bytes)}
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        axis = call.out.axes.index(call.meaning.args[0])
+        copied = partial(np.copyto, out, aligned(operands[0], call.operands[0], call.out.axes))
+        return (copied, partial(out.sort, axis, quickest(out.dtype)))
+
+
 def _direct(name: str, pattern: str) -> type[Direct]:
     return type(name.title().replace("_", ""), (Direct,), {"name": name, "pattern": pattern, "__doc__": Direct.__doc__})
 
 
 KERNELS = (
     Take,
+    Sort,
     _direct("argmax", '(Red "argmax" k x)'),
     _direct("argmin", '(Red "argmin" k x)'),
     _direct("gather", "(Gather k i x)"),
     _direct("cat", "(Cat p q n x y)"),
     _direct("scatter", "(Scatter f k p i u x)"),
     _direct("scan", "(Scan f k x)"),
-    _direct("sort", "(Sort k x)"),
     _direct("argsort", "(Argsort k x)"),
     _direct("iota", "(Iota k dtype)"),
     _direct("rename", "(Ren a b x)"),

@@ -11,7 +11,11 @@ import numpy as np
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axes_tuple, axis_index
 from waxeq.frontend.handlers.reductions import wide
+from waxeq.ir.types import dtype_name, is_float
 from waxeq.ops.ordering import Argsort, Scan, Sort
+
+_SHORT = 128
+"""Elements of a table up to which comparing with all of them, in vectors, takes less than halving it."""
 
 
 def _scan(f: str, t: Tracer, a: Any, axis: int | None = None, dtype: Any = None) -> TracedArray:
@@ -56,6 +60,7 @@ def _diff(t: Tracer, a: Any, n: int = 1, axis: int = -1, prepend: Any = None, ap
 
 
 def _sort(t: Tracer, a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    """0.0 and -0.0, which are equal, may come in any order, whatever `kind` is."""
     x = t.array(a)
     if axis is None:
         x, axis = x.reshape(-1), 0
@@ -126,13 +131,38 @@ def _between(ordered: Any, low: int, part: float) -> Any:
 
 
 def _searchsorted(t: Tracer, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """How many elements of the sorted array come before: for tables, the work is len(a) * v.size."""
-    rows = t.array(a) if sorter is None else np.take(a, sorter)
-    x = t.array(v)[..., None]
-    before = rows < x if side == "left" else rows <= x
-    if rows.dtype.kind == "f" or x.dtype.kind == "f":  # NaN sorts last
-        before = before | (np.isnan(x) & (~np.isnan(rows) if side == "left" else True))
-    return np.sum(before, axis=-1)
+    """By halving the table; all of it is compared where it is short, or of a size that a dim may change."""
+    if side not in ("left", "right"):
+        raise ValueError(f"side must be 'left' or 'right', not {side!r}")
+    table, x = t.array(a if sorter is None else np.take(a, sorter)), t.array(v)
+    if table.ndim != 1:
+        raise ValueError(f"searchsorted takes a table of one dimension, not of {table.ndim}")
+    dtype = np.promote_types(table.dtype, x.dtype)
+    rows, x = table.astype(dtype), x.astype(dtype)
+    before = np.less if side == "left" else np.less_equal
+    halve = table.size > _SHORT and _fixed(t, table)
+    place = _halved(rows, x, before) if halve else np.sum(before(rows, x[..., None]), axis=-1)
+    if not is_float(dtype_name(dtype)):
+        return place
+    numbers = ~np.isnan(rows) if side == "left" else np.ones_like(rows, bool)
+    return np.where(np.isnan(x), np.sum(numbers), place)  # NaN sorts last
+
+
+def _fixed(t: Tracer, table: TracedArray) -> bool:
+    """Whether the table has one size in all traces of the model: weights and constants have no dims."""
+    graph = t.builder.finish([("table", table.value)])
+    return not t.sized or (not graph.nodes and graph.leaves[0].kind != "input")
+
+
+def _halved(rows: Any, x: Any, before: Callable[..., Any]) -> Any:
+    """Places in a table, found in halves of what is left of it: sorted or not, it is read only inside."""
+    half = rows.shape[0] // 2
+    place, left = np.where(before(rows[half - 1], x), half, 0), rows.shape[0] - half
+    while left > 1:
+        half = left // 2
+        place = np.where(before(np.take(rows, place + (half - 1)), x), place + half, place)
+        left -= half
+    return place + before(np.take(rows, place), x)
 
 
 def _in_place(t: Tracer, x: TracedArray, axis: int = -1, kind: Any = None, order: Any = None, **kw: Any) -> None:
