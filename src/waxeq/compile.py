@@ -21,6 +21,7 @@ from waxeq.options import Options
 from waxeq.plan.compose import compose
 from waxeq.search.block import Optimized
 from waxeq.search.blocks import recalled, searched
+from waxeq.search.itself import told
 from waxeq.search.lock import reproduce, require_lockable
 from waxeq.search.lock import write as write_lock
 from waxeq.search.placing import cheapest, placings
@@ -96,7 +97,8 @@ def optimize(
     if options.locked:
         return reproduce(options, events, trace(fn, given, weights=weights))
     with Session.open(options, events) as session:
-        return optimize_traced(session, trace(fn, given, weights=weights))
+        traced = trace(fn, given, weights=weights)
+        return told(session, fn, given, traced, optimize_traced(session, traced))
 
 
 def optimize_family(options: Options, events: Events, family: Family, opened: Opened | None = None) -> SizedResult:
@@ -161,7 +163,8 @@ def assemble(
     session: Session, traced: Traced, graph: Graph, blocks: Sequence[Block], plans: Mapping[str, Optimized]
 ) -> Result:
     """Plans of blocks, by key, as one plan in one arena."""
-    plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, session.about())
+    about = {**session.about(), **traced.about}
+    plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, about)
     plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
     plan_estimate(plan).require(session.options.max_memory, "the limit is")
     require_room(plan, storages(session.kernels.values()))

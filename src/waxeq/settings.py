@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from waxeq.amounts import DEFAULT_TOLERANCE, bytes_, cores, parse_tolerance, seconds
+from waxeq.amounts import DEFAULT_TOLERANCE, bytes_, cores, number_of, parse_tolerance, seconds
 from waxeq.errors import UsageError
 
 
@@ -63,6 +63,14 @@ class Options(BaseModel):
         if self.tolerance == 0:
             return "exact"
         return "reassociating" if self.tolerance <= 1e-4 else "approximate"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on values that a user may not have meant here."""
+        here = cores()
+        if self.threads <= here:
+            return ()
+        return (f"{self.threads} threads are more than the {number_of(here, 'core')} that this process may use",)
 
     def at(self, tolerance: float) -> Options:
         """The same, with another tolerance."""

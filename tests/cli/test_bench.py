@@ -254,3 +254,47 @@ def test_a_reason_is_one_line() -> None:
         "ValueError: first of several lines, long enough"
     )
     assert bench.reason(WaxeqError("no plan")) == "no plan"
+
+
+SCALARS = """
+import numpy as np
+def model(s, x, t):
+    return s * x + t, np.sin(s) * t, s > t, x.sum() * s
+def example_inputs():
+    return {"s": np.float32(3.5), "x": np.ones(9, np.float32), "t": np.float64(2.0)}
+"""
+
+
+@pytest.mark.parametrize("name", ["jax", "ort"])
+def test_a_peer_takes_numbers_of_numpy(waxeq, model, quick, tmp_path: Path, name: str) -> None:
+    """No static argument, and none with an axis of its own."""
+    if not INSTALLED[name]:
+        pytest.skip(f"{name} is not installed")
+    file, path = model(SCALARS, "numbers.py"), tmp_path / "numbers.plan.json"
+    assert waxeq("optimize", file, "-o", path, *quick).code == 0
+    _, states = race(str(path), (str(file), "model"), (name,), 1, 0.0)
+    assert states[name]["failed"] is None and states[name]["error"] < 1e-5
+
+
+def test_an_interrupted_search_is_timed_once(waxeq, model, quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Any] = []
+
+    def here(fn: Any, job: Any, **limits: Any) -> Any:
+        jobs.append(job)
+        return fn(*job)
+
+    def stopped(traced: Any, options: Any, events: Any, opened: Any = None) -> Any:
+        events.request_stop()
+        return search_plan(traced, options, events, opened)
+
+    search_plan = bench.search_plan
+    monkeypatch.setattr(bench, "search_plan", stopped)
+    monkeypatch.setattr(bench, "in_fresh_process", here)
+    monkeypatch.setattr(peers, "require", lambda names, plan: None)
+    argv = ("bench", model(SMALL), "--vs", "jax", "--threads", "1", *quick[:2], "--no-measure")
+    done = waxeq(*argv, "--json")
+    rows = {r["name"]: r for r in done.data["rivals"]}
+    assert done.code == 130 and "the plan is timed once, and jax not at all" in done.err
+    assert [job[2] for job in jobs] == [()] and {r["samples"] for r in rows.values()} == {1}
+    assert rows["original function"]["ratio"] > 0 and rows["original function"]["low"] is None
+    assert "x once" in waxeq(*argv).out

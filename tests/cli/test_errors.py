@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from waxeq.testing.rule import SAMPLES
+from waxeq_native import library
 
 CODE = {"internal": 1, "usage": 2, "target": 3, "unsupported": 4, "check": 6, "budget": 7, "locked": 8}
 
@@ -52,6 +53,14 @@ def test_wrong_command_lines(waxeq, argv: list[str]) -> None:
 )  # fmt: skip
 def test_option_values_that_make_no_sense(fails, model, option: str, value: str, word: str) -> None:
     assert word in fails(CODE["usage"], model(), option, value)
+
+
+def test_a_size_of_the_cache_that_makes_no_sense(fails, model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "shared", library.shared.__wrapped__)  # which reads it each time
+    monkeypatch.setenv("WAXEQ_CACHE_SIZE", "foo")
+    assert fails(CODE["usage"], model()) == (
+        "WAXEQ_CACHE_SIZE: 'foo' is not an amount of memory; write it as 4GiB or 512MiB"
+    )
 
 
 # -- the model

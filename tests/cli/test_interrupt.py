@@ -83,3 +83,17 @@ def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch: pytest.
     monkeypatch.setattr("waxeq.cli.find_spec", interrupted)
     assert main(["--version"]) == 130
     assert capsys.readouterr().err == "waxeq: interrupted; nothing was written\n"
+
+
+@pytest.mark.slow
+def test_bench_ends_soon(tmp_path: Path) -> None:
+    """With times of what there is, and without the seconds that it was to take."""
+    model = tmp_path / "slow.py"
+    model.write_text(MODEL.format(layers=3, body=EASY))
+    command = ["bench", str(model), "--table", str(tmp_path / "t.duckdb"), "--verbose", "--json", "--seconds", "300"]
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stdout=-1, stderr=-1, bufsize=0)
+    wait_for(child, b"measure")
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err.decode()
+    assert b'"original function"' in out and b"the plan is timed once" in err

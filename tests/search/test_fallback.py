@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waxeq.amounts import cores
 from waxeq.compile import optimize, optimize_traced, proposed
 from waxeq.errors import AccuracyError, BudgetError, FallbackError
 from waxeq.events import Deadline, Events
@@ -51,6 +52,13 @@ def test_without_a_whole_choice_a_block_is_planned_as_written(tmp_path: Path, mo
     assert not again.blocks[0].remembered, "what fell back is not the last word"
     with pytest.raises(FallbackError, match="no choice of kernels"):
         optimize(model, X, W, options=options(tmp_path, strict=True))
+
+
+def test_more_threads_than_cores_are_noted(tmp_path: Path) -> None:
+    here = cores()
+    found = optimize(model, X, W, options=options(tmp_path, threads=here + 1))
+    assert any(n.startswith(f"{here + 1} threads are more than the {here} core") for n in found.report.notes)
+    assert Options(threads=here).remarks == ()
 
 
 def test_without_any_kernel_there_is_no_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

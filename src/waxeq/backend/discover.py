@@ -23,18 +23,20 @@ class Found:
     @cached_property
     def why(self) -> str | None:
         """Why it cannot be used here; None where it can. Found out when first asked for: a backend may compile for
-        it."""
+        it. Raises UsageError for a setting of the user's that makes no sense."""
         if self.backend is None:
             return self.failed
         try:
             return (self.backend.unusable() or "").rstrip(".") or None
+        except UsageError:
+            raise
         except Exception as e:
             return _failed(e)
 
 
 def found() -> tuple[Found, ...]:
     """Every installed backend, by name. A backend that fails to import, or to say whether it is usable, is reported,
-    never raised."""
+    never raised; but for what the user set to no sense."""
     rows = []
     for e in sorted(entry_points(group="waxeq.backends"), key=lambda e: e.name):
         where = f"{e.dist.name} {e.dist.version}" if e.dist else "?"

@@ -17,7 +17,7 @@ from waxeq.cli.options import Search
 from waxeq.cli.sizes import asked, family_of, planned, target_at
 from waxeq.cli.work import is_plan, load, search_plan
 from waxeq.errors import TargetError, UsageError, WaxeqError
-from waxeq.events import Events
+from waxeq.events import Events, Note
 from waxeq.frontend.load import Target, load_target
 from waxeq.frontend.trace import Traced
 from waxeq.ir.interpret import interpret
@@ -37,6 +37,8 @@ PLAN, WRITTEN, ORIGINAL = "plan", "model as written", "original function"
 _WRONG = 1e-2
 """Relative RMS error against float64 from which a peer is not the same function any more."""
 
+Seconds = float | None
+"""How long to time; None, where nobody waits for it: once each."""
 Row = dict[str, Any]
 Origin = tuple[str, str]
 """Where the original function is: its file and its name."""
@@ -54,26 +56,39 @@ def measured(
     events: Events,
 ) -> dict[str, Any]:
     """What `waxeq bench` finds out: as `bench_plan`, for a plan file or a model. Raises UsageError, TargetError,
-    PlanError."""  # fmt: skip
+    PlanError. Where the search is interrupted, what there is is timed once, and no peers."""  # fmt: skip
     peers.require(versus, target if is_plan(target) else None)
     if is_plan(target):
         search.require_only("threads", target)
     options = search.options(trial=False)
+    for text in options.remarks:
+        events.emit(Note(text))
     known = planned(target, dims, search, events)
     found = None if known is None else known[0]
     if isinstance(found, SizedSaved):
         origin = None if is_plan(target) else family_of(target, dims).origin
-        return bench_sizes(found, asked(at, found.plans.dims), origin, dims, options.threads, seconds, versus)
+        time_for, versus = _hurried(events, seconds, versus)
+        return bench_sizes(found, asked(at, found.plans.dims), origin, dims, options.threads, time_for, versus)
     if at:
         raise UsageError(f"--at is for plans for ranges of sizes, but {target} has one size; leave it out")
     if found is not None:
         return bench_saved(Path(target), found, options.threads, seconds, versus)
     traced = load(target)
-    return bench_result(search_plan(traced, options, events), traced, options.threads, seconds, versus)
+    result = search_plan(traced, options, events)
+    return bench_result(result, traced, options.threads, *_hurried(events, seconds, versus))
+
+
+def _hurried(events: Events, seconds: float, versus: Sequence[str]) -> tuple[Seconds, Sequence[str]]:
+    """How long to time, and which peers, now that the search is over."""
+    if not events.stop_requested:
+        return seconds, versus
+    left = f", and {', '.join(versus)} not at all" if versus else ""
+    events.emit(Note(f"interrupted: the plan is timed once{left}"))
+    return None, ()
 
 
 def bench_result(
-    result: Result, traced: Traced, threads: int, seconds: float, versus: Sequence[str] = ()
+    result: Result, traced: Traced, threads: int, seconds: Seconds, versus: Sequence[str] = ()
 ) -> dict[str, Any]:
     """As `bench_plan`, for a plan that was just found; the original function is timed too."""
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +111,7 @@ def bench_sizes(
     origin: Origin | None,
     dims: Sequence[str],
     threads: int,
-    seconds: float,
+    seconds: Seconds,
     versus: Sequence[str] = (),
 ) -> dict[str, Any]:
     """As `bench_plan`, for a plan for ranges of sizes at each of some sizes. `dims`: as `--dim` has them, where there
@@ -124,7 +139,7 @@ def bench_plan(
     plan: Plan,
     origin: Origin | None,
     threads: int,
-    seconds: float,
+    seconds: Seconds,
     versus: Sequence[str],
     at: At | None = None,
 ) -> dict[str, Any]:
@@ -132,7 +147,7 @@ def bench_plan(
     function (where `origin` says where that is) and peers, by turns in a fresh process. A peer that fails, or computes
     something else, is a row with the reason."""  # fmt: skip
     job = (str(path), origin, tuple(n for n in versus if n != "numpy"), threads, seconds, at)
-    times, states = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * seconds)
+    times, states = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * (seconds or 0.0))
     rivals = [{"name": n, **state, **_times(n, times)} for n, state in states.items()]
     return {"model": plan.name, "threads": threads, "as_written": plan.written, "rivals": rivals}
 
@@ -146,7 +161,10 @@ def _times(name: str, times: Mapping[str, tuple[float, ...]]) -> Row:
     row = {**none, "seconds": t.median, "fast": fast, "slow": slow, "samples": len(t.seconds)}
     if name == PLAN:
         return row
-    c = compare(Samples(tuple(times[PLAN])), t)
+    plan = Samples(tuple(times[PLAN]))
+    if len(t.seconds) == 1:  # which says nothing of how sure it is
+        return {**row, "ratio": t.median / plan.median}
+    c = compare(plan, t)
     return {**row, "ratio": c.ratio, "low": c.low, "high": c.high, "verdict": f"the plan is {c.verdict}"}
 
 
@@ -155,7 +173,7 @@ def race(
     origin: Origin | None,
     versus: Sequence[str],
     threads: int,
-    seconds: float,
+    seconds: Seconds,
     at: At | None = None,
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, Row]]:
     """Raw seconds of each rival and what is known of it besides; runs in a process of its own. `at`: for a plan for
@@ -176,7 +194,10 @@ def race(
         states[name], call = _started(start, truth, strict=name in versus)
         if call is not None:
             rivals[name] = call
-    times = take_turns(rivals, budget=seconds, rounds=100_000)
+    if seconds is None:
+        times = take_turns(rivals, budget=0.0, rounds=1, fewest=1, long=0.0)
+    else:
+        times = take_turns(rivals, budget=seconds, rounds=100_000)
     return {n: t.seconds for n, t in times.items()}, states
 
 

@@ -86,7 +86,8 @@ def _jax(target: Target) -> Call:
 
 def _numbers(example: Mapping[str, Any]) -> tuple[str, ...]:
     """Arguments that are plain Python values: constants of a plan, and so for a peer."""
-    return tuple(n for n, v in example.items() if v is None or isinstance(v, (bool, int, float, str)))
+    plain = {n for n, v in example.items() if v is None or isinstance(v, (bool, int, float, str))}
+    return tuple(n for n in plain if not isinstance(example[n], np.generic))  # NumPy's float64 is a float, too
 
 
 def _torch(target: Target, threads: int) -> Call:
@@ -109,7 +110,7 @@ def _onnx_runtime(
     options.log_severity_level = 3
     model = as_onnx(graph, tensors).SerializeToString()
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    feeds = {x.name: np.ascontiguousarray(inputs[x.name]) for x in session.get_inputs()}
+    feeds = {x.name: np.asarray(inputs[x.name], order="C") for x in session.get_inputs()}  # scalars keep their shape
     return lambda: session.run(None, feeds)
 
 

@@ -21,10 +21,12 @@ from waxeq.ir.types import TensorType
 
 _OUTSIDE = (str(Path(__file__).resolve().parent.parent), str(Path(np.__file__).resolve().parent))
 
+_LIBRARIES = ("/scipy/", "/site-packages/jax/", "/site-packages/jaxlib/", "/site-packages/torch/")
+
 
 def _theirs(file: str) -> bool:
-    """Whether a source file is the user's: neither waxeq nor NumPy nor SciPy nor made up."""
-    return not file.startswith((*_OUTSIDE, "<")) and "/scipy/" not in file
+    """Whether a source file is the user's: neither of waxeq nor of a library of arrays, nor made up."""
+    return not file.startswith((*_OUTSIDE, "<")) and not any(part in file for part in _LIBRARIES)
 
 
 def _one_line(name: str) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from waxeq.errors import TargetError, TypeMismatch, UnsupportedError, WaxeqError
+from waxeq.frontend import foreign
 from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.standin import swapped
-from waxeq.ir.array import as_array
+from waxeq.ir.array import FIXED, as_array
 from waxeq.ir.graph import Graph, GraphBuilder, Kind
 from waxeq.ir.structure import is_named_tuple
 from waxeq.ir.types import TensorType
@@ -23,7 +24,8 @@ from waxeq.ir.types import TensorType
 class Traced:
     """A traced model: its graph, the structure its results come in (see `ir.structure`), the arrays of its weights and
     states, and the inputs it was traced with. `origin` is (file, name) where it can be loaded again. `notes` are
-    sentences that its user should read."""
+    sentences that its user should read. `fixed`: Python values among the arguments, which it was traced for, as they
+    are written."""
 
     name: str
     graph: Graph
@@ -32,6 +34,12 @@ class Traced:
     inputs: Mapping[str, np.ndarray]
     origin: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the record of a plan says of it."""
+        return {FIXED: dict(self.fixed)} if self.fixed else {}
 
 
 def trace(
@@ -69,7 +77,8 @@ def trace(
     tensors = {k: v for k, v in {**arguments.weights, **arguments.states}.items() if k in kept}
     title = name or getattr(fn, "__name__", "model")
     plain = None if isinstance(structure, str) else structure
-    return Traced(title, graph.check(), plain, tensors, arguments.inputs, origin, tuple(arguments.notes))
+    rest = tuple(arguments.notes), arguments.fixed
+    return Traced(title, graph.check(), plain, tensors, arguments.inputs, origin, *rest)
 
 
 class _Arguments:
@@ -83,6 +92,7 @@ class _Arguments:
         self.stand: dict[str, TracedArray] = {}
         self.numbers: list[int] = []
         self.notes: list[str] = []
+        self.fixed: dict[str, str] = {}
 
     def leaf(self, path: str, value: Any, kind: Kind) -> Any:
         """The stand-in for an argument; containers are walked, Python scalars stay what they are."""
@@ -101,6 +111,7 @@ class _Arguments:
                 "to keep it an input"
             )
         if value is None or (isinstance(value, (str, bool, int, float)) and not isinstance(value, np.generic)):
+            self.fixed |= {path: repr(value)} if kind == "input" else {}
             return value
         if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
             return value
@@ -133,7 +144,10 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
     except WaxeqError:
         raise
     except Exception as e:
-        where = tracer.place(sys.exc_info()[2])
+        trail = sys.exc_info()[2]
+        where, advice = tracer.place(trail), foreign.advice(e, trail, TracedArray.__name__)
+        if advice is not None:
+            raise UnsupportedError(f"{where}: {advice}") from e
         raise TargetError(f"{where}: the model raises {type(e).__name__}: {e}") from e
 
 

@@ -235,7 +235,9 @@ def bench_view(d: Data) -> RenderableType:
 
 
 def _ratio(r: Data) -> str:
-    return "-" if r["ratio"] is None else f"{r['ratio']:.2f}x [{r['low']:.2f}, {r['high']:.2f}]"
+    if r["ratio"] is None:
+        return "-"
+    return f"{r['ratio']:.2f}x " + ("once" if r["low"] is None else f"[{r['low']:.2f}, {r['high']:.2f}]")
 
 
 def rules_view(rows: Sequence[Data]) -> RenderableType:

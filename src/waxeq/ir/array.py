@@ -12,6 +12,8 @@ from waxeq.ir.types import DTYPES
 
 _NO_NUMBERS = "OUSMm"
 """Kinds of dtypes of objects, texts, bytes, dates and spans of time."""
+FIXED = "fixed"
+"""Under what the record of a plan has the Python values among its examples, their texts by name."""
 
 
 def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:

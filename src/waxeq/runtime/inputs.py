@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from waxeq.amounts import number_of
 from waxeq.errors import TypeMismatch
 from waxeq.ir.array import as_array
 from waxeq.ir.graph import Leaf
+from waxeq.runtime.arguments import ordered
 
 _Array = np.ndarray
+_asarray = np.asarray
+_NUMBERS = (np.generic, float, int)
+"""What becomes an array without a look at what else it could be; its dtype and shape are compared as any."""
+
+
+def with_arrays(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments with the numbers among them as arrays; of what type, nobody has looked at."""
+    return tuple([_asarray(a) if isinstance(a, _NUMBERS) else a for a in args])
 
 
 class Inputs:
     """The inputs of a program. A call that fits costs a few comparisons; one that does not is explained."""
 
-    def __init__(self, leaves: Sequence[Leaf]) -> None:
-        self.leaves = tuple(leaves)
+    def __init__(self, leaves: Sequence[Leaf], fixed: Mapping[str, str] | None = None) -> None:
+        """`fixed`: as `ordered` has it."""
+        self.leaves, self._fixed = tuple(leaves), fixed
         self._names = tuple(x.name for x in leaves)
+        self._nested = any("." in n for n in self._names)
         self._types = tuple((x.type.shape, x.type.numpy) for x in leaves)
 
     def take(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[np.ndarray]:
@@ -30,8 +41,20 @@ class Inputs:
             args = self._ordered(args, named)
         for a, (shape, dtype) in zip(args, self._types):  # noqa: B905  # of one length, and this is every call
             if type(a) is not _Array or a.dtype is not dtype or a.shape != shape:
-                return [fitted(x, a) for x, a in zip(self.leaves, args, strict=True)]
+                return self._made(args)
         return args
+
+    def _made(self, args: Sequence[Any]) -> list[np.ndarray]:
+        """Arrays of what are not all arrays of the right types: numbers at once, the rest after a look at them."""
+        if self._nested:
+            args = ordered(args, {}, self._said, self._fixed)
+        rows = list[np.ndarray]()
+        for leaf, a, (shape, dtype) in zip(self.leaves, args, self._types):  # noqa: B905  # of one length, as above
+            made = _asarray(a) if type(a) is not _Array and isinstance(a, _NUMBERS) else a
+            if type(made) is not _Array or made.dtype is not dtype or made.shape != shape:
+                made = fitted(leaf, a)
+            rows.append(made)
+        return rows
 
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         if not args and len(named) == len(self._names):
@@ -39,27 +62,11 @@ class Inputs:
                 return [named[n] for n in self._names]
             except KeyError:
                 pass  # explained below
-        return ordered(args, named, {x.name: str(x.type) for x in self.leaves})
+        return ordered(args, named, self._said, self._fixed)
 
-
-def ordered(args: Sequence[Any], named: Mapping[str, Any], types: Mapping[str, str]) -> list[Any]:
-    """What a program is called with, in the order of its inputs. `types`: what it takes, by name of the input; empty
-    where that is not one type. Raises TypeMismatch when an input is missing, unknown or given twice."""
-    takes = ", ".join(f"{n}: {t}" if t else n for n, t in types.items()) or "none"
-    if len(args) > len(types):
-        count = number_of(len(types), "input")
-        raise TypeMismatch(f"the program takes {count} ({takes}), {len(args)} were given")
-    rows = dict(zip(types, args, strict=False))
-    for n in named:
-        if n in rows:
-            raise TypeMismatch(f"input {n!r} is given twice: by position and by name")
-        if n not in types:
-            raise TypeMismatch(f"the program has no input {n!r}; it takes {takes}")
-    rows |= named
-    for n, t in types.items():
-        if n not in rows:
-            raise TypeMismatch(f"no array was given for input {n!r}{f' ({t})' if t else ''}; the program takes {takes}")
-    return [rows[n] for n in types]
+    @cached_property
+    def _said(self) -> dict[str, str]:
+        return {x.name: str(x.type) for x in self.leaves}
 
 
 def fitted(leaf: Leaf, value: Any) -> np.ndarray:

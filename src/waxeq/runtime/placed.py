@@ -19,13 +19,15 @@ from waxeq.backend.discover import require
 from waxeq.backend.kernel import Instruction, Kernel, join, prepare, scratch
 from waxeq.backend.storage import CPU, DeviceArray, Storage, placed, storages
 from waxeq.errors import PlanError, TypeMismatch
+from waxeq.ir.array import FIXED
 from waxeq.ir.graph import Leaf
 from waxeq.ir.types import numpy_dtype
 from waxeq.memory.estimate import require_room
 from waxeq.plan.plan import Buffer, Plan, Step
 from waxeq.runtime.arena import Arena
+from waxeq.runtime.arguments import ordered
 from waxeq.runtime.bound import fold
-from waxeq.runtime.inputs import fitted, ordered
+from waxeq.runtime.inputs import fitted
 from waxeq.runtime.lent import Lent
 from waxeq.runtime.quiet import in_use, quiet_context
 
@@ -161,7 +163,7 @@ class Placed:
     def take(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """What it is called with, in order: arrays of the CPU, or of the device on which an input lies. Raises
         TypeMismatch."""
-        rows = ordered(args, named, {x.name: str(x.type) for x in self._inputs})
+        rows = ordered(args, named, {x.name: str(x.type) for x in self._inputs}, self.plan.about.get(FIXED))
         places = [self.plan.buffers[x.name].place for x in self._inputs]
         return [_taken(self.storages.get(p), x, a) for p, x, a in zip(places, self._inputs, rows, strict=True)]
 

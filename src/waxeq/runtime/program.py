@@ -12,12 +12,13 @@ from waxeq.backend.discover import backends
 from waxeq.backend.discover import kernels as kernels_of
 from waxeq.backend.kernel import Kernel
 from waxeq.errors import PlanError, TypeMismatch, UsageError
+from waxeq.ir.array import FIXED
 from waxeq.ir.structure import builder, decode_structure, encode_structure
 from waxeq.plan.encode import decode, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.bound import Bound
-from waxeq.runtime.inputs import Inputs, fitted
+from waxeq.runtime.inputs import Inputs, fitted, with_arrays
 from waxeq.runtime.placed import Placed
 from waxeq.runtime.written import Written
 
@@ -44,7 +45,7 @@ class Program:
         """
         self.plan = plan
         self.inputs = tuple(x for x in plan.graph.leaves if x.kind == "input")
-        self._take = Inputs(self.inputs).take
+        self._take = Inputs(self.inputs, plan.about.get(FIXED)).take
         bound = {**tensors, **_checked(plan, {**plan.graph.constants, **tensors})}
         if plan.devices:
             self._runner = Placed(plan, kernels, bound, arena)
@@ -72,8 +73,12 @@ class Program:
         thread is in a call (of the model as written, where it has states).
         """
         direct = self._runner.direct
-        if direct is not None and self._plain and not named and (results := direct(args)) is not None:
-            return results
+        if direct is not None and self._plain and not named:
+            results = direct(args)
+            if results is None:
+                results = direct(with_arrays(args))
+            if results is not None:
+                return results
         return self._build(self._runner.run(self._take(args, named)))
 
     def flat_results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

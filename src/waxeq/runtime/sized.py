@@ -14,9 +14,9 @@ import numpy as np
 from waxeq.backend.discover import backends
 from waxeq.backend.discover import kernels as installed
 from waxeq.backend.kernel import Kernel
-from waxeq.ir.array import as_array
+from waxeq.ir.array import FIXED, as_array
 from waxeq.runtime.arena import Arena
-from waxeq.runtime.inputs import ordered
+from waxeq.runtime.arguments import ordered
 from waxeq.runtime.program import Program
 from waxeq.runtime.quiet import used_elsewhere
 from waxeq.runtime.save import Saved, save_data
@@ -164,7 +164,7 @@ class SizedProgram:
         return made
 
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
-        rows = ordered(args, named, dict.fromkeys(self._names, ""))
+        rows = ordered(args, named, dict.fromkeys(self._names, ""), self.plans.about.get(FIXED))
         return [
             as_array(a, f"input {n!r}", "the program takes an array") for n, a in zip(self._names, rows, strict=True)
         ]

@@ -181,7 +181,7 @@ class Session(Beside):
         rules = _rules(options, found, own)
         worker.prepare(rules)
         bench = Bench(device.l3_bytes)
-        notes = (*opened.notes, *missing)
+        notes = (*opened.notes, *missing, *options.remarks)
         return Session(
             options, events, found, rules, own, device, table, prices, worker, clock, bench, notes, measuring
         )  # fmt: skip

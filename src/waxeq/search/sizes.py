@@ -117,7 +117,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     rows, grids = _contending(work, model, places, plain, notes)
 
     def made(found: tuple[Interval, ...], report: SizedReport = SizedReport()) -> SizedResult:
-        plans = SizedPlans(first.name, family.dims, takes, found, session.about())
+        plans = SizedPlans(first.name, family.dims, takes, found, {**session.about(), **first.about})
         return SizedResult(plans, first.tensors, first.inputs, work.kernels, report)
 
     found, trials = _proved(work, rows, grids, made, notes)

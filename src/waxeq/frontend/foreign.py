@@ -1,0 +1,44 @@
+"""Functions of other array libraries, which cannot be followed: whose it was that raised on a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+_LIBRARIES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
+"""What their modules are called, by the packages that they lie in."""
+_INSTEAD = {"jax": "jax.numpy", "torch": "torch"}
+
+
+def advice(e: BaseException, trail: TracebackType | None, stand: str) -> str | None:
+    """What to write instead, where a function of jax or torch raised as it was called on a stand-in, whose class is
+    called `stand`; None where that was not so."""
+    frames = list(_frames(trail))
+    found = next((name for f in frames if (name := _owner(f.f_globals.get("__name__")))), None)
+    if found is None and stand in str(e) and frames:  # what is compiled has no frames, and jax hides those it has
+        found = next(_named(frames[-1]), None)
+    if found is None:
+        return None
+    return f"functions of {found} cannot be traced; write np (NumPy) instead of {_INSTEAD[found]}: import numpy as np"
+
+
+def _frames(trail: TracebackType | None) -> Iterator[FrameType]:
+    while trail is not None:
+        yield trail.tb_frame
+        trail = trail.tb_next
+
+
+def _owner(module: Any) -> str | None:
+    return _LIBRARIES.get(module.partition(".")[0]) if isinstance(module, str) else None
+
+
+def _named(frame: FrameType) -> Iterator[str]:
+    """The libraries of which a function names modules or functions."""
+    code: CodeType = frame.f_code
+    known = {**frame.f_globals, **frame.f_locals}
+    for name in (*code.co_names, *code.co_varnames, *code.co_freevars):
+        value = known.get(name)
+        for where in (getattr(value, "__name__", None), getattr(value, "__module__", None)):
+            if (found := _owner(where)) is not None:
+                yield found

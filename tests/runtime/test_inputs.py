@@ -1,0 +1,167 @@
+"""Arguments of a call: numbers at once, the structure of the example, and a sentence on what was a Python number."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.backend.kernel import Kernel
+from waxeq.errors import TypeMismatch
+from waxeq.ir.graph import Leaf
+from waxeq.ir.types import TensorType
+from waxeq.plan.plan import Plan
+from waxeq.runtime import inputs
+from waxeq.runtime.inputs import Inputs
+from waxeq.runtime.program import Program
+
+X = np.ones(3, np.float32)
+NUMBERS = ("a: float32[]", "b: float64[]", "c: int64[]", "d: bool[]")
+GIVEN = (np.float32(1.5), 2.5, 3, True)
+Pair = namedtuple("Pair", "left right")
+
+
+def leaves(*texts: str) -> list[Leaf]:
+    return [Leaf(n, TensorType.parse(t)) for n, t in (text.split(": ") for text in texts)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("named", [False, True])
+def test_numbers_need_no_second_look(monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    def look(leaf: Leaf, value: Any) -> np.ndarray:
+        raise AssertionError(f"{leaf.name} is looked at: {value!r}")
+
+    monkeypatch.setattr(inputs, "fitted", look)
+    rows = Inputs(leaves(*NUMBERS)).take(*(((), dict(zip("abcd", GIVEN, strict=True))) if named else (GIVEN, {})))
+    assert [(a.dtype.name, a.shape, a[()]) for a in rows] == [
+        ("float32", (), 1.5), ("float64", (), 2.5), ("int64", (), 3), ("bool", (), True),
+    ]  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("at", "value", "said"),
+    [
+        (0, 1.5, r"input 'a' is float64\[\], the program takes float32\[\]"),
+        (0, np.float64(1.5), r"input 'a' is float64\[\]"),
+        (1, 2, r"input 'b' is int64\[\]"),
+        (1, np.array([2.5]), r"input 'b' is float64\[1\]"),
+        (1, np.str_("2.5"), "input 'b' is of class str_"),
+        (1, None, "input 'b' is None"),
+        (2, float("nan"), r"input 'c' is float64\[\]"),
+        (2, 1 << 80, "input 'c' is of class int"),
+        (2, 1 << 63, r"input 'c' is uint64\[\]"),
+        (2, True, r"input 'c' is bool\[\]"),
+        (2, np.int32(3), r"input 'c' is int32\[\]"),
+        (3, 1, r"input 'd' is int64\[\]"),
+    ],
+)
+def test_numbers_of_another_type_are_refused(at: int, value: Any, said: str) -> None:
+    with pytest.raises(TypeMismatch, match=said):
+        Inputs(leaves(*NUMBERS)).take([*GIVEN[:at], value, *GIVEN[at + 1 :]], {})
+
+
+@pytest.mark.quick
+def test_a_direct_call_takes_numbers(affine: Callable[..., Plan], kernels: Mapping[str, Kernel]) -> None:
+    """As arrays, which is all that it lacked; nothing else of a call is done."""
+    program = Program(affine(3, 4), kernels, {"w": np.ones(4, np.float32)})
+    seen: list[tuple[Any, ...]] = []
+
+    def direct(args: tuple[Any, ...]) -> Any:
+        seen.append(args)
+        return "results" if all(type(a) is np.ndarray for a in args) else None
+
+    program._runner.direct, program._take = direct, None  # pyright: ignore
+    assert program(np.float32(2)) == "results"
+    assert [type(a) for (a,) in seen] == [np.float32, np.ndarray]
+
+
+# -- the structure of the example
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """A program, made in a moment."""
+    table = tmp_path_factory.mktemp("table") / "t.duckdb"
+
+    def make(fn: Callable[..., Any], *examples: Any) -> Any:
+        options = wx.Options.of(table=table, budget=0, trial=False, measure=False)
+        return wx.optimize(fn, *examples, options=options)
+
+    return make
+
+
+def scaled(d: Any, x: Any, n: int = 1) -> Any:
+    return (d["a"] + d["l"][1] * x) * d["k"] * n
+
+
+D = {"a": X, "l": [X, 2 * X], "k": 4}
+
+
+def test_arguments_come_as_the_example_did(optimized: Callable[..., Any]) -> None:
+    program, want = optimized(scaled, D, 3 * X).program, scaled(D, 3 * X)
+    calls = [program(D, 3 * X), program(d=D, x=3 * X), program(D, x=3 * X), program(X, X, 2 * X, 3 * X)]
+    calls += [program({"a": X, "l": (X, 2 * X)}, 3 * X), program(x=3 * X, **{"d.a": X, "d.l.0": X, "d.l.1": 2 * X})]
+    for found in calls:
+        np.testing.assert_array_equal(found, want)
+    one = optimized(lambda d: d["a"] + 1, {"a": X}).program
+    np.testing.assert_array_equal([one({"a": X}), one(d={"a": X}), one(X)], [X + 1] * 3)
+    pair = optimized(lambda p: p.left - p.right, Pair(X, 2 * X)).program
+    np.testing.assert_array_equal([pair(Pair(X, 2 * X)), pair([X, 2 * X][0], 2 * X)], [-X] * 2)
+
+
+def test_structures_for_all_sizes(optimized: Callable[..., Any], tmp_path: Path) -> None:
+    program = wx.optimize(
+        lambda d, x: d["a"] + x, examples=lambda T: {"d": {"a": np.ones((T, 3), "f4")}, "x": X}, dims={"T": (1, 4)},
+        options=wx.Options.of(table=tmp_path / "t.duckdb", budget=0, trial=False, measure=False),
+    ).program  # fmt: skip
+    assert program({"a": np.ones((2, 3), "f4")}, X).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "said"),
+    [
+        (({**D, "k": 5}, X), {}, r"'d\.k' is no input .* the Python value 4 when .* is a constant of the plan"),
+        (({**D, "z": X}, X), {}, r"no input 'd\.z'; it takes d\.a: float32\[3\], d\.l\.0"),
+        (({"a": X}, X), {}, r"no array was given for input 'd\.l\.0' \(float32\[3\]\)"),
+        ((D,), {}, r"no array was given for input 'x'"),
+        ((D, X, X), {}, r"takes 2 arguments \(d\.a: .*\), 3 were given$"),
+        ((D, X), {"d": D}, r"input 'd\.a' is given twice"),
+    ],
+)
+def test_structures_that_do_not_fit(optimized: Callable[..., Any], args: tuple, named: dict, said: str) -> None:
+    with pytest.raises(TypeMismatch, match=said) as e:
+        optimized(scaled, D, X).program(*args, **named)
+    assert "\n" not in str(e.value)
+
+
+# -- Python numbers
+
+
+def test_what_was_a_python_number_is_said(optimized: Callable[..., Any], tmp_path: Path) -> None:
+    result = optimized(lambda x, s: x * s, X, 2.0)
+    result.save(tmp_path / "p.plan.json")
+    loaded = wx.load(tmp_path / "p.plan.json")
+    surplus = r"takes 1 input \(x: float32\[3\]\), 2 were given; s = 2\.0 was a Python value .* constant of the plan"
+    for program in (result.program, loaded, copy.copy(loaded), pickle.loads(pickle.dumps(loaded))):
+        with pytest.raises(TypeMismatch, match=surplus):
+            program(X, 2.0)
+        with pytest.raises(TypeMismatch, match=r"'s' is no input of the program: it was the Python value 2\.0 when"):
+            program(X, s=3.0)
+    many = optimized(lambda x, a, b, c, d: x * a + b - c * d, X, 1.0, 2, 3, True).program
+    with pytest.raises(TypeMismatch, match=r"; a = 1\.0, b = 2, c = 3, \.\.\. were Python values .*: leave them out"):
+        many(X, 1.0)
+
+
+def test_a_number_that_no_example_was_is_said_to_be_a_constant(optimized: Callable[..., Any]) -> None:
+    program = optimized(lambda x, s=2.0: x * s, X).program
+    for args, named in (((X, 2.0), {}), ((X,), {"s": 2.0})):
+        with pytest.raises(TypeMismatch, match="what was a Python number when it was optimized is a constant"):
+            program(*args, **named)

@@ -1,0 +1,55 @@
+"""What is said of a plan that is slower than the function as Python runs it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+import waxeq as wx
+
+X = np.random.default_rng(0).random((64, 64))
+
+
+def _notes(fn, tmp_path: Path) -> list[str]:
+    found = wx.optimize(fn, X, options=wx.Options.of(table=tmp_path / "t.duckdb", budget="2s", threads=1))
+    assert found.report.trial is not None
+    return [n for n in found.report.notes if n.startswith("the function itself takes")]
+
+
+def _traced(x: np.ndarray) -> bool:
+    return type(x) is not np.ndarray
+
+
+def test_a_function_that_is_faster_than_its_plan_is_told_of(tmp_path: Path) -> None:
+    (note,) = _notes(lambda x: np.linalg.norm(np.exp(x @ x @ x)) if _traced(x) else X, tmp_path)
+    assert note.endswith("call the function")
+
+
+def test_a_slower_one_is_not(tmp_path: Path) -> None:
+    def fn(x: np.ndarray) -> np.ndarray:
+        time.sleep(0.0 if _traced(x) else 0.005)
+        return np.tanh(x) * 2
+
+    assert not _notes(fn, tmp_path)
+
+
+def test_it_gets_copies(tmp_path: Path) -> None:
+    before = X.copy()
+
+    def fn(x: np.ndarray) -> np.ndarray:
+        x += 1
+        return np.tanh(x)
+
+    _notes(fn, tmp_path)
+    np.testing.assert_array_equal(X, before)
+
+
+def test_one_that_raises_by_itself_is_not_timed(tmp_path: Path) -> None:
+    def fn(x: np.ndarray) -> np.ndarray:
+        if not _traced(x):
+            raise RuntimeError("asked for something else")
+        return np.tanh(x)
+
+    assert not _notes(fn, tmp_path)
