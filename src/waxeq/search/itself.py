@@ -20,25 +20,28 @@ from waxeq.frontend.trace import Traced
 from waxeq.search.result import Result
 from waxeq.search.session import Session
 
-_TURNS, _SECONDS = 7, 0.2
-"""Calls of each, and seconds after which no other is made."""
-_LONGEST = 0.05
-"""Seconds of the model as written beyond which the function is not called again: NumPy's own ways matter most where
-little is computed."""
+_TURNS, _SECONDS, _LEAST = 7, 0.2, 0.02
+"""Calls of each, and seconds after which no other is made; those that are taken even where the budget is spent."""
+_PART, _BYTES = 0.2, 1 << 24
+"""Part of these seconds that a call of the model as written takes at most, and bytes of arguments, which are copied:
+NumPy's own ways matter where little is computed."""
 _CLEAR = 1.2
 """How much longer the plan must take in the middle of all turns for that to be said."""
 
 
 def told(session: Session, fn: Callable[..., Any], given: Mapping[str, Any], traced: Traced, result: Result) -> Result:
     """The result, with a note where the function is faster than the plan. It gets copies of its arguments."""
-    trial = result.report.trial
-    if trial is None or trial.written > _LONGEST or traced.graph.states or session.events.stop_requested:
+    trial, seconds = result.report.trial, min(_SECONDS, max(_LEAST, session.deadline.left))
+    size = sum(a.nbytes for a in (*traced.inputs.values(), *traced.tensors.values()))
+    if trial is None or traced.graph.states or session.events.stop_requested:
+        return result
+    if trial.written > _PART * seconds or size > _BYTES:
         return result
     program = result.program
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            turns = [*_turns(fn, given, lambda: program.flat_results(traced.inputs))]
+            turns = [*_turns(fn, given, lambda: program.flat_results(traced.inputs), seconds)]
     except Exception:  # what needs more than its arguments cannot be timed
         return result
     if median(plan / own for own, plan in turns) < _CLEAR:
@@ -52,10 +55,10 @@ def told(session: Session, fn: Callable[..., Any], given: Mapping[str, Any], tra
 
 
 def _turns(
-    fn: Callable[..., Any], given: Mapping[str, Any], plan: Callable[[], object]
+    fn: Callable[..., Any], given: Mapping[str, Any], plan: Callable[[], object], seconds: float
 ) -> Iterator[tuple[float, float]]:
     """Seconds of the function and of the plan, by turns, without the first calls, which touch new memory."""
-    until = time.perf_counter() + _SECONDS
+    until = time.perf_counter() + seconds
     for turn in range(_TURNS + 1):
         arguments = copy.deepcopy(dict(given))
         row = _seconds(lambda own=arguments: fn(**own)), _seconds(plan)
