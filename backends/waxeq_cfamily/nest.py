@@ -344,8 +344,17 @@ class Loop:
         lines = [*(f"{self.e.buffer(n)} = {self.e.name(n)};" for n in self.stage.kept), *self.sums()]
         return [*lines, *self.written()]
 
+    def _no_vectors(self) -> Iterator[str]:
+        """Keeps a loop from becoming vectors. gcc 12 mixes up the masks of three neighbours that are read where
+        something holds and written side by side."""
+        rows = (self.values.rows[n] for n in self.cone()) if len(self.values.others) == 2 else ()
+        guards = (g for r in rows if r.op == "load" for g in r.guards if g not in self.e.decided)
+        if any(g[0].stride(self.order[-1]) != 0 for g in guards):
+            yield '__asm__ volatile("");'
+
     def written(self) -> Iterator[str]:
         """An element of each result goes to its place."""
+        yield from self._no_vectors()
         for i in self.stage.results:
             n, where = self.values.results[i]
             result = narrowed(self.e.name(n), self.values.rows[n].dtype)
