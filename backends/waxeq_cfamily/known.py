@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from waxeq_cfamily.values import Atom, Guard, Index, Row, indices, pointed, renumbered
+from waxeq_cfamily.values import Atom, Guard, Index, Row, Values, indices, pointed, renumbered
 
 
 @dataclass
@@ -31,7 +31,15 @@ class Rows:
             self.rows.append(r)
         return self._made[r]
 
-    def needed(self, roots: Sequence[int]) -> tuple[tuple[Row, ...], Mapping[int, int]]:
+    def values(self, ends: Sequence[tuple[int, Index]], sizes: Mapping[str, int]) -> Values:
+        """What is left of values of these axes, of which `ends` are the results, each with where it is written: without
+        rows that no result needs, and axes that none of those has."""
+        rows, new = self._needed([n for n, _ in ends])
+        (_, out), *others = sorted(((new[n], where) for n, where in ends), key=lambda e: -e[0])
+        have = {k for r in rows for k in (*r.axes, *r.folded)} | {a for _, where in ends for a, _ in where.terms}
+        return Values(rows, {k: n for k, n in sizes.items() if k in have}, out, tuple(others))
+
+    def _needed(self, roots: Sequence[int]) -> tuple[tuple[Row, ...], Mapping[int, int]]:
         """The rows that some of them need, and their new numbers."""
         seen, stack = set[int](), [*roots]
         while stack:

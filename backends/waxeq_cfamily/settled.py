@@ -23,8 +23,7 @@ def settled(values: Values, *, beside: bool = False) -> Values:
     known, made, new = _Known(found, _steps(values) if beside else {}), Rows(), dict[int, int]()
     for n, r in enumerate(values.rows):
         new[n] = made.add(renumbered(known.row(r), new))
-    rows, _ = made.needed([new[values.root]])
-    return Values(rows, values.sizes, values.out)
+    return made.values([(new[values.root], values.out)], values.sizes)
 
 
 def _steps(values: Values) -> Mapping[tuple[int, int], frozenset[tuple[Atom, int]]]:

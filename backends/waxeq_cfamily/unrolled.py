@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from waxeq.backend.extent import Extent
 from waxeq_cfamily.known import Rows, placed
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.spaces import collapsed
@@ -39,12 +38,11 @@ def unrolled(values: Values) -> Values:
     last = next((k for k in found.sizes if found.out.stride(k) == 1), None)
     if last is not None and not found.folded and _short(found, last):
         found = _without(found, last)
-    return values if found is merged or len(found.rows) > _ROWS else found
+    mixed = found.others and found.folded  # what folds in pieces makes one result
+    return values if found is merged or mixed or len(found.rows) > _ROWS else found
 
 
 def _short(values: Values, k: str) -> bool:
-    if isinstance(values.sizes[k], Extent):
-        return False
     return 1 < values.sizes[k] <= FEW and math.prod(values.sizes.values()) >= _LEAST * values.sizes[k]
 
 
@@ -87,10 +85,8 @@ def _without(values: Values, k: str) -> Values:
             args = tuple(number[a, c] for a in r.args)
             moved = reindexed(r, lambda i, c=c: at(i, c))
             number[n, c] = made.add(replace(moved, args=args, axes=r.axes - {k}))
-    ends = [*dict.fromkeys((number[values.root, c], at(values.out, c)) for c in places)]
-    rows, new = made.needed([n for n, _ in ends])
-    (_, out), *others = sorted(((new[n], where) for n, where in ends), key=lambda e: -e[0])
-    return Values(rows, {a: n for a, n in values.sizes.items() if a != k}, out, tuple(others))
+    ends = dict.fromkeys((number[n, c], at(where, c)) for n, where in values.results for c in places)
+    return made.values([*ends], values.sizes)
 
 
 def _folded(made: Rows, r: Row, parts: Sequence[int]) -> int:

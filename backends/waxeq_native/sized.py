@@ -13,7 +13,6 @@ from waxeq.backend.kernel import Instruction
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.sized import SizedEmitter, at_most, require_elements
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.unrolled import unrolled
 from waxeq_cfamily.values import Unsupported, Values, resolve
 from waxeq_native import loops
 from waxeq_native.work import NativeKernel, Work
@@ -70,8 +69,7 @@ class _Loops(Sized, loops.Loops):
     """What all kernels of loops have in common."""
 
     def looped(self, call: Call) -> Values:
-        values = self.values(call)
-        return call.remember("looped", lambda: unrolled(values))
+        return self.values(call)  # what is decided when axes are written out is another thing at other sizes
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip

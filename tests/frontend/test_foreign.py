@@ -25,7 +25,7 @@ def library(name: str, **functions: Any) -> Any:
 
 
 jnp = library("jax.numpy")
-torch = library("torch", relu="".join)  # compiled, without a frame
+torch = library("torch", relu="".join, Array=type("Array", (), {"__module__": "torch"}))  # compiled, without a frame
 sin = jnp.sin
 
 
@@ -58,3 +58,15 @@ def test_the_libraries_themselves(name: str) -> None:
     exec(compile("def model(x):\n    return lib.sin(x)\n", "/tmp/m.py", "exec"), scope)
     with pytest.raises(UnsupportedError, match=rf"^m\.py:2: functions of {name} cannot be traced"):
         wx.trace(scope["model"], np.ones(3))
+
+
+def test_the_cause_is_told_where_a_library_is_only_named() -> None:
+    def model(x):
+        if isinstance(x, torch.Array):
+            return x
+        return "".join([x])
+
+    with pytest.raises(
+        UnsupportedError, match=r"functions of torch cannot be traced; .* \(TypeError: sequence item 0: "
+    ):
+        wx.trace(model, np.ones(3))

@@ -19,6 +19,7 @@ from waxeq.ir.graph import Leaf
 from waxeq.ir.types import TensorType
 from waxeq.plan.plan import Plan
 from waxeq.runtime import inputs
+from waxeq.runtime.arguments import ordered
 from waxeq.runtime.inputs import Inputs
 from waxeq.runtime.program import Program
 
@@ -165,3 +166,20 @@ def test_a_number_that_no_example_was_is_said_to_be_a_constant(optimized: Callab
     for args, named in (((X, 2.0), {}), ((X,), {"s": 2.0})):
         with pytest.raises(TypeMismatch, match="what was a Python number when it was optimized is a constant"):
             program(*args, **named)
+
+
+@pytest.mark.quick
+def test_what_was_taken_apart_is_not_again() -> None:
+    (a,) = Inputs(leaves("d.0: float64[3]")).take((), {"d": [[1.0, 2.0, 3.0]]})
+    np.testing.assert_array_equal(a, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.quick
+def test_what_is_no_array_in_a_structure_passes() -> None:
+    """A trace goes through functions that a model is handed."""
+    types = {"p.x": "float32[3]"}
+    (row,) = ordered(({"x": X, "act": np.tanh},), {}, types)
+    assert row is X
+    for other in ({"x": X, "n": 3}, {"x": X, "y": X}):
+        with pytest.raises(TypeMismatch, match=r"no input 'p\.[ny]'"):
+            ordered((other,), {}, types)

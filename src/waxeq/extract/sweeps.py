@@ -31,7 +31,7 @@ class Sweeps:
         self._known: dict[int, ENode | None] = {}
 
     def of(self, number: int) -> Iterator[Cut]:
-        """Cuts of a class of two loops, of four, of eight, and of as many as can be."""
+        """Cuts of a class of two loops, of four, of eight, of sixteen, and of all that there are if those are fewer."""
         if number not in self._ends:
             return
         whole = self._below(number)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import CodeType, FrameType, TracebackType
 from typing import Any
+
+from waxeq.errors import WaxeqError
 
 _LIBRARIES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
 """What their modules are called, by the packages that they lie in."""
@@ -20,7 +23,9 @@ def advice(e: BaseException, trail: TracebackType | None, stand: str) -> str | N
         found = next(_named(frames[-1]), None)
     if found is None:
         return None
-    return f"functions of {found} cannot be traced; write np (NumPy) instead of {_INSTEAD[found]}: import numpy as np"
+    instead = f"write np (NumPy) instead of {_INSTEAD[found]}: import numpy as np"
+    cause = next(iter(str(e.__cause__ or e).splitlines()), "")
+    return f"functions of {found} cannot be traced; {instead} ({type(e.__cause__ or e).__name__}: {cause})"
 
 
 def _frames(trail: TracebackType | None) -> Iterator[FrameType]:
@@ -33,12 +38,20 @@ def _owner(module: Any) -> str | None:
     return _LIBRARIES.get(module.partition(".")[0]) if isinstance(module, str) else None
 
 
+def _said(value: Any, name: str) -> Any:
+    """An attribute, where there is one; stand-ins of modules refuse what cannot be traced."""
+    try:
+        return getattr(value, name, None)
+    except WaxeqError:
+        return None
+
+
 def _named(frame: FrameType) -> Iterator[str]:
     """The libraries of which a function names modules or functions."""
     code: CodeType = frame.f_code
     known = {**frame.f_globals, **frame.f_locals}
     for name in (*code.co_names, *code.co_varnames, *code.co_freevars):
         value = known.get(name)
-        for where in (getattr(value, "__name__", None), getattr(value, "__module__", None)):
+        for where in map(partial(_said, value), ("__name__", "__module__")):
             if (found := _owner(where)) is not None:
                 yield found

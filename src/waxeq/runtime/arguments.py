@@ -68,9 +68,15 @@ def _leaves(
                 raise _twice(path)
             if path in types:
                 rows[path] = leaf
-            elif fixed.get(path) != repr(leaf):
+            elif fixed.get(path) != repr(leaf) and (path in fixed or not _traced_through(path, leaf, parameters)):
                 raise _unknown(path, leaf, types, fixed)
     return rows
+
+
+def _traced_through(path: str, leaf: Any, parameters: Sequence[str]) -> bool:
+    """Whether something in an argument is neither an array nor a Python value: a function, say."""
+    plain = leaf is None or isinstance(leaf, (str, bool, int, float)) or hasattr(leaf, "__array__")
+    return not plain and path.partition(".")[0] in parameters
 
 
 def _walked(path: str, value: Any, types: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

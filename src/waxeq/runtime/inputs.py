@@ -37,17 +37,16 @@ class Inputs:
     def take(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[np.ndarray]:
         """An array for each input, in order. Raises TypeMismatch when one is missing, unknown or of another dtype or
         shape."""
+        flat = not self._nested
         if named or len(args) != len(self._names):
-            args = self._ordered(args, named)
+            args, flat = self._ordered(args, named), True
         for a, (shape, dtype) in zip(args, self._types):  # noqa: B905  # of one length, and this is every call
             if type(a) is not _Array or a.dtype is not dtype or a.shape != shape:
-                return self._made(args)
+                return self._made(args if flat else ordered(args, {}, self._said, self._fixed))
         return args
 
     def _made(self, args: Sequence[Any]) -> list[np.ndarray]:
         """Arrays of what are not all arrays of the right types: numbers at once, the rest after a look at them."""
-        if self._nested:
-            args = ordered(args, {}, self._said, self._fixed)
         rows = list[np.ndarray]()
         for leaf, a, (shape, dtype) in zip(self.leaves, args, self._types):  # noqa: B905  # of one length, as above
             made = _asarray(a) if type(a) is not _Array and isinstance(a, _NUMBERS) else a

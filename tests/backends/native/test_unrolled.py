@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,6 +79,7 @@ CASES = {
         "mnc",
     ),
     "all of it": (Term("Sum", "m", Term("Sum", "n", Term("Red", "max", "c", _x()))), ""),
+    "of its length, turned": (Term("Zip", "div", _x(), Term("Sum", "c", Term("Map", "abs", _x()))), "ncm"),
     "functions": (Term("Map", "exp", Term("Mul", _x(), _channel())), "mnc"),
 }
 
@@ -91,6 +93,7 @@ def test_every_element_is_as_the_meaning_has_it(case: str, kernel: type[Loops]) 
     sizes = [{**SIZES, "c": c, "d": d} for c, d in ((3, 3), (2, 4), (4, 2), (1, 3), (5, 3))]
     if case == "edges":
         sizes = sizes[:3]
+    sizes += [{**sizes[0], "m": 4}] * (case == "of its length, turned")
     sizes += [{**s, "n": 6, "p": 8, "q": 7} for s in sizes[:2]] if case == "padded" else []
     calls = [_call(meaning, axes, s, kernel.name) for s in sizes]
     kernel.prepare([(kernel(), c) for c in calls])
@@ -115,6 +118,25 @@ def test_folds_are_chains_of_functions(case: str) -> None:
 @pytest.mark.parametrize("case", ["sum of halves", "any"])
 def test_folds_that_are_more_than_numbers_stay(case: str) -> None:
     assert "reduction" in str(Loops().of(_call(*CASES[case])).parts[-1].text)  # pyright: ignore
+
+
+def test_what_is_folded_in_pieces_makes_one_result() -> None:
+    """Along one axis in registers, along the other in pieces that threads share."""
+    x = operand(0, "nc", "float32")
+    meaning = Term("Zip", "sub", Term("Zip", "sub", x, Term("Sum", "c", x)), Term("Sum", "n", x))
+    for threads in (1, 2):
+        call = replace(_call(meaning, "nc", {"n": 40_000, "c": 3}), threads=threads)
+        assert check_call(Loops(), call, np.random.default_rng(0)) is None
+
+
+def test_axes_of_what_is_not_asked_for_are_gone() -> None:
+    """A result that replaces an operand was made anew for each element of an axis that nothing has any more."""
+    sizes = {"n": 45, "m": 7, "r": 1, "s": 1, "q": 2}
+    both = Term("Cat", "r", "s", "q", Term("Sum", "m", operand(0, "mn", "float32")), operand(1, "n", "float32"))
+    second = Term("Gather", "q", Term("Num", 1.0, "int64"), both)
+    call = _call(Term("Add", second, operand(2, "n", "float32")), "n", sizes)
+    assert check_call(Loops(), call, np.random.default_rng(0)) is None
+    assert "for (" not in Loops().of(call).parts[-1].text.partition("pragma")[0].partition("t++")[2]  # pyright: ignore
 
 
 def test_longer_and_lone_axes_stay() -> None:
