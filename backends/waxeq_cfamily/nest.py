@@ -347,7 +347,8 @@ class Loop:
     def _no_vectors(self) -> Iterator[str]:
         """Keeps a loop from becoming vectors. gcc 12 mixes up the masks of three neighbours that are read where
         something holds and written side by side."""
-        rows = (self.values.rows[n] for n in self.cone()) if len(self.values.results) % 3 == 0 else ()
+        threes = len(self.values.results) % 3 == 0 and self.e.result in self.e.others
+        rows = (self.values.rows[n] for n in self.cone()) if threes else ()
         guards = (g for r in rows if r.op == "load" for g in r.guards if g not in self.e.decided)
         if any(g[0].stride(self.order[-1]) != 0 for g in guards):
             yield '__asm__ volatile("");'
