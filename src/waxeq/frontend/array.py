@@ -15,13 +15,14 @@ import numpy as np
 
 from waxeq.errors import UnsupportedError
 from waxeq.frontend.explicit import Explicit, Value
+from waxeq.frontend.foreign import LIBRARIES
 from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType
 
 _OUTSIDE = (str(Path(__file__).resolve().parent.parent), str(Path(np.__file__).resolve().parent))
 
-_LIBRARIES = ("/scipy/", "/site-packages/jax/", "/site-packages/jaxlib/", "/site-packages/torch/")
+_LIBRARIES = ("/scipy/", *(f"/site-packages/{name}/" for name in LIBRARIES))
 
 
 def _theirs(file: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from waxeq.errors import WaxeqError
 
-_LIBRARIES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
+LIBRARIES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
 """What their modules are called, by the packages that they lie in."""
 _INSTEAD = {"jax": "jax.numpy", "torch": "torch"}
 
@@ -35,7 +35,7 @@ def _frames(trail: TracebackType | None) -> Iterator[FrameType]:
 
 
 def _owner(module: Any) -> str | None:
-    return _LIBRARIES.get(module.partition(".")[0]) if isinstance(module, str) else None
+    return LIBRARIES.get(module.partition(".")[0]) if isinstance(module, str) else None
 
 
 def _said(value: Any, name: str) -> Any:

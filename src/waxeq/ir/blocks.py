@@ -132,15 +132,14 @@ class _Word:
     operands. `letters` are equal for nodes that do the same on equal types.
 
     By position of a cut: `crossing` counts the values made before it that are needed after it, and `torn` those of them
-    that are next read by a node that could have been computed along with them: what a cut there keeps apart. `needed`:
-    the last position where a value is read; a result is needed at the end.
+    that are next read by a node that could have been computed along with them: what a cut there keeps apart. A result
+    is needed at the end.
     """
 
     graph: Graph
     nodes: tuple[int, ...]
     sources: frozenset[int]
     letters: tuple[int, ...]
-    needed: Mapping[int, int]
     crossing: tuple[int, ...]
     torn: tuple[int, ...]
 
@@ -163,7 +162,7 @@ class _Word:
         torn = [_elementwise(graph, v) for v in nodes]
         spans = [(at + 1, needed[v]) for at, v in enumerate(nodes) if v in needed]
         gaps = ((a + 1, b) for at, v in enumerate(nodes) for a, b in pairwise((at, *readers.get(v, ()))) if torn[b])
-        return _Word(graph, nodes, sources, letters, needed, _depth(spans, len(nodes)), _depth(gaps, len(nodes)))
+        return _Word(graph, nodes, sources, letters, _depth(spans, len(nodes)), _depth(gaps, len(nodes)))
 
     def node(self, value: int) -> Node:
         return self.graph.nodes[value - len(self.graph.leaves)]
