@@ -24,7 +24,7 @@ _AHEAD, _SEVERAL = 1024, 512
 """How many elements before they are read those of one long walk are asked for; and where several results are made,
 which need more arrays: the first cache holds so many of each."""
 
-_LINE = 64
+LINE = 64
 """Bytes that memory gives at a time."""
 
 
@@ -49,7 +49,7 @@ def next_rows(loop: Loop) -> Iterator[str]:
         if not _walked(r, v):
             continue
         size, step = numpy_dtype(r.dtype).itemsize, r.name[1].stride(point)
-        if step and _LINE < width * size <= _NEAR:
+        if step and LINE < width * size <= _NEAR:
             yield from _asked(loop, r, step, str(low), str(high))
 
 
@@ -85,6 +85,6 @@ def _reads(loop: Loop, stage: Stage) -> bool:
 
 def _asked(loop: Loop, load: Row, step: int, low: str, high: str) -> Iterator[str]:
     """Each line of a load between two places, so many elements from where they are."""
-    v, line = var(loop.order[-1]), _LINE // numpy_dtype(load.dtype).itemsize
+    v, line = var(loop.order[-1]), LINE // numpy_dtype(load.dtype).itemsize
     yield f"for (int64_t {v} = {low}; {v} < {high}; {v} += {line})"
     yield f"  {loop.e.ahead}(x{load.name[0]} + {loop.e.index(load.name[1].plus(Index(const=step)))});"

@@ -112,6 +112,10 @@ class Emitter:
         pair = (str(r.name), carried(r.dtype))
         return self.limits[pair][0] if r.op == "apply" and pair in self.limits else None
 
+    def soon(self, v: str, many: int) -> Iterator[str]:
+        """What asks for what is read after the innermost loop, over `v`, at each piece of so many elements of it."""
+        yield from ()
+
     def multiplied(self, p: Product) -> Iterator[str]:
         """The text of a product: one for each member of the C family."""
         raise NotImplementedError("the walks of loops have no products of matrices")
@@ -263,14 +267,31 @@ class Emitter:
         r = self.values.rows[n]
         if not self.careful or r.op != "apply" or not is_float(r.dtype) or self.space.under(n):
             return None
-        if r.name == "rsqrt" and carried(r.dtype) == "float32":
-            return "((float)(1 / __builtin_sqrt((double){0})))"
+        if r.name in ("sqrt", "rsqrt") and carried(r.dtype) == "float32":
+            root = f"__builtin_sqrt({self._unrounded(r.args[0])})"
+            return f"((float){root})" if r.name == "sqrt" else f"((float)(1 / {root}))"
         for place, a in enumerate(r.args if r.name == "Mul" else ()):
-            part = float(self.values.rows[a].name) if self.values.rows[a].op == "number" else 0.0
-            whole = round(1 / part) if 0 < abs(part) < 1 and math.isfinite(1 / part) else 0
-            if 0 < abs(whole) <= _WHOLE and 1 / whole == part:
+            if (whole := self._whole(a)) is not None:
                 return f"({{{1 - place}}} / {number(repr(float(whole)), carried(r.dtype))})"
         return None
+
+    def _whole(self, n: int) -> int | None:
+        """The whole number that a row is one part of."""
+        part = float(self.values.rows[n].name) if self.values.rows[n].op == "number" else 0.0
+        whole = round(1 / part) if 0 < abs(part) < 1 and math.isfinite(1 / part) else 0
+        return whole if 0 < abs(whole) <= _WHOLE and 1 / whole == part else None
+
+    def _unrounded(self, n: int) -> str:
+        """A number of float32 as one of float64: a mean and what is added to it are not rounded before their root is
+        taken. No other value is made so, as one that float32 has not would be made."""
+        r = self.values.rows[n]
+        for place, a in enumerate(r.args if r.op == "apply" and r.dtype == "float32" else ()):
+            other, whole = r.args[len(r.args) - 1 - place], self._whole(a)
+            if r.name == "Mul" and whole is not None:
+                return f"({self._unrounded(other)} / {whole})"
+            if r.name == "Add" and self.values.rows[a].op == "number":
+                return f"({self._unrounded(other)} + (double){self.name(a)})"
+        return f"(double){self.name(n)}"
 
     def _shorter(self, r: Row) -> str:
         """The function of a row, or one that is the same there and takes fewer instructions."""

@@ -153,14 +153,32 @@ class Loop:
         inside = ["  " + x for x in self.nest(depth + 1)]
         return [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
 
-    def innermost(self, low: str, high: str) -> list[str]:
-        """The innermost loop from one place to another, made of vectors."""
+    def innermost(self, low: str, high: str, long: bool = True) -> list[str]:
+        """The innermost loop from one place to another, made of vectors. `long`: it may have many places."""
         v, fission = var(self.order[-1]), Fission(self)
         if self.streamed or len(fission.parts) > 1:
             return self._in_cache(fission, v, low, high)
         inside = ["  " + x for x in self.nest(len(self.order))]
+        if long and (soon := [*self.e.soon(v, _ASKED)]):
+            return self._asking(soon, inside, v, low, high)
         loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
+
+    def _asking(self, soon: Sequence[str], inside: Sequence[str], v: str, low: str, high: str) -> list[str]:
+        """The innermost loop in pieces of one length, which a compiler makes no ends of vectors for, and what is left;
+        before each piece something is asked for."""
+        at = f"{v}_at"
+        piece = [f"for (int64_t {v} = {at}; {v} < {at} + {_ASKED}; {v}++) {{", *inside, "}"]
+        rest = [f"for (int64_t {v} = {at}; {v} < {high}; {v}++) {{", *inside, "}"]
+        lines = [*soon, *self._straight(piece, v, at, f"{at} + {_ASKED}")]
+        return [
+            f"{{ int64_t {at} = {low};",
+            f"for (; {at} + {_ASKED} <= {high}; {at} += {_ASKED}) {{",
+            *("  " + x for x in lines),
+            "}",
+            *self._straight(rest, v, at, high),
+            "}",
+        ]
 
     def bounds(self, k: str) -> tuple[str, str]:
         low, high = (f"{var(k)}_lo", f"{var(k)}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))

@@ -120,10 +120,12 @@ class Sections:
             f"const int64_t {name} = {p} < {low} ? {low} : {p} < {high} ? {p} : {high};"
             for name, p in zip(names, self.places, strict=True)
         ]
-        for at, first, last in zip((0, *self.places), (low, *names), (*names, high), strict=True):
+        size = self.loop.values.sizes[self.loop.order[-1]]
+        ends = (*self.places, size)
+        for at, end, first, last in zip((0, *self.places), ends, (low, *names), (*names, high), strict=True):
             held = {g: g[1] <= at + g[0].const < g[2] for g in self.along}
             e = replace(self.loop.e, decided={**held, **known})
-            lines += type(self.loop)(e, self.loop.stage).innermost(first, last)
+            lines += type(self.loop)(e, self.loop.stage).innermost(first, last, end - at >= _SHORTEST)
         return ["{", *("  " + x for x in lines), "}"] if names else lines
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from waxeq.backend.call import View
 from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.scalars import CTYPES, var, widened
 from waxeq_cfamily.stages import Space
@@ -106,6 +108,18 @@ class Walk:
         """Axes of the loops inside a row of sweep n, the last one innermost."""
         return tuple(k for i, k in enumerate(self.sweeps[n].axes) if i != self.rows and i not in self.points)
 
+    def address(self, n: int, where: Index) -> str | None:
+        """Where the element of a tile's first column is that sweep n finds there in the next step of the walk. None
+        where rows do not lie side by side in one loop."""
+        s, inner = self.sweeps[n], self.inner(n)
+        if self.rows is None or len(inner) != 1 or where.stride(inner[0]) != 1:
+            return None
+        at = {inner[0]: "left", s.axes[self.rows]: f"(now + {self.along(n)[1] + 1})"}
+        at |= {s.axes[i]: f"at{i}" for i in self.points}
+        if not all(a in at for a, _ in where.terms):
+            return None
+        return " + ".join([*(f"{at[a]} * {c}" for a, c in where.terms if isinstance(a, str)), str(where.const)])
+
     def row(self, n: int) -> int:
         """Elements that a row of sweep n takes in cache."""
         return max(1, -(-math.prod(self.spans(n).values()) // _LANES)) * _LANES
@@ -155,12 +169,53 @@ def _origin(n: int) -> str:
 
 
 @dataclass(frozen=True)
+class Sought:
+    """A row of an array that is asked for a step of the walk before it is needed: the address of its element number
+    `left` is `text`, its elements take `size` bytes."""
+
+    text: str
+    size: int
+    write: bool = False
+
+    def lines(self, many: int) -> Iterator[str]:
+        """Asks for the next so many elements."""
+        for at in range(max(1, -(-many * self.size // LINE))):
+            yield f"__builtin_prefetch({self.text} + next + {at * LINE // self.size}{', 1' * self.write});"
+
+
+def sought(walk: Walk, operands: Sequence[View], shared: Sequence[int], result: str) -> tuple[Sought, ...]:
+    """What is asked for: of each array the row that any sweep reads first, and the row of the result. `operands` are
+    the meaning's own, those of one buffer have equal numbers in `shared`; `result`: the text of its address."""
+    if walk.rows is None:
+        return ()
+    found: dict[int, tuple[int, Sought]] = {}
+    for n, s in enumerate(walk.sweeps):
+        for r in s.values.rows:
+            if r.op != "load" or r.name[0] >= len(operands):
+                continue
+            k, where = r.name
+            step, text = where.stride(s.axes[walk.rows]), walk.address(n, where)
+            if text is None or not step or step < 0:
+                continue
+            place = operands[k].offset + where.const + step * walk.along(n)[1]
+            group = shared[k] if shared else k
+            if group not in found or found[group][0] < place:
+                found[group] = place, Sought(f"x{k} + {text}", numpy_dtype(r.dtype).itemsize)
+    last = len(walk.sweeps) - 1
+    text = walk.address(last, walk.sweeps[last].values.out)
+    written = [Sought(f"{result} + {text}", numpy_dtype(walk.dtype(last)).itemsize, True)] * (text is not None)
+    return (*(row for _, row in found.values()), *written)
+
+
+@dataclass(frozen=True)
 class Row(Emitter):
-    """Text of one row of sweep `number` of a walk; operands from number `own` on are earlier sweeps."""
+    """Text of one row of sweep `number` of a walk; operands from number `own` on are earlier sweeps. What is `sought`
+    is asked for bit by bit, as a core waits for so many lines only: a part in each sweep."""
 
     walk: Walk | None = None
     number: int = 0
     own: int = 0
+    sought: tuple[Sought, ...] = ()
     ahead: ClassVar[str | None] = None
 
     def text(self) -> list[str]:
@@ -189,6 +244,14 @@ class Row(Emitter):
         yield f"const int64_t {v}_hi = right + {high} < {size} ? right + {high} : {size};"
         if n < len(w.sweeps) - 1:
             yield f"{CTYPES[w.dtype(n)]} *restrict out = ring{n}{self._slot(n, 0)};"
+
+    def soon(self, v: str, many: int) -> Iterator[str]:
+        w, parts = self._walk, len(self._walk.sweeps)
+        if not self.sought:
+            return
+        yield f"const int64_t next = {self.number * w.width // parts} + ({v}_at - left) / {parts};"
+        for row in self.sought:
+            yield from row.lines(many // parts)
 
     def _slot(self, n: int, beside: int) -> str:
         """Where a row of sweep n lies, so many rows on from that of this one."""

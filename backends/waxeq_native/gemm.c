@@ -30,7 +30,7 @@ enum {
   WX_RUN = 192, /* products that are summed in one go: errors grow with the root of it, not of the whole depth */
   WX_SINGLE_RUN = 32, /* deeper sums are made of several: two runs of 32 have two thirds of the error of one of 64 */
   WX_SHORT_RUN = 128, /* the same in one of several sums: a longer sum of all, but no larger error */
-  WX_CAREFUL_RUN = 16, /* where C is asked for with care */
+  WX_CAREFUL_RUN = 12, /* where C is asked for with care */
   WX_PIECE_BYTES = 8 << 10, /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
   WX_LINE_BYTES = 64,

@@ -7,7 +7,7 @@ import math
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
 from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.sliding import Row, Walk, function
+from waxeq_cfamily.sliding import Row, Walk, function, sought
 from waxeq_cfamily.sweeps import sweeps
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported
@@ -17,6 +17,9 @@ from waxeq_native.work import Part, Work, kept, same
 
 _SMALLEST = 1 << 16
 """Bytes of a result from which what lies between the sweeps may leave the first cache."""
+_CACHED = 1 << 23
+"""Bytes of all arrays up to which they may lie in a cache that gives lines as fast as they are computed on."""
+
 _TASK = 1 << 15
 """Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 
@@ -59,6 +62,9 @@ class Sliding(Loops):
         """What writes the text of each sweep. Raises Unsupported."""
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
+        result = f"({CTYPES[call.out.dtype]} *)args[2]"
+        far = call.bytes_read + call.out.bytes > _CACHED
+        asked = sought(walk, call.canonical.operands, call.shared, result) if far else ()
         found = []
         for n, s in enumerate(walk.sweeps):
             if any(r.dtype not in CTYPES for r in s.values.rows):
@@ -66,7 +72,7 @@ class Sliding(Loops):
             found.append(
                 Row(
                     walk.space(n), self.functions(), operands, "args[2]", dtypes, limits=self.limits(),
-                    walk=walk, number=n, own=len(operands),
+                    walk=walk, number=n, own=len(operands), sought=asked,
                 )
             )  # fmt: skip
         return tuple(found)

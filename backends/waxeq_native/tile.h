@@ -98,7 +98,8 @@ WX_INLINE void N(tall)(const int rows, const int form, WX_TILE_PARAMETERS) {
   (void)sb;
   WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
   do {
-    const int64_t end = wx_min(depth, k + run);
+    /* What would be left for a last run goes into the one before: its end costs as much as four products. */
+    const int64_t end = depth - k <= run + (careful ? steps : 0) ? depth : k + run;
     if (!careful) N(clear)(rows, sum);
     for (; k + steps <= end; k += steps) {
       WX_UNROLL for (int l = 0; l < lines; l++) __builtin_prefetch(ahead + k * pace + l * WX_LINE_BYTES, 0, 2);
@@ -110,7 +111,7 @@ WX_INLINE void N(tall)(const int rows, const int form, WX_TILE_PARAMETERS) {
         N(step)(rows, 2, by_rows, A + (k + w) * next, sa, B + (k + w) * N(columns), sum);
     }
     for (; k < end; k++) N(step)(rows, 2, by_rows, A + k * next, sa, B + k * N(columns), sum);
-    if (careful && (accumulate & WX_ADD) && valid == N(columns)) {
+    if (careful && end < depth && (accumulate & WX_ADD) && valid == N(columns)) {
       N(merge)(rows, sum, C, ldc);
     } else {
       N(finish)(rows, 2, sum, C, ldc, valid, accumulate & WX_ADD);

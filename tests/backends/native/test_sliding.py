@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -66,9 +68,27 @@ def test_every_sweep_is_written_once() -> None:
     assert 2.0 < many / few < 2.2  # and a little more of what two tiles make
 
 
+def test_next_rows_are_asked_for_a_part_in_each_sweep() -> None:
+    """Of arrays that lie in no cache: u and f that are read at nine places, and the result."""
+    work = Sliding().of(call(1500, 1500, 4))
+    assert work is not None
+    asked = re.findall(r"__builtin_prefetch\((.*?) \+ next \+ (\d+)(, 1)?\)", work.parts[0].text)
+    assert len({(row, write) for row, _, write in asked}) == 3
+    assert 3 * sum(bool(write) for *_, write in asked) == len(asked)
+    assert {int(at) for _, at, _ in asked} == {0, 16}, "128 elements are two lines for each of four sweeps"
+    begins = re.findall(r"next = (\d+) \+", work.parts[0].text)
+    assert [*dict.fromkeys(map(int, begins))] == [0, 375, 750, 1125]
+    small = Sliding().of(call(300, 300, 4))
+    assert small is not None and "prefetch" not in small.parts[0].text
+
+
+@pytest.mark.parametrize("asks", [False, True])
 @pytest.mark.parametrize("kernel", [Sliding, FastSliding])
-def test_tiles_that_overlap(kernel: type[Sliding], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With tiles of a few rows, and rows that are cut in pieces, most elements are near the edge of one."""
+def test_tiles_that_overlap(kernel: type[Sliding], asks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tiles of a few rows, and rows that are cut in pieces, most elements are near the edge of one; and where what
+    is read next is asked for too."""
+    if asks:
+        monkeypatch.setattr("waxeq_native.sliding._CACHED", 0)
     monkeypatch.setattr(sliding, "_ROWS", 3)
     monkeypatch.setattr(sliding, "_RINGS", 1 << 12)
     monkeypatch.setattr(sliding, "_COLUMNS", 32)
@@ -77,6 +97,8 @@ def test_tiles_that_overlap(kernel: type[Sliding], monkeypatch: pytest.MonkeyPat
     walks = [k.walk(c) for c in generated(f"native.{k.name}", k, np.random.default_rng(5), 30)]
     assert sum(w.tiles()[0] > 1 for w in walks) > 3
     assert any(w.tiles()[1] > 1 for w in walks)
+    works = [k.of(c) for c in generated(f"native.{k.name}", k, np.random.default_rng(5), 30)]
+    assert any(w is not None and "prefetch" in w.parts[0].text for w in works) == asks
     check_kernel(f"native.{k.name}", k, calls=30, seed=5).require()
 
 
