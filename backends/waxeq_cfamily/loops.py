@@ -22,7 +22,7 @@ from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.paired import Paired
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES, carried, expression, nth, number, rounded, rounds, var, variable, widened
-from waxeq_cfamily.signs import at_most_zero
+from waxeq_cfamily.signs import at_least_zero, at_most_zero
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.values import Atom, Guard, Index, Row, Unsupported, Values, chain
 
@@ -268,8 +268,10 @@ class Emitter:
         if not self.careful or r.op != "apply" or not is_float(r.dtype) or self.space.under(n):
             return None
         if r.name in ("sqrt", "rsqrt") and carried(r.dtype) == "float32":
-            root = f"__builtin_sqrt({self._unrounded(r.args[0])})"
-            return f"((float){root})" if r.name == "sqrt" else f"((float)(1 / {root}))"
+            wide = self._unrounded(r.args[0])
+            if r.name == "sqrt":
+                return wide and f"((float)__builtin_sqrt({wide}))"
+            return f"((float)(1 / __builtin_sqrt({wide or '(double){0}'})))"
         for place, a in enumerate(r.args if r.name == "Mul" else ()):
             if (whole := self._whole(a)) is not None:
                 return f"({{{1 - place}}} / {number(repr(float(whole)), carried(r.dtype))})"
@@ -281,16 +283,22 @@ class Emitter:
         whole = round(1 / part) if 0 < abs(part) < 1 and math.isfinite(1 / part) else 0
         return whole if 0 < abs(whole) <= _WHOLE and 1 / whole == part else None
 
-    def _unrounded(self, n: int) -> str:
-        """A number of float32 as one of float64: a mean and what is added to it are not rounded before their root is
-        taken. No other value is made so, as one that float32 has not would be made."""
+    def _unrounded(self, n: int) -> str | None:
+        """A mean of squares and a little more as float64, not rounded before its root is taken; None for what is none.
+        Neither of both is below zero, so that nothing cancels, and the sum is not too large for float32."""
         r = self.values.rows[n]
-        for place, a in enumerate(r.args if r.op == "apply" and r.dtype == "float32" else ()):
-            other, whole = r.args[len(r.args) - 1 - place], self._whole(a)
-            if r.name == "Mul" and whole is not None:
-                return f"({self._unrounded(other)} / {whole})"
-            if r.name == "Add" and self.values.rows[a].op == "number":
-                return f"({self._unrounded(other)} + (double){self.name(a)})"
+        for place, a in enumerate(r.args if (r.op, r.name, r.dtype) == ("apply", "Add", "float32") else ()):
+            more, mean = self.values.rows[a], r.args[1 - place]
+            if more.op == "number" and 0 < float(more.name) <= 1 and at_least_zero(self.values, mean):
+                return f"({self._part(mean)} + (double){self.name(a)})"
+        return None
+
+    def _part(self, n: int) -> str:
+        """A number of float32 as float64; one part of another is not rounded to float32 in between."""
+        r = self.values.rows[n]
+        for place, a in enumerate(r.args if (r.op, r.name) == ("apply", "Mul") else ()):
+            if (whole := self._whole(a)) is not None:
+                return f"((double){self.name(r.args[1 - place])} / {whole})"
         return f"(double){self.name(n)}"
 
     def _shorter(self, r: Row) -> str:

@@ -153,13 +153,14 @@ class Loop:
         inside = ["  " + x for x in self.nest(depth + 1)]
         return [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
 
-    def innermost(self, low: str, high: str, long: bool = True) -> list[str]:
-        """The innermost loop from one place to another, made of vectors. `long`: it may have many places."""
+    def innermost(self, low: str, high: str, most: int | None = None) -> list[str]:
+        """The innermost loop from one place to another, made of vectors. `most`: how many places it may have."""
         v, fission = var(self.order[-1]), Fission(self)
         if self.streamed or len(fission.parts) > 1:
             return self._in_cache(fission, v, low, high)
         inside = ["  " + x for x in self.nest(len(self.order))]
-        if long and (soon := [*self.e.soon(v, _ASKED)]):
+        most = self.space.width(self.order[-1]) if most is None else most
+        if most >= _ASKED and (soon := [*self.e.soon(v, _ASKED)]):
             return self._asking(soon, inside, v, low, high)
         loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)

@@ -125,7 +125,7 @@ class Sections:
         for at, end, first, last in zip((0, *self.places), ends, (low, *names), (*names, high), strict=True):
             held = {g: g[1] <= at + g[0].const < g[2] for g in self.along}
             e = replace(self.loop.e, decided={**held, **known})
-            lines += type(self.loop)(e, self.loop.stage).innermost(first, last, end - at >= _SHORTEST)
+            lines += type(self.loop)(e, self.loop.stage).innermost(first, last, end - at)
         return ["{", *("  " + x for x in lines), "}"] if names else lines
 
 

@@ -15,6 +15,19 @@ def at_most_zero(values: Values, row: int) -> bool:
     return m.op == "fold" and m.name == "max" and chain(values, _maximum(values, top))[1] == x
 
 
+def at_least_zero(values: Values, row: int) -> bool:
+    """Whether a row is known to be zero or more, or NaN: a square, a size, a power; a sum of these, a part of that."""
+    r = values.rows[row]
+    if r.op == "fold":
+        return r.name in ("sum", "max", "min") and at_least_zero(values, r.args[0])
+    if r.op != "apply":
+        return False
+    factors = [a for a in r.args if values.rows[a].op != "number" or not float(values.rows[a].name) >= 0]
+    if r.name == "Mul" and len(factors) == 1:
+        return at_least_zero(values, factors[0])
+    return r.name in ("square", "abs", "exp") or (r.name == "Mul" and len({*r.args}) == 1)
+
+
 def _maximum(values: Values, row: int) -> int:
     """The maximum M of a row that is M, or 0 where M is -inf (`waxeq_cfamily.online`); else the row itself."""
     r = values.rows[row]

@@ -210,7 +210,8 @@ def sought(walk: Walk, operands: Sequence[View], shared: Sequence[int], result: 
 @dataclass(frozen=True)
 class Row(Emitter):
     """Text of one row of sweep `number` of a walk; operands from number `own` on are earlier sweeps. What is `sought`
-    is asked for bit by bit, as a core waits for so many lines only: a part in each sweep."""
+    is asked for bit by bit, as a core waits for so many lines only: a part in each sweep, by its whole pieces; the last
+    of a part, and rows shorter than a piece, come when they are read."""
 
     walk: Walk | None = None
     number: int = 0

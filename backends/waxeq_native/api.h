@@ -14,7 +14,7 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
  * A[i * ras + k * cas], (k, j) of B at B[k * rbs + j * cbs], (i, j) of C at C[i * ldc + j]; C overlaps nothing else.
  * With `accumulate` the product is added to C, without it C is written and never read. For gemm it may be WX_ADD;
  * WX_OF_SEVERAL where C is the sum of several products: they are summed in shorter runs, as they end in a longer sum;
- * and WX_CAREFUL where the differences of its elements are wanted: in runs of 16, and where tiles are whole and A lies
+ * and WX_CAREFUL where the differences of its elements are wanted: in runs of 12, and where tiles are whole and A lies
  * by rows what is lost when runs are added goes into the next. What is not finite may become NaN by that.
  *
  * nr                 columns of a panel: results whose tiles begin at multiples of these cost least

@@ -42,6 +42,12 @@ enum { WX_BY_COLUMNS, WX_BY_ROWS, WX_PACKED, WX_WITH_CARE }; /* how a block of A
 static inline int64_t wx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t wx_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
+/* The next run of what is left of a depth. With care a run takes what would be left for a last short one: the end of one
+ * costs as much as four products. */
+static inline int64_t wx_part(int64_t left, int64_t run, int accumulate) {
+  return left <= run + (accumulate & WX_CAREFUL ? 4 : 0) ? left : run;
+}
+
 /* Rows are cut into tiles evenly, because a tile of few rows cannot keep the multipliers busy. */
 typedef struct {
   int64_t tiles, height, taller; /* the first `taller` tiles have one row more than `height` */

@@ -144,9 +144,11 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
       const N(tile_of) tile_of = tall ? N(talls)[height][form] : N(tiles)[height][wide][A.form == WX_BY_ROWS];
       const int64_t sa = A.form == WX_PACKED ? height : A.step, next_k = A.form == WX_BY_ROWS ? 1 : sa;
       const int64_t at_once = tall ? depth : run;
-      for (int64_t k = 0; k < depth; k += at_once)
-        tile_of(wx_min(at_once, depth - k), A.at + i * A.row + k * next_k, sa, B.at + k * B.row, B.row, C + i * ldc + j,
+      for (int64_t k = 0, part; k < depth; k += part) {
+        part = wx_part(depth - k, at_once, accumulate);
+        tile_of(part, A.at + i * A.row + k * next_k, sa, B.at + k * B.row, B.row, C + i * ldc + j,
                 ldc, valid, k ? accumulate | WX_ADD : accumulate, ahead + k * pace, pace, run);
+      }
     }
   }
 }

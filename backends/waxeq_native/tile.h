@@ -98,8 +98,7 @@ WX_INLINE void N(tall)(const int rows, const int form, WX_TILE_PARAMETERS) {
   (void)sb;
   WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
   do {
-    /* What would be left for a last run goes into the one before: its end costs as much as four products. */
-    const int64_t end = depth - k <= run + (careful ? steps : 0) ? depth : k + run;
+    const int64_t end = k + wx_part(depth - k, run, accumulate);
     if (!careful) N(clear)(rows, sum);
     for (; k + steps <= end; k += steps) {
       WX_UNROLL for (int l = 0; l < lines; l++) __builtin_prefetch(ahead + k * pace + l * WX_LINE_BYTES, 0, 2);

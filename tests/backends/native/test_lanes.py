@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -97,8 +98,38 @@ def test_means_and_reciprocal_roots_of_rows_are_rounded_once() -> None:
     whole = View.dense("mn", sizes, "float32")
     call = Call("native.loops", meaning, sizes, (whole,), whole)
     text = _text(call)
-    assert " / (0x1.8000000000000p+9f)" in text and "__builtin_sqrt((double)" in text
+    assert " / (0x1.8000000000000p+9f)" in text and "__builtin_sqrt((double)r" in text
     assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+def _root(of: Term, root: str = "sqrt", more: float = 1e-5) -> tuple[str, Call]:
+    """x (the root of the mean of something, and more), and its text."""
+    sizes, x = {"m": 8, "n": 10}, operand(0, "mn", "float32")
+    mean = Term("Mul", Term("Num", 1 / 10, "float32"), Term("Sum", "n", of))
+    meaning = Term("Mul", x, Term("Map", root, Term("Add", mean, Term("Num", more, "float32"))))
+    whole = View.dense("mn", sizes, "float32")
+    call = Call("native.loops", meaning, sizes, (whole,), whole)
+    return _text(call), call
+
+
+@pytest.mark.parametrize("root", ["sqrt", "rsqrt"])
+def test_a_mean_of_squares_is_not_rounded_before_its_root(root: str) -> None:
+    x = operand(0, "mn", "float32")
+    for of in (Term("Mul", x, x), Term("Map", "abs", x), Term("Map", "exp", x)):
+        text, call = _root(of, root)
+        assert re.search(r"__builtin_sqrt\(\(\(\(double\)r\d+ / 10\) \+ \(double\)\(0x1\.4f8b58", text), text
+        assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+    assert "/ 10)" not in _root(Term("Mul", x, x), root, 3e38)[0], "what float32 is too small for is infinite"
+
+
+@pytest.mark.parametrize("more", [0.1, -0.1])
+def test_what_cancels_in_float32_cancels(more: float) -> None:
+    """Regression: a mean of -0.1 and 0.1 is 0, and was 1e-9 under the root."""
+    text, call = _root(operand(0, "mn", "float32"), more=more)
+    assert "/ 10)" not in text
+    x = np.zeros((8, 10), np.float32)
+    x[:, 0] = -10 * more
+    np.testing.assert_array_equal(_run(call, x), np.zeros_like(x))
 
 
 @pytest.mark.parametrize("factor", [0.3, 1.5, 0.0, float("inf"), float("nan"), 1e-300])

@@ -89,6 +89,7 @@ def test_tiles_that_overlap(kernel: type[Sliding], asks: bool, monkeypatch: pyte
     is read next is asked for too."""
     if asks:
         monkeypatch.setattr("waxeq_native.sliding._CACHED", 0)
+        monkeypatch.setattr("waxeq_cfamily.nest._ASKED", 8)
     monkeypatch.setattr(sliding, "_ROWS", 3)
     monkeypatch.setattr(sliding, "_RINGS", 1 << 12)
     monkeypatch.setattr(sliding, "_COLUMNS", 32)
