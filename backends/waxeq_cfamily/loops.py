@@ -272,16 +272,20 @@ class Emitter:
             if r.name == "sqrt":
                 return wide and f"((float)__builtin_sqrt({wide}))"
             return f"((float)(1 / __builtin_sqrt({wide or '(double){0}'})))"
-        for place, a in enumerate(r.args if r.name == "Mul" else ()):
-            if (whole := self._whole(a)) is not None:
-                return f"({{{1 - place}}} / {number(repr(float(whole)), carried(r.dtype))})"
-        return None
+        if (parted := self._parted(n)) is None:
+            return None
+        other, whole = parted
+        return f"({self.name(other)} / {number(repr(float(whole)), carried(r.dtype))})"
 
-    def _whole(self, n: int) -> int | None:
-        """The whole number that a row is one part of."""
-        part = float(self.values.rows[n].name) if self.values.rows[n].op == "number" else 0.0
-        whole = round(1 / part) if 0 < abs(part) < 1 and math.isfinite(1 / part) else 0
-        return whole if 0 < abs(whole) <= _WHOLE and 1 / whole == part else None
+    def _parted(self, n: int) -> tuple[int, int] | None:
+        """Which row a row is one part of, and of how many: a product with one part of a whole number."""
+        r = self.values.rows[n]
+        for place, a in enumerate(r.args if (r.op, r.name) == ("apply", "Mul") else ()):
+            part = float(self.values.rows[a].name) if self.values.rows[a].op == "number" else 0.0
+            whole = round(1 / part) if 0 < abs(part) < 1 and math.isfinite(1 / part) else 0
+            if 0 < abs(whole) <= _WHOLE and 1 / whole == part:
+                return r.args[1 - place], whole
+        return None
 
     def _unrounded(self, n: int) -> str | None:
         """A mean of squares and a little more as float64, not rounded before its root is taken; None for what is none.
@@ -290,16 +294,10 @@ class Emitter:
         for place, a in enumerate(r.args if (r.op, r.name, r.dtype) == ("apply", "Add", "float32") else ()):
             more, mean = self.values.rows[a], r.args[1 - place]
             if more.op == "number" and 0 < float(more.name) <= 1 and at_least_zero(self.values, mean):
-                return f"({self._part(mean)} + (double){self.name(a)})"
+                of, whole = self._parted(mean) or (mean, 0)
+                part = f"((double){self.name(of)} / {whole})" if whole else f"(double){self.name(of)}"
+                return f"({part} + (double){self.name(a)})"
         return None
-
-    def _part(self, n: int) -> str:
-        """A number of float32 as float64; one part of another is not rounded to float32 in between."""
-        r = self.values.rows[n]
-        for place, a in enumerate(r.args if (r.op, r.name) == ("apply", "Mul") else ()):
-            if (whole := self._whole(a)) is not None:
-                return f"((double){self.name(r.args[1 - place])} / {whole})"
-        return f"(double){self.name(n)}"
 
     def _shorter(self, r: Row) -> str:
         """The function of a row, or one that is the same there and takes fewer instructions."""
