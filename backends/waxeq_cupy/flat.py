@@ -34,7 +34,7 @@ def flat(text: Text) -> tuple[str, int, int]:
     around = [k for k in space.outer if k != v]
     points = math.prod(values.sizes[k] for k in around) * groups
     blocks = -(-points // BLOCK)
-    body = [f"const {text.integer} t = ({text.integer})(blockIdx.x * {BLOCK}u + threadIdx.x);"]
+    body = [f"const {text.integer} t = ({text.integer})blockIdx.x * {BLOCK} + ({text.integer})threadIdx.x;"]
     if points % BLOCK:
         body.append(f"if (t >= {points}) return;")
     if v is None:

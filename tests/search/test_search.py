@@ -121,7 +121,8 @@ def test_what_cannot_be_faster_stays_as_written(tmp_path: Path) -> None:
     assert found.plan.written == (trial.verdict != "faster")
     np.testing.assert_allclose(found.program(a, b), a @ b, rtol=1e-3, atol=1e-3)
     if found.plan.written:
-        assert "as written is kept" in (found.report.kept or "") and found.report.notes == ()
+        assert "as written is kept" in (found.report.kept or "")
+        assert not any("written" in n for n in found.report.notes)
         strict = Options.of(table=tmp_path / "t.duckdb", strict=True)
         try:  # another contest, which a busy machine may decide otherwise
             assert not optimize(lambda a, b: a @ b, a, b, options=strict).plan.written

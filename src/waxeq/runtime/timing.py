@@ -241,8 +241,10 @@ def _spread(call: Call) -> tuple[Call, Mapping[str, np.ndarray]] | None:
 
 
 def _at_most(call: Call, few: int) -> dict[str, int]:
-    """The sizes of a call with so many places at most along each axis of its result."""
-    return {k: min(n, few) if k in call.out.axes else n for k, n in call.sizes.items()}
+    """The sizes of a call with so many places at most along each axis of its result. What is folded is so as a whole,
+    though the result has the axis as well: that is what a softmax is made of."""
+    folded = {t.args[0 if t.head == "Sum" else 1] for t in postorder(call.meaning) if t.head in ("Sum", "Red")}
+    return {k: min(n, few) if k in call.out.axes and k not in folded else n for k, n in call.sizes.items()}
 
 
 def _taken(array: np.ndarray, axes: Sequence[str], at: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -19,6 +19,7 @@ from waxeq.errors import BudgetError, FallbackError
 from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
 from waxeq.extract.choice import Choice, Problem
+from waxeq.extract.closer import closer
 from waxeq.extract.cuts import Cuts
 from waxeq.extract.joint import joined
 from waxeq.extract.orders import Orders, dense_order
@@ -139,6 +140,7 @@ def _found(
     if chosen is None:
         return None
     chosen = _joined(session, stage(session, "tune", partial(_improved, session, space, rows, roots, chosen)))
+    chosen = _closer(session, chosen)
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
     left += [_UNCHOSEN] if choice.timed_out else []
@@ -167,6 +169,19 @@ def _joined(session: Session, chosen: Chosen) -> Chosen:
         return chosen
     best, worse = sorted((chosen.choice, other), key=lambda c: c.cost)
     return replace(chosen, choice=best, beaten=(worse, *chosen.beaten))
+
+
+def _closer(session: Session, chosen: Chosen) -> Chosen:
+    """A choice with, of calls that take as long, those of less error; where whole plans are timed, the other one is a
+    rival."""
+    key, measured = session.prices.key, session.prices.model.measured
+
+    def error(c: Candidate) -> float | None:
+        timing = measured.get(key(c.call))
+        return None if timing is None else timing.rms_relative_error
+
+    other = closer(chosen.problem, chosen.choice, error)
+    return chosen if other is None else replace(chosen, choice=other, beaten=(chosen.choice, *chosen.beaten))
 
 
 def place(block: Block) -> str:

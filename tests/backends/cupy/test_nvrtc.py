@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from waxeq.backend.call import Call
+from waxeq.backend.call import Call, View
 from waxeq.testing.calls import generated
 from waxeq_cupy import nvrtc
 from waxeq_cupy.kernels import Launch, Loops, prelude
@@ -76,6 +77,18 @@ def test_floats_of_16_bits_are_converted_by_the_machine(
     text = ptx(compiler, loops, named("softmax of float16"))
     assert "cvt.f32.f16" in text and "cvt.rn.f16.f32" in text
     assert "cvt.rn.bf16.f32" in ptx(compiler, loops, named("softmax of bfloat16"))
+
+
+def test_threads_of_more_than_32_bits_are_counted_in_64(loops: Loops, named: Callable[[str], Call]) -> None:
+    """Their number was worked out in 32 bits and kept in 64: of 2**33 elements the first were made again and again."""
+    one = named("element-wise on odd rows")
+    for rows, integer in ((1 << 14, "int32_t"), (1 << 26, "int64_t")):
+        sizes = {**one.sizes, "i": rows}
+        *views, out = (View.dense(v.axes, sizes, v.dtype) for v in (*one.operands, one.out))
+        w = loops.work(replace(one, sizes=sizes, operands=tuple(views), out=out))
+        assert w is not None
+        (number,) = re.findall(r"const \w+ t = (.*);", w.launches[-1].source)
+        assert re.fullmatch(rf"\({integer}\)blockIdx\.x \* \d+ \+ \({integer}\)threadIdx\.x", number)
 
 
 def test_spills_are_seen(compiler: nvrtc.Nvrtc) -> None:
