@@ -50,3 +50,14 @@ def test_a_budget_of_nothing_is_over_at_once_and_none_never() -> None:
     assert [c.left for c in clocks.values()] == [-1.0, 9.0, float("inf")]
     assert [c.expired for c in clocks.values()] == [True, False, False]
     assert [c.share(0.5) for c in clocks.values()] == [0.0, 4.5, 60.0]
+
+
+def test_a_budget_is_over_once_it_is_stopped() -> None:
+    stopped, first = [False], [False]
+    whole = Deadline(None).unless(lambda: first[0])
+    part = whole.within(100.0).unless(lambda: stopped[0])
+    assert not part.expired and 99.0 < part.left <= 100.0 and whole.left == float("inf")
+    stopped[0] = True
+    assert part.expired and part.left == 0.0 and part.within(5.0).expired and not whole.expired
+    stopped[0], first[0] = False, True
+    assert part.expired and whole.expired

@@ -18,6 +18,9 @@ _ROWS = 256
 """Values that one loop computes at most: compilers take more than their share of time for longer ones."""
 _NEAR = 2 << 20
 """Bytes up to which what one loop has read is in a near cache when the next reads it: that alone is no reason then."""
+_CHEAP = 8
+"""Cheap functions that are worth as much as a costly one: computing them again takes longer than having one loop more
+to wait for saves."""
 _HELD = 1 << 15
 """Bytes of what folds are kept in that one loop has at most: the first cache holds them, and what is read."""
 _COMMUTES = frozenset({"Add", "Mul"})
@@ -33,8 +36,8 @@ class Joint:
 
 def joint(parts: Sequence[Values], operands: Sequence[Sequence[int]]) -> Joint | None:
     """The nests as one; `operands[i]` are the numbers of the operands of nest i among those of all. None where they
-    have other points, too many arrays, or one of them nothing to gain from those before: no large operand that they
-    read as well, and no costly function that they compute."""
+    have other points, too many arrays, or one of them little to gain from those before: no large operand that they read
+    as well, no costly function that they compute, and few cheap ones."""
     return _together(parts, [_names(parts[0], v) for v in parts], operands)
 
 
@@ -115,16 +118,17 @@ class _Rows:
 
     def add(self, values: Values, names: Mapping[str, str], operands: Sequence[int]) -> tuple[int, bool]:
         """The number of a nest's root, and whether it shares with earlier ones what is worth sharing."""
-        new: dict[int, int] = {}
-        before, gains = len(self.rows), False
+        new, shared = dict[int, int](), dict[int, int]()
+        before = len(self.rows)
         for n, r in enumerate(values.rows):
             moved = renumbered(reindexed(r, lambda i: _renamed(i, names)), new)
             moved = replace(moved, axes=frozenset(names[k] for k in r.axes), folded=tuple(names[k] for k in r.folded))
             if r.op == "load":
                 moved = replace(moved, name=(operands[r.name[0]], moved.name[1]))
             new[n] = self._of(moved)
-            gains |= new[n] < before and self._matters(moved)
-        return new[values.root], gains
+            if new[n] < before:
+                shared[new[n]] = self._worth(moved)
+        return new[values.root], sum(shared.values()) >= _CHEAP
 
     def _of(self, r: Row) -> int:
         key = replace(r, args=tuple(sorted(r.args))) if r.op == "apply" and r.name in _COMMUTES else r
@@ -133,11 +137,14 @@ class _Rows:
             self.rows.append(r)
         return self._number[key]
 
-    def _matters(self, r: Row) -> bool:
-        """Whether a row is a costly function or comes from afar, and is another value at each point."""
+    def _worth(self, r: Row) -> int:
+        """What it is worth, in cheap functions, to have a row once, which is another value at each point: costly ones
+        and what comes from afar are a reason of their own."""
         every = math.prod(self.sizes.values())
+        if math.prod(self.sizes[k] for k in r.axes) != every:
+            return 0
         far = r.op == "load" and every * numpy_dtype(r.dtype).itemsize > _NEAR
-        return (far or r.costly) and math.prod(self.sizes[k] for k in r.axes) == every
+        return _CHEAP if far or r.costly else int(r.op == "apply")
 
 
 def _names(first: Values, other: Values) -> dict[str, str] | None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,12 @@ class Events:
 
 @dataclass(frozen=True)
 class Deadline:
-    """A budget of seconds that began when this was made; None has no end."""
+    """A budget of seconds that began when this was made; None has no end. It is over once something has `stopped` what
+    it is for."""
 
     seconds: float | None
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    stopped: Callable[[], bool] = field(default=lambda: False, repr=False)
     start: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +115,9 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds left; below zero once it is over, as a budget of nothing is from the start."""
+        """Seconds left; zero or less once it is over, as a budget of nothing is from the start."""
+        if self.stopped():
+            return 0.0
         return float("inf") if self.seconds is None else self.seconds - self.elapsed
 
     @property
@@ -125,8 +129,12 @@ class Deadline:
         return min(longest, part * max(0.0, self.left))
 
     def within(self, seconds: float) -> Deadline:
-        """A budget of so many seconds from now, a part of this one; with this clock."""
-        return Deadline(None if seconds == float("inf") else seconds, self.clock)
+        """A budget of so many seconds from now, a part of this one; with this clock, and over when this is stopped."""
+        return Deadline(None if seconds == float("inf") else seconds, self.clock, self.stopped)
+
+    def unless(self, stopped: Callable[[], bool]) -> Deadline:
+        """What is left of this budget, over as well once something is stopped."""
+        return replace(self.within(self.left), stopped=lambda: self.stopped() or stopped())
 
 
 FOREVER = Deadline(None)

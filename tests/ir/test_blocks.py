@@ -40,11 +40,29 @@ def test_a_long_stretch_is_cut_where_a_contraction_reads(before: int) -> None:
     assert Einsum not in kinds and sum(bool(n.inputs) for n in first.graph.nodes) == before
 
 
+def centred(x: np.ndarray, count: int) -> np.ndarray:
+    """The same with a mean in every step."""
+    for i in range(count):
+        x = steps(x, 1, i) - np.mean(x, axis=i % 2, keepdims=True)
+    return x
+
+
 def test_pieces_are_no_larger_than_asked_for_and_hold_every_node_once() -> None:
-    graph = graph_of(lambda x, w: steps(np.maximum(steps(x, 70) @ w, 0.0), 130, 70))
+    graph = graph_of(lambda x, w: centred(np.maximum(centred(x, 25) @ w, 0.0), 40))
     assert max(sizes(graph)) <= MOST
     assert sum(sizes(graph)) == sum(bool(n.inputs) for n in graph.nodes)
     assert max(sizes(graph, most=20)) <= 64
+
+
+def test_what_is_made_point_by_point_is_one_block() -> None:
+    """124 functions that price options were four blocks and eight loops: JAX had one, and two thirds of the time."""
+    assert sizes(graph_of(lambda x, w: steps(x, 250))) == [250]
+    assert sizes(graph_of(lambda x, w: steps(x, 300))) == [150, 150]
+
+
+def test_a_contraction_before_a_long_stretch_has_a_part_of_it() -> None:
+    assert sizes(graph_of(lambda x, w: steps(x @ w, 110))) == [1 + MOST // 2, 110 - MOST // 2]
+    assert sizes(graph_of(lambda x, w: steps(steps(x, 100) @ w, 100, 100))) == [100, 1 + MOST // 2, 100 - MOST // 2]
 
 
 def test_a_short_graph_is_one_block() -> None:

@@ -146,6 +146,15 @@ def test_a_block_measures_for_its_share_of_the_time(tmp_path: Path, monkeypatch:
         assert session.pressed and session.hurried, "what is left is for the trial"
 
 
+def test_growing_and_choosing_end_when_the_user_wants_to_stop(tmp_path: Path) -> None:
+    """After Ctrl-C a search went on growing candidates for up to 27 s."""
+    with opened(tmp_path) as session:
+        growing, choosing = session.growing(), session.choosing()
+        assert not growing.expired and not choosing.expired
+        session.events.request_stop()
+        assert growing.expired and choosing.expired and session.growing().expired
+
+
 def test_a_call_that_takes_longer_than_there_is_time_is_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
 from itertools import product
 from typing import NamedTuple
 
+from waxeq.basis.heads import COMPUTED
 from waxeq.basis.ways import places
 from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.rough import FLOP, START, Rough
 
 _KEEP, _KEEP_ALONE, _NODES, _SPAN = 4, 2, 6, 80
+_WIDE = 320
+"""E-nodes of a cut at most that is made point by point, where others have `_SPAN`."""
 _PASSES, _EARLY = 8, 4
 """Rounds of growing at most; and that from which on cuts that better ones replace are kept beside them: with the same
 leaves, it is another form of the same thing, and some kernel may be made for the one or for the other."""
@@ -61,7 +65,8 @@ class _Joined(NamedTuple):
 class Cuts:
     """The best cuts of every e-class that loops can compute. Growing them makes rough prices (`rough.flow`) smaller.
 
-    It goes on `until` then: classes that were not reached have the cut of their own e-node alone."""
+    It goes on `until` then: classes that were not reached have the cut of their own e-node alone. Whatever the time is,
+    where a stretch ends that is made point by point there is a cut of all of it, which growing comes to last."""
 
     def __init__(self, rough: Rough, until: Deadline = FOREVER) -> None:
         self.rough, self.snapshot, self.flow, self.until = rough, rough.snapshot, rough.flow, until
@@ -71,6 +76,7 @@ class Cuts:
         self._reads: dict[int, tuple[int, ...]] = {}
         # classes are looked at again and again while prices fall: half of what is joined was joined before
         self._joins: dict[tuple[int, ...], _Joined | None] = {}
+        self._whole: dict[int, Cut] = {}
         self._grow()
         self._joins.clear()
 
@@ -80,8 +86,10 @@ class Cuts:
 
     def first(self, number: int, n: int) -> bool:
         """Whether this one of the cuts of a class is its cheapest, or its own e-node alone, from which all can be made
-        without running in a circle."""
-        return n == 0 or self.best[number][n].inside == {number: self.rough.maker.get(number)}
+        without running in a circle, or a whole stretch."""
+        cut, whole = self.best[number][n], self._whole.get(number)
+        alone = cut.inside == {number: self.rough.maker.get(number)}
+        return n == 0 or alone or (whole is not None and cut.inside == whole.inside)
 
     def _grow(self) -> None:
         """Cuts of classes in rising order of price, again where those of what they are made from changed."""
@@ -99,18 +107,35 @@ class Cuts:
                 if i in stale:
                     if self.until.expired:
                         self._leave_alone(order)
-                        return self._keep(early)
+                        return self._end(order, early)
                     stale.discard(i)
                     if self._better(i):
                         stale |= users.get(i, set())
             if not stale:
                 break
-        self._keep(early)
+        self._end(order, early)
 
-    def _keep(self, early: Mapping[int, tuple[Cut, ...]]) -> None:
-        """Has classes keep cuts that they had before."""
-        for i, cuts in early.items():
-            self.best[i] += tuple(c for c in cuts if all(c.inside != x.inside for x in self.best[i]))
+    def _end(self, order: Sequence[int], early: Mapping[int, tuple[Cut, ...]]) -> None:
+        """Has classes keep cuts that they had before, and those of whole stretches."""
+        self._whole = self._stretches(order)
+        for cuts in (early, {i: (c,) for i, c in self._whole.items()}):
+            for i, kept in cuts.items():
+                self.best[i] += tuple(c for c in kept if all(c.inside != x.inside for x in self.best[i]))
+
+    def _stretches(self, order: Sequence[int]) -> dict[int, Cut]:
+        """For results, and for what no function of elements reads, the cut of all that is made point by point before
+        them by what roughly is the cheapest."""
+        found = dict[int, Cut]()
+        makers = {i: n for i in order if (n := self.rough.maker.get(i)) in self.rough.single[i] and n is not None}
+        makers = {i: n for i, n in makers.items() if n.head in COMPUTED}
+        for i in TopologicalSorter({i: makers.keys() & set(n.tensors) for i, n in makers.items()}).static_order():
+            n = makers[i]
+            for pick in (tuple(found.get(a) for a in n.tensors), (None,) * len(n.tensors)):
+                if i not in found and (joined := self._joined(i, n, pick)) is not None:
+                    found[i] = self._cut(i, n, pick, joined)
+        ends = {i for name, i in self.snapshot.roots.items() if name[0] != "%"}
+        read = {a for n in makers.values() for a in n.tensors}
+        return {i: c for i, c in found.items() if (i in ends or i not in read) and i in self.best}
 
     def _leave_alone(self, order: Sequence[int]) -> None:
         """Cuts of one e-node for classes that have none yet."""
@@ -223,7 +248,7 @@ class Cuts:
         if any(c is not None and number in c.inside for c in pick):
             return None
         inside = self._inside(number, n, pick)
-        order = self._in_order(number, inside) if len(inside) <= _SPAN else None
+        order = self._in_order(number, inside) if len(inside) <= (_WIDE if _is_pointwise(inside) else _SPAN) else None
         if order is None or _strewn(order, inside):
             return None
         if id(n) not in self._reads:
@@ -299,6 +324,11 @@ class Cuts:
                 done[i] = True
                 stack.pop()
         return order if len(order) == len(inside) else None
+
+
+def _is_pointwise(inside: Mapping[int, ENode]) -> bool:
+    """Whether nothing but functions of elements is inside: one loop of any length."""
+    return all(e.head in COMPUTED for e in inside.values())
 
 
 def _strewn(order: Sequence[int], inside: Mapping[int, ENode]) -> bool:

@@ -22,6 +22,9 @@ MOST = 44
 values cross."""
 _WHOLE = 64
 """Nodes of a graph that is one block, whatever repeats in it."""
+_POINTWISE = 256
+"""Nodes of a stretch that is one block where each is made point by point: it may become one loop, and rules find little
+more in it than there is."""
 _MANY = 8
 """Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
 _LEAST = 30
@@ -59,7 +62,7 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     if not word.nodes:
         return ()
     end = len(word.nodes)
-    if end <= max(most, _WHOLE):
+    if end <= max(most, _WHOLE) or _is_pointwise(word, 0, end):
         return (_block(word, (0, end), _Passed(frozenset(), frozenset())),)
     bounds = sorted({0, end, *_repeats_in(word, 0, end)})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
@@ -167,6 +170,11 @@ class _Word:
     def node(self, value: int) -> Node:
         return self.graph.nodes[value - len(self.graph.leaves)]
 
+    def pointwise(self, value: int) -> bool:
+        """Whether a value is made point by point, or the same number everywhere."""
+        node = self.node(value)
+        return node.op.pointwise or self.sources.issuperset(node.inputs)
+
 
 def _elementwise(graph: Graph, value: int) -> bool:
     """Whether a node could be computed along with its operands. A contraction could not: its operands do not broadcast
@@ -220,12 +228,33 @@ def _quietest(word: _Word, start: int, period: int, length: int) -> int:
     return min(offsets, key=lambda o: (word.crossing[start + o + period], o))
 
 
+def _is_pointwise(word: _Word, low: int, high: int) -> bool:
+    """Whether a span is made point by point, and not too long for one search."""
+    return high - low <= _POINTWISE and all(map(word.pointwise, word.nodes[low:high]))
+
+
+def _stretch(word: _Word, low: int, high: int, left: int) -> tuple[int, int]:
+    """The longest part of a span that is made point by point, less so many nodes that are `left` to what is before it,
+    and to what goes on after it: that is made along with them. A contraction does not go on."""
+    others = [at for at in range(low, high) if not word.pointwise(word.nodes[at])]
+    ends = pairwise((low - 1, *others, high))
+    first, last = max(((a + 1, b) for a, b in ends), key=lambda s: s[1] - s[0])
+    goes_on = last < high and _elementwise(word.graph, word.nodes[last])
+    return first + left * (first > low), last - left * goes_on
+
+
 def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-    """A span in pieces of at most `most` nodes, cut in the middle half where fewest values cross; of such places, where
-    least is torn apart."""
-    if high - low <= most:
+    """A span in pieces of at most `most` nodes, longer ones where they are made point by point. What is around those is
+    cut in the middle half where fewest values cross; of such places, where least is torn apart."""
+    if high - low <= most or _is_pointwise(word, low, high):
         if high > low:
             yield low, high
+        return
+    first, last = _stretch(word, low, high, most // 2)
+    if most < last - first <= _POINTWISE:
+        yield from _short(word, low, first, most)
+        yield first, last
+        yield from _short(word, last, high, most)
         return
     quarter = (high - low) // 4
     fewest = min(word.crossing[i] for i in range(low + quarter, high - quarter + 1))

@@ -74,6 +74,8 @@ class Op(ABC):
 
     arity: ClassVar[int | None]
     onnx: ClassVar[str | None] = None
+    pointwise: ClassVar[bool] = False
+    """Whether an element of the result is made of those of the operands at its own place."""
     view: ClassVar[Literal["", "once", "again"]] = ""
     """How often the result has an element of its operand, where it is the same memory looked at otherwise: once at
     most, or again and again."""

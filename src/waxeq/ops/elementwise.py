@@ -39,6 +39,7 @@ def _require(f: Scalar, *types: TensorType) -> None:
 class Map(Op):
     """A function of one scalar from `basis.scalar.SCALARS`, at every element."""
 
+    pointwise = True
     f: str
     functions: ClassVar = frozenset(n for n, s in SCALARS.items() if s.arity == 1)
 
@@ -71,6 +72,7 @@ class Map(Op):
 class Zip(Op):
     """A function of two scalars: `add`, `mul` or one of `basis.scalar.SCALARS`."""
 
+    pointwise = True
     f: str
     functions: ClassVar = frozenset({"add", "mul", *(n for n, s in SCALARS.items() if s.arity == 2)})
 
@@ -103,6 +105,7 @@ class Zip(Op):
 class Select(Op):
     """x where the condition holds, else y."""
 
+    pointwise = True
     onnx = "Where"
 
     def infer(self, c: TensorType, x: TensorType, y: TensorType) -> TensorType:
@@ -123,6 +126,7 @@ class Select(Op):
 class Cast(Op):
     """Conversion to another dtype, as NumPy's astype."""
 
+    pointwise = True
     dtype: str
     onnx = "Cast"
 

@@ -102,13 +102,16 @@ class Pace:
 
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for
-        searching, and never nothing, for there must be a plan."""
-        return self.deadline.within(max(_LEAST, _GROWN * self.searching))
+        searching, and never nothing, for there must be a plan; over when the user wants to stop."""
+        return self._unless_stopped(max(_LEAST, _GROWN * self.searching))
 
     def choosing(self) -> Deadline:
         """The time for one choice among the candidates of the block that is searched: what is left of its share, and
-        never nothing."""
-        return self.deadline.within(max(_LEAST, self.searching))
+        never nothing; over when the user wants to stop."""
+        return self._unless_stopped(max(_LEAST, self.searching))
+
+    def _unless_stopped(self, seconds: float) -> Deadline:
+        return self.deadline.within(seconds).unless(lambda: self.events.stop_requested)
 
     @property
     def searching(self) -> float:

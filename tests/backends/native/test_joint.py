@@ -231,6 +231,19 @@ def test_a_large_operand_alone_is_a_reason() -> None:
     np.testing.assert_array_equal(outs[1], a * a)
 
 
+@pytest.mark.parametrize(("cheap", "loops"), [(7, 0), (8, 1)])
+def test_many_cheap_functions_are_a_reason_too(cheap: int, loops: int) -> None:
+    """Three coordinates after some steps of a simulation: each loop made all the steps again."""
+    a, t = draw("float32", N), x(0, "float32")
+    for i in range(cheap):
+        t = f("Add", t, Term("Num", 0.5, "float32")) if i % 2 else f("Mul", t, t)
+    outs = np.empty_like(a), np.empty_like(a)
+    run = Run([step(f("neg", t), [a], outs[0], kernel="loops"), step(f("abs", t), [a], outs[1], kernel="loops")])
+    assert len(run.loops) == loops
+    run()
+    np.testing.assert_array_equal(np.abs(outs[0]), outs[1])
+
+
 def test_no_more_arrays_than_a_core_looks_ahead_for() -> None:
     a = draw("float32", N)
     many = [f("Add", f("exp", x(0, "float32")), Term("Num", float(i), "float32")) for i in range(20)]
