@@ -191,7 +191,7 @@ def race(
     rivals: dict[str, Callable[[], Any]] = {}
     states: dict[str, Row] = {}
     for name, start in _starts(program, saved, target, versus, threads).items():
-        states[name], call = _started(start, truth, strict=name in versus)
+        states[name], call = _started(start, truth, saved.plan.structure, strict=name in versus)
         if call is not None:
             rivals[name] = call
     if seconds is None:
@@ -237,16 +237,17 @@ def _starts(
 
 
 def _started(
-    start: Callable[[], Callable[[], Any]], truth: Sequence[np.ndarray], *, strict: bool
+    start: Callable[[], Callable[[], Any]], truth: Sequence[np.ndarray], structure: Any, *, strict: bool
 ) -> tuple[Row, Callable[[], Any] | None]:
-    """Start a rival and call it once. Only peers (`strict`) may fail: the others have been proved before."""
+    """Start a rival and call it once. `structure`: that of the model's results. Only peers (`strict`) may fail: the
+    others have been proved before."""
     row: Row = {"first_call": None, "error": None, "failed": None}
     began = time.perf_counter()
     try:
         call = start()
         results = call()
         row["first_call"] = time.perf_counter() - began
-        row["error"] = results_error(peers.arrays(results), truth)
+        row["error"] = results_error(peers.arrays(results, structure), truth)
     except Exception as e:
         if not strict:
             raise

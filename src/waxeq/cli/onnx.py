@@ -27,7 +27,8 @@ OPSET = 18
 
 def as_onnx(graph: Graph, tensors: Mapping[str, np.ndarray]) -> Any:
     """The graph as an onnx.ModelProto; weights (`tensors`) and constants are initializers, inputs and outputs keep
-    their names. Raises UnsupportedError for an op that has no form here, and for a model that keeps state."""
+    their names and order, but for an output that is called as an input is: ONNX has one space of names. Raises
+    UnsupportedError for an op that has no form here, and for a model that keeps state."""
     if graph.states:
         raise UnsupportedError("the model keeps state between calls, which an ONNX model cannot")
     b = _Model()
@@ -86,10 +87,22 @@ class _Model:
 
     def finish(self, outputs: list[tuple[str, str]]) -> Any:
         h = self.onnx.helper
+        outputs = self._renamed(outputs)
         infos = [self._info(n, self.types[v]) for n, v in outputs]
         last = [h.make_node("Identity", [v], [n]) for n, v in outputs]
         g = h.make_graph([*self.nodes, *last], "waxeq", self.inputs, infos, self.initializers)
         return h.make_model(g, opset_imports=[h.make_opsetid("", OPSET)], ir_version=9)
+
+    def _renamed(self, outputs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Outputs under names that nothing else in the model has."""
+        taken, found = {*self.types, *(n for n, _ in outputs)}, []
+        for name, v in outputs:
+            other = name
+            while name in self.types and other in taken:
+                other += "_out"
+            taken.add(other)
+            found.append((other, v))
+        return found
 
     def _info(self, name: str, t: TensorType) -> Any:
         return self.onnx.helper.make_tensor_value_info(name, self.dtype(t.dtype), t.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import FunctionType, ModuleType
@@ -15,6 +15,7 @@ import numpy as np
 from waxeq.errors import UsageError
 from waxeq.frontend.load import Target
 from waxeq.ir.graph import Graph
+from waxeq.ir.structure import is_named_tuple
 
 Call = Callable[[], Any]
 PACKAGES: Mapping[str, tuple[str, ...]] = {
@@ -67,27 +68,32 @@ def keep_to(threads: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def arrays(results: Any) -> list[np.ndarray]:
-    """A peer's results as NumPy arrays, in the order that a trace gives them names."""
+def arrays(results: Any, like: Any = None) -> list[np.ndarray]:
+    """A peer's results as NumPy arrays, in the order that a trace gives them names. `like`: the structure of the
+    model's results (see `ir.structure`): entries of a dict are paired by key, as some libraries sort them."""
     if isinstance(results, Mapping):
-        return [a for v in results.values() for a in arrays(v)]
+        known = isinstance(like, Mapping) and like.keys() == results.keys()
+        return [a for k in (like if known else results) for a in arrays(results[k], like[k] if known else None)]
     if isinstance(results, (list, tuple)):
-        return [a for v in results for a in arrays(v)]
+        known = isinstance(like, (list, tuple)) and len(like) == len(results)
+        return [a for i, v in enumerate(results) for a in arrays(v, like[i] if known else None)]
     return [np.asarray(results)]
 
 
 def _jax(target: Target) -> Call:
+    """Arrays go in and come out side by side: jax sorts the keys of dicts, which a model may walk through in order.
+    What else is among the arguments is a constant, as it is of a plan."""
     jax = import_module("jax")
-    jax.config.update("jax_enable_x64", any(a.dtype.itemsize == 8 for _, a in leaves(target.example)))
-    compiled = jax.jit(swapped(target.fn, as_jax), static_argnames=_numbers(target.example))
-    given = mapped(target.example, jax.device_put)
-    return lambda: jax.block_until_ready(compiled(**given))
+    given = [a for _, a in leaves(target.example)]
+    jax.config.update("jax_enable_x64", any(a.dtype.itemsize == 8 for a in given))
+    fn = swapped(target.fn, as_jax)
 
+    def flat(*taken: Any) -> tuple[Any, ...]:
+        rest = iter(taken)
+        return tuple(parts(fn(**mapped(target.example, lambda _: next(rest)))))
 
-def _numbers(example: Mapping[str, Any]) -> tuple[str, ...]:
-    """Arguments that are plain Python values: constants of a plan, and so for a peer."""
-    plain = {n for n, v in example.items() if v is None or isinstance(v, (bool, int, float, str))}
-    return tuple(n for n in plain if not isinstance(example[n], np.generic))  # NumPy's float64 is a float, too
+    compiled, placed = jax.jit(flat), [jax.device_put(a) for a in given]
+    return lambda: jax.block_until_ready(compiled(*placed))
 
 
 def _torch(target: Target, threads: int) -> Call:
@@ -118,22 +124,42 @@ def _onnx_runtime(
 
 
 def mapped(value: Any, fn: Callable[[np.ndarray], Any]) -> Any:
-    """Arguments with a function applied to each array in them."""
+    """Arguments with a function applied to each array in them, in the order of `leaves`."""
     if isinstance(value, Mapping):
         return {k: mapped(v, fn) for k, v in value.items()}
+    if is_named_tuple(value):
+        return type(value)._make(mapped(v, fn) for v in value)
     if isinstance(value, (list, tuple)):
         return type(value)(mapped(v, fn) for v in value)
-    return fn(np.asarray(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+    return fn(np.asarray(value)) if _is_array(value) else value
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
     """Arrays of arguments by the names that a trace gives them."""
     if isinstance(value, (Mapping, list, tuple)):
-        items = value.items() if isinstance(value, Mapping) else enumerate(value)
-        for k, v in items:
+        keys = value if isinstance(value, Mapping) else getattr(value, "_fields", range(len(value)))
+        for k, v in zip(keys, _inside(value), strict=True):
             yield from leaves(v, f"{path}.{k}" if path else str(k))
-    elif isinstance(value, (np.ndarray, np.generic)):
+    elif _is_array(value):
         yield path, np.asarray(value)
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """Results without their containers, in the order that a trace gives them names."""
+    if isinstance(value, (Mapping, list, tuple)):
+        for v in _inside(value):
+            yield from parts(v)
+    else:
+        yield value
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a trace takes a value for an array, not for a constant."""
+    return isinstance(value, (np.ndarray, np.generic)) or (hasattr(value, "__array__") and not isinstance(value, type))
 
 
 # -- the function with another library's names in it
