@@ -84,3 +84,30 @@ def test_what_is_beside_neither_ends_nor_ends_others() -> None:
     assert [len(times[n].seconds) for n in rivals] == [6, 6, 6]
     times = take_turns({"a": work(10), "long": work(600_000)}, budget=100.0, rounds=6, beside=["long"])
     assert [len(t.seconds) for t in times.values()] == [6, 6]
+
+
+def test_far_slower_ones_have_their_share_of_the_time_where_it_is_shared() -> None:
+    """Regression: `waxeq bench --seconds 10` had three samples of what was slower, however much time there was."""
+    calls = {"quick": lambda: time.sleep(1e-4), "slow": lambda: time.sleep(0.01), "slowest": lambda: time.sleep(0.3)}
+    begun = time.perf_counter()
+    times = take_turns(calls, budget=3.0, rounds=100_000, shared=True)
+    quick, slow, slowest = (len(times[n].seconds) for n in calls)
+    assert time.perf_counter() - begun < 5.0
+    assert slowest in (3, 4) and 12 < slow <= quick, "who is slower by far has a third of the time"
+
+
+def test_who_alone_is_left_beside_the_best_has_all_of_the_time() -> None:
+    calls = {"quick": lambda: time.sleep(1e-4), "slow": lambda: time.sleep(0.05)}
+    times = take_turns(calls, budget=1.5, rounds=100_000, shared=True)
+    assert len(times["slow"].seconds) == len(times["quick"].seconds) > 8
+
+
+def test_far_slower_ones_end_where_the_time_is_over() -> None:
+    calls = {"quick": lambda: time.sleep(1e-4), "slow": lambda: time.sleep(0.05)}
+    times = take_turns(calls, budget=0.0, rounds=100_000, shared=True)
+    assert [len(times[n].seconds) for n in calls] == [5, 3]
+
+
+def test_turns_that_others_disturbed_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waxeq.runtime.turns.sample", lambda run: (1e-3, False))
+    assert take_turns({"a": lambda: None}, budget=0.0, rounds=1)["a"].disturbed
