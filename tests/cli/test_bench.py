@@ -19,6 +19,7 @@ from waxeq.cli.bench import race
 from waxeq.cli.peers import arrays, leaves, mapped, parts, swapped
 from waxeq.cli.plot import label, plot
 from waxeq.errors import UnsupportedError, UsageError, WaxeqError
+from waxeq.runtime.measure import Samples
 from waxeq.runtime.save import load_plan, save_plan
 
 INSTALLED = {n: all(importlib.util.find_spec(p) is not None for p in ps) for n, ps in peers.PACKAGES.items()}
@@ -55,7 +56,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_peer_computes_the_model(name: str, small_plan: tuple[str, tuple[str, str]]) -> None:
     if not INSTALLED[name]:
         pytest.skip(f"{name} is not installed")
-    times, states = race(*small_plan, (name,), 1, 0.0)
+    times, states, _ = race(*small_plan, (name,), 1, 0.0)
     assert states[name]["failed"] is None and states[name]["error"] < 1e-5 and states[name]["first_call"] > 0
     assert times.keys() == {bench.PLAN, bench.WRITTEN, bench.ORIGINAL, name}
 
@@ -89,7 +90,7 @@ def test_results_and_arguments_of_peers_lie_as_the_model_has_them(
     text = NESTED if name != "torch" else NESTED.replace("MappingProxyType(", "dict(").replace("1: ", "'1': ")
     file, path = model(text, "nested.py"), tmp_path / "nested.plan.json"
     assert waxeq("optimize", file, "-o", path, *quick).code == 0
-    _, states = race(str(path), (str(file), "model"), (name,), 1, 0.0)
+    _, states, _ = race(str(path), (str(file), "model"), (name,), 1, 0.0)
     assert states[name]["failed"] is None and max(s["error"] for s in states.values()) < 1e-5
 
 
@@ -107,7 +108,7 @@ def test_a_peer_that_fails_is_a_row_with_the_reason(
 ) -> None:
     real = peers.peer
     monkeypatch.setattr(peers, "peer", lambda name, *rest: call if name == "odd" else real(name, *rest))
-    times, states = race(*small_plan, ("odd",), 1, 0.0)
+    times, states, _ = race(*small_plan, ("odd",), 1, 0.0)
     assert "odd" not in times and states["odd"]["failed"].startswith(text)
     assert states[bench.PLAN]["error"] < 1e-5 and len(times[bench.ORIGINAL]) >= 3
 
@@ -116,8 +117,8 @@ def test_a_row_that_failed_is_printed_and_the_plan_still_timed(
     waxeq, model, quick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def here(fn: Any, job: Any, **limits: Any) -> Any:
-        times, states = fn(*job[:2], (), 1, 0.0)
-        return times, {**states, "jax": {"first_call": None, "error": None, "failed": "TypeError: no"}}
+        times, states, note = fn(*job[:2], (), 1, 0.0)
+        return times, {**states, "jax": {"first_call": None, "error": None, "failed": "TypeError: no"}}, note
 
     monkeypatch.setattr(bench, "in_fresh_process", here)
     monkeypatch.setattr(peers, "require", lambda names, plan: None)
@@ -316,7 +317,7 @@ def test_a_peer_takes_numbers_of_numpy(waxeq, model, quick, tmp_path: Path, name
         pytest.skip(f"{name} is not installed")
     file, path = model(SCALARS, "numbers.py"), tmp_path / "numbers.plan.json"
     assert waxeq("optimize", file, "-o", path, *quick).code == 0
-    _, states = race(str(path), (str(file), "model"), (name,), 1, 0.0)
+    _, states, _ = race(str(path), (str(file), "model"), (name,), 1, 0.0)
     assert states[name]["failed"] is None and states[name]["error"] < 1e-5
 
 
@@ -342,3 +343,38 @@ def test_an_interrupted_search_is_timed_once(waxeq, model, quick, monkeypatch: p
     assert [job[2] for job in jobs] == [()] and {r["samples"] for r in rows.values()} == {1}
     assert rows["original function"]["ratio"] > 0 and rows["original function"]["low"] is None
     assert "x once" in waxeq(*argv).out
+
+
+# -- how sure it is
+
+
+def test_seconds_are_spent_on_all_while_intervals_are_wide(small_plan: tuple[str, tuple[str, str]]) -> None:
+    """Regression: with any --seconds there were 20 samples of the plan and three of what was slower."""
+    few, *_ = race(*small_plan, (), 1, 0.0)
+    many, *_ = race(*small_plan, (), 1, 2.0)
+    assert min(map(len, many.values())) > 2 * max(map(len, few.values()))
+
+
+def test_what_is_known_well_is_not_timed_further() -> None:
+    def unsettled(written: tuple[float, ...], original: tuple[float, ...] = (3.0,) * 12) -> Any:
+        times = {bench.PLAN: (1.0,) * 12, bench.WRITTEN: written, bench.ORIGINAL: original}
+        return bench._unsettled({n: Samples(t) for n, t in times.items()})  # pyright: ignore[reportPrivateUsage]
+
+    assert not unsettled((2.0,) * 12)
+    assert list(unsettled((2.0, 3.0) * 6)) == [bench.PLAN, bench.WRITTEN]
+    assert list(unsettled((2.0,) * 12, (3.0,) * 3)) == [bench.PLAN, bench.ORIGINAL], "three may agree by chance"
+
+
+def test_wide_intervals_are_noted(waxeq, small_plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a row with an interval from 0.26 to 45.5, which contradicted itself, stood there without a word."""
+    row = {"first_call": 1e-3, "error": 1e-7, "failed": None}
+    times: dict[str, tuple[float, ...]] = {}
+    times |= {bench.PLAN: (27e-3, 1e-3, 27e-3, 27e-3), bench.WRITTEN: (11e-3, 45e-3, 11e-3, 50e-3)}
+    found: list[Any] = [times, dict.fromkeys(times, row), "other processes had 1.5 of 2 cores"]
+    monkeypatch.setattr(bench, "in_fresh_process", lambda *job, **limits: found)
+    said = waxeq("bench", small_plan[0], "--seconds", "2", "--json").data["notes"]
+    assert said[0] == found[2] and said[1].startswith("how the plan compares with model as written is known within a")
+    assert said[1].endswith("are too few; give more than --seconds 2, on a quiet machine")
+    assert "note" in waxeq("bench", small_plan[0]).out
+    times[bench.WRITTEN], times[bench.PLAN], found[2] = (2e-3,) * 4, (1e-3,) * 4, None
+    assert waxeq("bench", small_plan[0], "--json").data["notes"] == []

@@ -23,7 +23,8 @@ from waxeq.frontend.trace import Traced
 from waxeq.ir.interpret import interpret
 from waxeq.plan.plan import Plan
 from waxeq.runtime.load import read_saved
-from waxeq.runtime.measure import Samples, compare, in_fresh_process
+from waxeq.runtime.measure import WIDE, Samples, compare, in_fresh_process
+from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import Saved, save_plan
 from waxeq.runtime.sized import SizedProgram, SizedSaved
@@ -34,6 +35,8 @@ from waxeq.search.result import Result
 from waxeq.symbolic.dims import Sizes
 
 PLAN, WRITTEN, ORIGINAL = "plan", "model as written", "original function"
+_ENOUGH = 12
+"""Pairs of samples before an interval that is narrow is believed."""
 _WRONG = 1e-2
 """Relative RMS error against float64 from which a peer is not the same function any more."""
 
@@ -145,11 +148,23 @@ def bench_plan(
 ) -> dict[str, Any]:
     """Time the plan that lies at `path` (at some sizes, `plan` is what it is there), the model as written, the original
     function (where `origin` says where that is) and peers, by turns in a fresh process. A peer that fails, or computes
-    something else, is a row with the reason."""  # fmt: skip
+    something else, is a row with the reason. What makes times doubtful is in the notes."""  # fmt: skip
     job = (str(path), origin, tuple(n for n in versus if n != "numpy"), threads, seconds, at)
-    times, states = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * (seconds or 0.0))
+    times, states, note = in_fresh_process(race, job, threads=threads, timeout=600 + 10 * (seconds or 0.0))
     rivals = [{"name": n, **state, **_times(n, times)} for n, state in states.items()]
-    return {"model": plan.name, "threads": threads, "as_written": plan.written, "rivals": rivals}
+    notes = [n for n in (note, _doubt(rivals, seconds)) if n is not None]
+    return {"model": plan.name, "threads": threads, "as_written": plan.written, "rivals": rivals, "notes": notes}
+
+
+def _doubt(rivals: Sequence[Row], seconds: Seconds) -> str | None:
+    """A sentence where intervals are so wide that they say little."""
+    wide = {r["name"]: r["high"] / r["low"] for r in rivals if r["low"] is not None and r["high"] > WIDE * r["low"]}
+    if not wide:
+        return None
+    return (
+        f"how the plan compares with {', '.join(wide)} is known within a factor of {max(wide.values()):.2g} only: "
+        f"timings were disturbed, or are too few; give more than --seconds {seconds:g}, on a quiet machine"
+    )
 
 
 def _times(name: str, times: Mapping[str, tuple[float, ...]]) -> Row:
@@ -175,9 +190,9 @@ def race(
     threads: int,
     seconds: Seconds,
     at: At | None = None,
-) -> tuple[dict[str, tuple[float, ...]], dict[str, Row]]:
-    """Raw seconds of each rival and what is known of it besides; runs in a process of its own. `at`: for a plan for
-    ranges of sizes."""
+) -> tuple[dict[str, tuple[float, ...]], dict[str, Row], str | None]:
+    """Raw seconds of each rival, what is known of it besides, and a sentence where other processes disturbed the
+    timings; runs in a process of its own. `at`: for a plan for ranges of sizes."""
     peers.keep_to(threads)
     program, saved = _opened(path, at)
     target = _target(origin, at)
@@ -194,11 +209,26 @@ def race(
         states[name], call = _started(start, truth, saved.plan.structure, strict=name in versus)
         if call is not None:
             rivals[name] = call
+    times, note = _timed(rivals, seconds)
+    return {n: t.seconds for n, t in times.items()}, states, note
+
+
+def _timed(rivals: Mapping[str, Callable[[], Any]], seconds: Seconds) -> tuple[dict[str, Samples], str | None]:
+    """Samples of each, and what there is to say of other processes meanwhile."""
+    watch, load = Watch("plan and rivals"), Load.now()
     if seconds is None:
         times = take_turns(rivals, budget=0.0, rounds=1, fewest=1, long=0.0)
     else:
-        times = take_turns(rivals, budget=seconds, rounds=100_000)
-    return {n: t.seconds for n, t in times.items()}, states
+        times = take_turns(rivals, budget=seconds, rounds=100_000, shared=True, unsettled=_unsettled)
+    watch.add(load, (t.disturbed for t in times.values()))
+    return times, watch.note
+
+
+def _unsettled(times: Mapping[str, Samples]) -> Sequence[str]:
+    """Who should be timed further: those whose ratio to the plan is not known within a hundredth, and so the plan."""
+    plan, others = times[PLAN], {n: t for n, t in times.items() if n != PLAN}
+    wide = [n for n, t in others.items() if len(t.seconds) < _ENOUGH or not compare(plan, t).narrow]
+    return [PLAN, *wide] if wide else ()
 
 
 def _opened(path: str, at: At | None) -> tuple[Program | SizedProgram, Saved]:

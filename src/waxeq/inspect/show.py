@@ -230,6 +230,7 @@ def bench_view(d: Data) -> RenderableType:
             for r in timed)  # fmt: skip
     below = [(r["name"], f"failed: {r['failed']}") for r in d["rivals"] if r["failed"] is not None]
     below += [("threads", str(d["threads"])), *([("plot", d["plot"])] if d["plot"] else [])]
+    below += [("note", n) for n in d["notes"]]
     columns = ("what", "time", "plan is faster by", "error", "first call", "samples")
     return group(table(columns, rows, right=("time", "error", "first call", "samples")), facts(below))
 

@@ -31,6 +31,9 @@ _FEWEST, _PATIENCE = 3, 4
 _GAIN = 1.01
 """The least gain that is believed: less than a hundredth comes and goes with where memory happens to lie."""
 
+WIDE = 1.5
+"""An interval that is wider than this factor says little: something disturbed what was timed, or it was too few."""
+
 _DEVIATION, _CONTRAST, _MISTAKEN = 0.25, math.log(2.0), 0.01
 """Of the logarithm of a paired ratio, at least, whatever was seen of it; what would be seen of one that is twice the
 other; and how often rivals that take the same time may be told apart at once."""
@@ -57,6 +60,11 @@ class Comparison:
     low: float
     high: float
     verdict: str
+
+    @property
+    def narrow(self) -> bool:
+        """Whether more samples would tell nothing that is believed."""
+        return self.high <= _GAIN * self.low
 
 
 def counted(taken: Sequence[tuple[float, bool]], fewest: int = 1) -> Samples:

@@ -82,9 +82,10 @@ class Load:
 
 class Watch:
     """How far others disturbed what this process timed: `timings`, how many of them are `disturbed`, and the core
-    seconds that others had in the `seconds` meanwhile."""
+    seconds that others had in the `seconds` meanwhile. `what` is timed."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "kernels") -> None:
+        self.what = what
         self.timings = self.disturbed = 0
         self.seconds = self.others = 0.0
 
@@ -104,6 +105,6 @@ class Watch:
             return None
         hurt = f", and disturbed {self.disturbed} of {self.timings} timings" if self.disturbed else ""
         return (
-            f"other processes had {had:.1f} of {cores()} cores while kernels were timed{hurt}: on a quiet machine the "
-            "outcome may be another"
+            f"other processes had {had:.1f} of {cores()} cores while {self.what} were timed{hurt}: on a quiet machine "
+            "the outcome may be another"
         )

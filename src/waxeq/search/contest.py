@@ -21,7 +21,7 @@ from typing import NamedTuple
 from waxeq.errors import WaxeqError
 from waxeq.frontend.trace import Traced
 from waxeq.runtime.handover import Groups, handed
-from waxeq.runtime.measure import Fresh, Samples
+from waxeq.runtime.measure import WIDE, Fresh, Samples
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
 from waxeq.search.duel import FEWEST, LONG, contest, laid_out
@@ -29,9 +29,6 @@ from waxeq.search.pace import CLOSING
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
-_SETTLED = 1.5
-"""An interval that is wider than this factor, and not as far from 1, is not remembered: the next time is another
-chance."""
 _LONGEST = 3.0
 _PROCESS, _READY, _RUNS = 2.0, 0.3, FEWEST + 2
 """Seconds that a process takes to start, import and load, and one that waits for plans; and how often each contestant
@@ -195,8 +192,8 @@ def _recalled(session: Session, texts: Sequence[str]) -> Held | None:
 
 def _remember(session: Session, texts: Sequence[str], winner: int, trial: Trial) -> None:
     """Keep how a contest ended, if that is settled: of these plans, and of the winner alone, which is all there is the
-    next time."""
-    if trial.high < _SETTLED * trial.low or trial.low > _SETTLED or trial.high < 1 / _SETTLED:
+    next time. An interval that is wide, and not as far from 1, is not: the next time is another chance."""
+    if trial.high < WIDE * trial.low or trial.low > WIDE or trial.high < 1 / WIDE:
         for plans, n in ((texts, winner), (texts[winner : winner + 1], 0)):
             outcome = json.dumps([n, asdict(trial)], sort_keys=True)
             session.table.memo_put("contest", _key(session, plans), outcome)
