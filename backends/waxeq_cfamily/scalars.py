@@ -159,6 +159,8 @@ _BINARY = frozenset({"pow", "arctan2", "hypot", "logaddexp", "logaddexp2", "fmod
 def _cast(dtype: str, gives: str) -> str:
     if gives == "bool":
         return "((uint8_t)({0} != 0))"
+    if dtype == "bool" and is_float(gives):  # of one byte that becomes four gcc makes no vectors of 32-bit comparisons
+        return f"({{0}} ? {number('1', carried(gives))} : {number('0', carried(gives))})"
     if (dtype, gives) == ("float64", "float16"):
         return "wx_odd_f32({0})"
     return f"(({variable(gives)}){{0}})"
