@@ -24,6 +24,19 @@ class UsageError(WaxeqError):
     exit_code = 2
 
 
+class OptionError(UsageError):
+    """A value of an option of an optimization that makes no sense. It is called by its name in Python; the command
+    line, where it is typed otherwise, says `said` of it."""
+
+    def __init__(self, option: str, said: str) -> None:
+        super().__init__(f"option {option}{said}")
+        self.option, self.said = option, said
+
+    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
+        """To be told of in another process: as it was made."""
+        return OptionError, (self.option, self.said)
+
+
 class TargetError(WaxeqError):
     """The model file, its inputs or its weights cannot be loaded, or the model itself raises."""
 
@@ -80,6 +93,10 @@ class TypeMismatch(WaxeqError):
     """Shapes or dtypes do not fit an operator; raised where a graph is built."""
 
     exit_code = 3
+
+
+class UnknownDtype(TypeMismatch):
+    """A dtype that waxeq has no tensors of: complex, strings, objects, datetimes."""
 
 
 class BoundsError(TypeMismatch, IndexError):

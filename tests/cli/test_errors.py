@@ -217,6 +217,17 @@ def test_what_cannot_be_traced(fails, model) -> None:
     assert "small.py:7" in fails(CODE["unsupported"], model(text))
 
 
+@pytest.mark.parametrize("what", ["x * 1j", "np.fft.fft(x)", "x.astype(np.complex64)", "x.astype(object)"])
+def test_a_dtype_that_arises_in_the_model_is_not_supported(fails, model, what: str) -> None:
+    text = model().read_text().replace("    return", f"    return {what}\n    return", 1)
+    assert "small.py:7: " in fails(CODE["unsupported"], model(text))
+
+
+def test_an_input_of_a_dtype_that_is_not_supported_cannot_be_loaded(fails, model) -> None:
+    text = model().read_text().replace("rng.standard_normal((4, 8), dtype=np.float32)", "np.ones((4, 8), complex)")
+    assert "input 'x': dtype complex128 is not supported" in fails(CODE["target"], model(text))
+
+
 def test_missing_weights(fails, model) -> None:
     text = """
 from safetensors.numpy import load_file

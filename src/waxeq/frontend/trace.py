@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.errors import TargetError, TypeMismatch, UnsupportedError, WaxeqError
+from waxeq.errors import TargetError, TypeMismatch, UnknownDtype, UnsupportedError, WaxeqError
 from waxeq.frontend import foreign
 from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
@@ -140,7 +140,8 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
     except UnsupportedError:
         raise
     except TypeMismatch as e:
-        raise TypeMismatch(f"{tracer.place(sys.exc_info()[2])}: {e}") from e
+        kind = UnsupportedError if isinstance(e, UnknownDtype) else TypeMismatch  # of arguments it is told before
+        raise kind(f"{tracer.place(sys.exc_info()[2])}: {e}") from e
     except WaxeqError:
         raise
     except Exception as e:

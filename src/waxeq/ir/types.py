@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from waxeq.errors import TypeMismatch
+from waxeq.errors import TypeMismatch, UnknownDtype
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -31,7 +31,7 @@ def numpy_dtype(name: str) -> np.dtype:
 def dtype_name(dtype: object) -> str:
     """The waxeq name of anything that names a dtype: "f32", "float32", np.float32, np.dtype(...).
 
-    Raises TypeMismatch for dtypes outside `DTYPES` (complex, strings, objects, datetimes).
+    Raises UnknownDtype for dtypes outside `DTYPES`, TypeMismatch for what is no dtype.
     """
     if isinstance(dtype, str) and (dtype in _SHORT or dtype in DTYPES):
         return _SHORT.get(dtype, dtype)
@@ -39,14 +39,14 @@ def dtype_name(dtype: object) -> str:
 
 
 def numpy_name(dtype: object) -> str:
-    """The waxeq name of what NumPy takes as a dtype: its "i8" has eight bytes, not bits. Raises TypeMismatch as
-    `dtype_name` does."""
+    """The waxeq name of what NumPy takes as a dtype: its "i8" has eight bytes, not bits. Raises as `dtype_name`
+    does."""
     try:
         name = np.dtype(dtype).name  # pyright: ignore[reportArgumentType, reportCallIssue]
     except TypeError as e:
         raise TypeMismatch(f"{dtype!r} is not a dtype; waxeq knows {', '.join(DTYPES)}") from e
     if name not in DTYPES:
-        raise TypeMismatch(f"dtype {name} is not supported; waxeq knows {', '.join(DTYPES)}")
+        raise UnknownDtype(f"dtype {name} is not supported; waxeq knows {', '.join(DTYPES)}")
     return name
 
 
