@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from waxeq.amounts import DEFAULT_TOLERANCE, bytes_, cores, number_of, parse_tolerance, seconds
-from waxeq.errors import UsageError
+from waxeq.errors import OptionError, UsageError
 
 
 class Options(BaseModel):
@@ -55,7 +55,7 @@ class Options(BaseModel):
             try:
                 super().__init__(**given)
             except ValidationError as e:
-                raise UsageError(_sentence(e)) from None
+                raise _refused(e) from None
 
     @property
     def rule_class(self) -> Literal["exact", "reassociating", "approximate"]:
@@ -95,12 +95,12 @@ class Options(BaseModel):
         raise UsageError(f"options is a {type(options).__name__}; pass wx.Options(budget='10s', ...)")
 
 
-def _sentence(e: ValidationError) -> str:
+def _refused(e: ValidationError) -> UsageError:
     """What is wrong with the first option that is."""
     first = e.errors()[0]
     name, text = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return f"there is no option {name!r}; there are {', '.join(Options.model_fields)}"
+        return UsageError(f"there is no option {name!r}; there are {', '.join(Options.model_fields)}")
     if text.startswith("Input should"):
-        return f"option {name} is {first['input']!r}; it {text.removeprefix('Input ')}"
-    return f"option {name}: {text}"
+        return OptionError(name, f" is {first['input']!r}; it {text.removeprefix('Input ')}")
+    return OptionError(name, f": {text}")

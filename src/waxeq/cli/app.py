@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, ArgumentCollection, CoercionError, CycloptsError
 
 from waxeq.__about__ import __version__
 from waxeq.cli import INTERRUPTED, NOTHING_WRITTEN, bundling, db, looking, machine, pareto, profile, work
@@ -76,6 +78,7 @@ def build() -> App:
         help_epilogue=_EXIT_CODES,
         version=__version__,
         help_format="plaintext",
+        config=require_whole,
         suppress_keyboard_interrupt=False,
     )
     for command in (
@@ -106,7 +109,38 @@ def build() -> App:
 
 def _add(app: App, command: Callable[..., object], called: str) -> None:
     """A command with an example of its use; `called` is what is typed for it."""
-    app.command(command, name=called.split()[-1], help_epilogue=f"Example: {_EXAMPLES[called]}")
+    command.__doc__ = reflowed(command.__doc__ or "")  # Cyclopts reads it there, and keeps its lines as they are
+    many = [n.upper() for n, p in inspect.signature(command).parameters.items() if p.kind is p.VAR_POSITIONAL]
+    app.command(
+        command,
+        name=called.split()[-1],
+        usage=f"Usage: waxeq {called} [OPTIONS] [{many[0]}...]" if many else None,  # or they would be called ARGS
+        help_epilogue=f"Example: {_EXAMPLES[called]}",
+    )
+
+
+def reflowed(text: str) -> str:
+    """A docstring with every paragraph on one line, which a terminal breaks where it ends."""
+    lines = [""]
+    for line in inspect.cleandoc(text).splitlines():
+        before, indent = lines[-1], len(line) - len(line.lstrip())
+        goes_on = line and before and indent == len(before) - len(before.lstrip())
+        if goes_on and not {line.strip("-"), before.strip("-")} & {""}:
+            lines[-1] = f"{before} {line.lstrip()}"
+        else:
+            lines.append(line)
+    return "\n".join(lines[1:])
+
+
+def require_whole(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Raise CoercionError for a whole number that is written with decimals, of any option: Cyclopts would round it."""
+    for a in arguments:
+        if int in (a.hint, *get_args(a.hint)):
+            for token in a.tokens:
+                if not re.fullmatch(r"[+-]?\d+", token.value):
+                    raise CoercionError(
+                        msg=f"{token.value!r} is no whole number", argument=a, token=token, target_type=int
+                    )
 
 
 def run(argv: Sequence[str]) -> int:

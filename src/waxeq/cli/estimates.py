@@ -44,7 +44,7 @@ def db_plot(
     from waxeq.cli.plot import require_plot
     from waxeq.cost.curves import curves
 
-    require_plot(output, "OUTPUT")
+    require_plot(output, option="")
     found: list[Curve] = []
     with working(show) as events:
         store = looked_at(table, events)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from waxeq.errors import UsageError
+from waxeq.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from waxeq.options import Options
@@ -29,6 +29,11 @@ _BUDGET = (
     "kernel timed: the plan is a remembered one, or a guess [default: 60s]."
 )
 _LONG = "Time for all of it, of each model, as 30s or 2m [default: none]."
+
+
+def typed(name: str) -> str:
+    """An option as it is typed, by its name in Python."""
+    return f"--{name.replace('_', '-')}"
 
 
 @Parameter(name="*", group=_SEARCH, show_default=False)
@@ -55,7 +60,10 @@ class Measuring:
         given = {k: v for k, v in vars(self).items() if v is not None and k != "backend"}
         if self.backend:
             given["backends"] = self.backend
-        return Options.of(**{**given, **more})
+        try:
+            return Options.of(**{**given, **more})
+        except OptionError as e:
+            raise UsageError(f"{typed(e.option)}{e.said}") from None
 
 
 @Parameter(name="*", group=_SEARCH, show_default=False)
@@ -84,8 +92,7 @@ class Search(Measuring):
         """Raise UsageError for another option than `used`: a plan is not searched for again, so it has no effect."""
         for name, value in vars(self).items():
             if value != getattr(SEARCH, name) and name not in (used, *_HIDDEN):
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} is for searching, but {target} is a plan already; leave it out")
+                raise UsageError(f"{typed(name)} is for searching, but {target} is a plan already; leave it out")
 
 
 @Parameter(name="*", group=_SEARCH, show_default=False)

@@ -37,11 +37,16 @@ def write_together(files: Mapping[Path, bytes], option: str = "--output") -> Non
             _put(waiting)
             raise
     except OSError as e:
-        raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with {option}") from e
+        raise _refused(path, e, option) from e
     finally:
         for name, _ in waiting:
             with contextlib.suppress(OSError):
                 os.unlink(name)
+
+
+def _refused(path: Path, e: OSError, option: str) -> PlanError:
+    """What to say of a place that cannot be written to; without an option it is an argument that names it."""
+    return PlanError(f"{path} cannot be written: {e.strerror or e}; name another place{option and ' with '}{option}")
 
 
 def _put(waiting: list[tuple[str, Path]]) -> None:
@@ -80,4 +85,4 @@ def require_writable(path: str | Path, option: str = "--output") -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as e:
-        raise PlanError(f"{path} cannot be written: {e.strerror or e}; name another place with {option}") from e
+        raise _refused(path, e, option) from e
