@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,47 @@ def test_no_line_of_help_is_torn(waxeq, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("COLUMNS", "80")
     lines = waxeq("--help").out.rstrip().splitlines()
     assert "\n".join(x.rstrip() for x in lines).endswith(app._EXIT_CODES)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_paragraphs_of_help_are_broken_where_the_terminal_ends(waxeq, command: str, monkeypatch) -> None:
+    """And not also where a line of the docstring does."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [re.sub("^│(.*)│$", r"\1", x).rstrip() for x in waxeq(*command.split(), "--help").out.splitlines()]
+    for line, following in pairwise(lines):
+        told = following.strip().partition(" ")[0]
+        if line and told and line[0] not in "╭╰" and following[0] not in "╭╰" and not told.startswith(("-", "*")):
+            assert len(line) + 1 + len(told) > 76, line
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("profile", "TARGETS"), ("db merge", "OTHERS"), ("rules check", "FILES"), ("db diff", "A B")]
+)
+def test_arguments_are_called_alike_in_the_usage_and_below(waxeq, command: str, name: str) -> None:
+    said = waxeq(*command.split(), "--help").out
+    usage, *more = said.splitlines()
+    assert name in usage and "ARGS" not in said and all(n in "".join(more) for n in name.split())
+
+
+def test_a_docstring_is_one_line_for_each_paragraph() -> None:
+    text = """Does it,
+    and well.
+
+    More
+    of it.
+
+    Parameters
+    ----------
+    a
+        The first,
+        whatever it is.
+    b
+        The second.
+    """
+    assert app.reflowed(text).splitlines() == [
+        "Does it, and well.", "", "More of it.", "", "Parameters", "----------", "a", "    The first, whatever it is.",
+        "b", "    The second.",
+    ]  # fmt: skip
 
 
 def test_exit_codes_are_those_of_the_errors_and_of_the_readme(waxeq, root: Path) -> None:

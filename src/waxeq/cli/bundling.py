@@ -20,10 +20,11 @@ def bundle(
     arch: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     show: Show = SHOW,
 ) -> None:
-    """Write a plan, its weights, its inputs and its compiled kernels into one file, which `waxeq run` takes.
+    """Write a plan, its weights, its inputs and its kernels into one file, which `waxeq run` takes.
 
     Where it is run, NumPy and waxeq itself (pip install --no-deps) are enough, and the driver of a GPU that it uses.
-    Kernels of generated C are compiled there: a plan that has some needs a C compiler too.
+    CUDA kernels lie in it compiled. Kernels of generated C are compiled there: a plan that has some needs a C compiler
+    too.
 
     Parameters
     ----------
