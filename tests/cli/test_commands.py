@@ -48,6 +48,17 @@ def test_the_report_for_people_says_the_same(waxeq, model, quick, tmp_path: Path
         assert word in outcome.out, word
 
 
+@pytest.mark.parametrize("columns", [None, 40])
+def test_lines_in_a_pipe_end_where_their_text_does(waxeq, plan: Path, monkeypatch, columns: int | None) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    for command in (("bench", plan, "--seconds", "0.1"), ("explain", plan), ("backends",), ("doctor",)):
+        lines = waxeq(*command).out.splitlines()
+        assert lines and not [x for x in lines if x != x.rstrip()]
+        assert max(map(len, lines)) <= (columns or 120)
+
+
 def test_a_plan_is_the_same_bytes_twice(waxeq, model, quick, tmp_path: Path) -> None:
     plans = [tmp_path / f"{n}.plan.json" for n in range(2)]
     for path in plans:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
@@ -13,7 +14,7 @@ from waxeq.cli.options import Show
 from waxeq.events import Event, Events, Note, Progress, StageFinished, StageStarted
 
 _WIDTH = 120
-"""Columns of what goes into a file or a pipe."""
+"""Columns of what goes into a file or a pipe, where COLUMNS does not say otherwise."""
 
 
 def finish(show: Show, data: Any, view: Callable[[Any], Any]) -> None:
@@ -21,10 +22,22 @@ def finish(show: Show, data: Any, view: Callable[[Any], Any]) -> None:
     if show.json:
         sys.stdout.write(json.dumps(_finite(data), indent=1, allow_nan=False) + "\n")
     else:
-        from rich.console import Console
-
-        Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH, highlight=False).print(view(data))
+        _print(view(data))
     sys.stdout.flush()
+
+
+def _print(shown: Any) -> None:
+    """On a terminal as wide as that; into a file or a pipe without the blanks that fill lines up."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        Console(highlight=False).print(shown)
+        return
+    width = None if os.environ.get("COLUMNS", "").isdigit() else _WIDTH  # which Rich reads itself
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    with console.capture() as held:
+        console.print(shown)
+    sys.stdout.writelines(line.rstrip() + "\n" for line in held.get().splitlines())
 
 
 def say(text: str) -> None:
