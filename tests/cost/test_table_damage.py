@@ -7,17 +7,24 @@ import json
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
+from waxeq.cost.archive import touch
 from waxeq.cost.device import current_device
 from waxeq.cost.key import Timing
+from waxeq.cost.near import Near
+from waxeq.cost.shards import Shards
 from waxeq.cost.table import TimingTable
+from waxeq.cost.unsaved import look
 from waxeq.errors import TableError, TableLockedError, TableWriteError
 
 Make = Callable[..., Timing]
@@ -313,6 +320,58 @@ def test_a_full_disk(tmp_path: Path, timing: Make, limit: int, stored: bool) -> 
     assert stored or "cannot be written" in out
     assert texts(table) == before | {f"full:{n}" for n in range(400 * stored)}
     assert not list(table.shards.folder.glob(".*"))
+
+
+@pytest.mark.parametrize("step", ["say", "follow", "made"])
+def test_a_near_copy_without_room_is_done_without(
+    tmp_path: Path, timing: Make, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A table on a full disk could not even be read, and the copy was blamed."""
+    table = TimingTable.open(tmp_path / "t.duckdb")
+    rows = [timing(n) for n in range(5)]
+    table.record(rows[:4])
+    table.merge()
+    table.record(rows[4:])
+
+    def full(*given: object, **more: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Near, step, full)
+    if step == "made":
+        Near.remove(Near.beside(table.path))
+    assert sum(r["rows"] for r in look(table.path).status()["timings"]) == 5 and table.shards.names() == []
+    again = TimingTable.open(table.path)
+    assert again.lookup([t.key for t in rows]) == {t.key: t for t in rows} and len(again.families("here")) == 5
+    with again.database(changes=True) as db:
+        touch(db)
+    assert len(again.families("here")) == 5
+    monkeypatch.undo()
+    assert len(again.families("here")) == 5 and Near.beside(table.path).exists()
+
+
+def test_a_near_copy_makes_room_for_the_archive(tmp_path: Path, timing: Make) -> None:
+    table, near = TimingTable.open(tmp_path / "t.duckdb"), Near.beside(tmp_path / "t.duckdb")
+    table.record([timing(1)])
+    table.merge()
+    tries: list[bool] = []
+
+    def make(db: Any, new: Path) -> None:
+        tries.append(near.exists())
+        if tries[-1]:
+            raise duckdb.IOException(f'IO Error: Could not write file "{new}": No space left on device')
+        new.write_bytes(table.path.read_bytes())
+
+    table.rewrite(make)
+    assert tries == [True, False] and texts(table) == {timing(1).key.text}
+
+
+def test_a_full_disk_is_told_with_what_to_do(table: TimingTable, timing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(shards: Shards, lines: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Shards, "write", full)
+    with pytest.raises(TableWriteError, match=r"No space left on device; make room, or name another table"):
+        table.record([timing(1)])
 
 
 def test_a_file_that_cannot_be_written_is_named_and_not_the_table(tmp_path: Path, timing: Make) -> None:

@@ -47,6 +47,11 @@ _UPGRADE = (
 )
 
 
+def wal(path: Path) -> Path:
+    """Where DuckDB keeps what it has not brought into the file of an archive yet."""
+    return path.with_name(path.name + ".wal")
+
+
 def connect() -> Any:
     """A connection to DuckDB, to nothing yet. It draws no bar: that would be drawn on stdout, among the data."""
     import duckdb

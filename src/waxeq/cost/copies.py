@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -177,14 +177,12 @@ class Beside:
 
     def follows(self, db: Any, *, told: bool = False) -> bool:
         """Let the copy of the archive, which is open, catch up; one that cannot goes."""
-        try:
+        with self._or_none():
             near = Near.open(self.own)
             if near is not None:
                 with closing(near):
                     if catch_up(near, db, told=told):
                         return True
-        except (sqlite3.Error, OSError):
-            pass
         self.remove()
         return False
 
@@ -209,20 +207,29 @@ class Beside:
                 db.execute("DETACH new_one")
 
     def make(self, db: Any, seen: Seen) -> None:
-        """Make the copy of the archive anew. Raises sqlite3.Error and OSError where it cannot be written."""
-        with closing(Near.made(self.own, copying.rows(db, seen))) as near:
+        """Make the copy of the archive anew; there is none where it cannot be written, as on a full disk."""
+        with self._or_none(), closing(Near.made(self.own, copying.rows(db, seen))) as near:
             near.say(state(db))
 
     def say(self) -> None:
-        """Note that the copy is of the archive as it lies there now that it is closed."""
-        near = Near.open(self.own)
-        if near is not None:
-            with closing(near):
-                if not self._of_archive().items() <= near.about().items():
-                    near.say(self._of_archive())
+        """Note that the copy is of the archive as it lies there now that it is closed; one that cannot be told goes."""
+        with self._or_none():
+            near = Near.open(self.own)
+            if near is not None:
+                with closing(near):
+                    if not self._of_archive().items() <= near.about().items():
+                        near.say(self._of_archive())
+
+    @contextmanager
+    def _or_none(self) -> Iterator[None]:
+        """Inside the copy is written; one that cannot be is done without: it is faster, and nothing else."""
+        try:
+            yield
+        except (sqlite3.Error, OSError):
+            self.remove()
 
     def _of_archive(self) -> dict[str, str]:
-        return {"of": _stamp(self.table, self.table.with_name(self.table.name + ".wal"))}
+        return {"of": _stamp(self.table, archive.wal(self.table))}
 
 
 def _stamp(*places: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from waxeq.cost import archive
-from waxeq.cost.archive import STORAGE, quoted
+from waxeq.cost.archive import STORAGE, quoted, wal
 from waxeq.cost.copying import Seen, unseen
 from waxeq.cost.rows import COLUMNS, FAMILY
 from waxeq.cost.survey import Part, Present, State, survey
@@ -27,7 +27,7 @@ _BATCH = 983_040
 @dataclass(frozen=True)
 class Spare:
     """Rows that are not needed: `superseded` by a newer timing of the same call, of `parts` that are not used here, in
-    the quarantine; those that are `kept`; bytes of the file before, and after (equal where nothing was dropped)."""
+    the quarantine; those that are `kept`; bytes on disk before, and after (equal where nothing was dropped)."""
 
     superseded: int
     parts: tuple[Part, ...]
@@ -58,6 +58,7 @@ def collect(
     counted: list[Spare] = []
 
     def fill(db: Any) -> None:
+        db.execute("CHECKPOINT")  # nothing of the old file may lie beside the new one
         counted.append(_count(db, table, present, states))
         _keep(db, seen)
         db.execute(f"INSERT INTO gone SELECT DISTINCT digest, {', '.join(FAMILY)} FROM t.timings WHERE NOT ({_USED})")
@@ -65,7 +66,7 @@ def collect(
             db.execute(f"INSERT INTO fresh.{name} SELECT * FROM t.{name}")
 
     table.rewrite(lambda db, path: _in_place_of(db, path, fill))
-    before = counted[0]
+    before = counted[-1]
     return Spare(before.superseded, before.parts, before.quarantined, before.kept, before.before,
                  table.path.stat().st_size)  # fmt: skip
 
@@ -101,8 +102,7 @@ def _count(db: Any, table: TimingTable, present: Present, states: frozenset[Stat
     (rows,) = db.execute(f"SELECT count(*) FROM timings WHERE {_USED}").fetchone()
     (old,) = db.execute(_SUPERSEDED).fetchone()
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
-    db.execute("CHECKPOINT")  # what was just brought in lies beside the file
-    size = table.path.stat().st_size
+    size = sum(p.stat().st_size for p in (table.path, wal(table.path)) if p.exists())
     return Spare(old, parts, quarantined, rows - old, size, size)
 
 

@@ -10,6 +10,7 @@ under the lock: DuckDB's writer would otherwise lock readers out.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import sqlite3
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from waxeq.cost import copying, parquet
-from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, connect, meaning
+from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, connect, meaning, wal
 from waxeq.cost.copies import Beside, Copies
 from waxeq.cost.copying import Seen
 from waxeq.cost.device import Device, Peaks, described, measure_peaks
@@ -158,7 +159,16 @@ class TimingTable:
     def rewrite(self, make: Callable[[Any, Path], None]) -> None:
         """Put another archive in the place of this one: `make` is given the archive and the path for the new file,
         leaves it whole there, and tells in the table `gone` of what calls nothing is left. The old one stays when
-        anything goes wrong."""
+        anything goes wrong. Where there is no room for both, the near copy, which is as large, goes for it."""
+        try:
+            self._rewrite(make)
+        except TableWriteError:
+            if not os.path.exists(self._copies.own):
+                raise
+            self._copies.remove()
+            self._rewrite(make)
+
+    def _rewrite(self, make: Callable[[Any, Path], None]) -> None:
         new = self.path.with_name(f".{self.path.name}.new")
         with self._locked():
             new.unlink(missing_ok=True)  # of one that was killed
@@ -170,7 +180,7 @@ class TimingTable:
                     os.fsync(f.fileno())
                 os.replace(new, self.path)
             finally:
-                for p in (new, new.with_name(new.name + ".wal")):
+                for p in (new, wal(new)):
                     p.unlink(missing_ok=True)
             self._current().close()
 
@@ -184,8 +194,7 @@ class TimingTable:
             new = not os.path.lexists(self.path)
             attach(db, self.path)
             if new:  # its copy has next to nothing to say, and follows from now on
-                with suppress(sqlite3.Error, OSError):
-                    copies.make(db, copying.unseen)
+                copies.make(db, copying.unseen)
             follows = copies.knows(db)
             if not follows:  # it is of another archive, and must not be said to be of this one
                 copies.remove()
@@ -261,7 +270,9 @@ class TimingTable:
         try:
             yield
         except OSError as e:
-            raise TableWriteError(f"{self.shards.folder} cannot be written: {e.strerror or e}; {NAME_ANOTHER}") from e
+            room = "make room, or " * (e.errno == errno.ENOSPC)
+            said = f"{self.shards.folder} cannot be written: {e.strerror or e}; {room}{NAME_ANOTHER}"
+            raise TableWriteError(said) from e
 
     def tidy(self) -> None:
         """Leave one file rather than many: what cannot be brought in now is safe where it is."""
