@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -39,6 +40,10 @@ class NativeBackend(Backend):
         except MissingCompiler as e:
             return str(e)
         return _unmade()
+
+    def chosen(self) -> bool:
+        """By CC."""
+        return bool(os.environ.get("CC", "").strip())
 
     def about(self) -> str:
         from waxeq_native.calling import unusable

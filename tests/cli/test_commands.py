@@ -16,6 +16,7 @@ import waxeq as wx
 from waxeq.cost.device import current_device
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.table import TimingTable
+from waxeq_native import NativeBackend, library
 
 
 def test_optimize_writes_a_plan_that_computes_the_model(waxeq, model, quick, tmp_path: Path) -> None:
@@ -168,6 +169,19 @@ def test_doctor_names_what_is_wrong(waxeq, tmp_path: Path) -> None:
     wrong = [r for r in outcome.data if not r["ok"]]
     assert [r["check"] for r in wrong] == ["timing table"] and "bad.duckdb" in wrong[0]["found"]
     assert outcome.code == wrong[0]["exit_code"] == 1
+
+
+def test_doctor_fails_where_the_users_compiler_does_not_work(waxeq, small: Path, monkeypatch) -> None:
+    """It said ok; but for want of any compiler plans are NumPy's, and nothing is wrong."""
+    monkeypatch.setattr(library, "shared", library.shared.__wrapped__)  # which reads CC each time
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    outcome = waxeq("doctor", "--table", small / "t.duckdb", "--json")
+    (wrong,) = [r for r in outcome.data if not r["ok"]]
+    assert wrong["check"] == "backends" and "CC is `/nowhere/cc`, which does not work" in wrong["found"]
+    assert outcome.code == wrong["exit_code"] == 2
+    monkeypatch.delenv("CC")
+    monkeypatch.setattr(NativeBackend, "unusable", lambda self: "no C compiler works here")
+    assert waxeq("doctor", "--table", small / "t.duckdb").code == 0
 
 
 def test_what_the_model_prints_is_not_data(waxeq, model, quick, tmp_path: Path) -> None:

@@ -135,6 +135,33 @@ def test_a_named_table_that_cannot_be_written_is_an_error(waxeq, model, home: Pa
     assert outcome.code == 1 and "is read-only" in outcome.sentence and "--table" in outcome.sentence
 
 
+def test_doctor_says_that_a_named_table_cannot_be_written(waxeq, home: Path, request) -> None:
+    """It said ok, and that timings are kept in memory: that is so for the user's own table alone."""
+    for path in (home / "t.duckdb", default_path()):
+        TimingTable.open(path).merge()
+    request.getfixturevalue("read_only_tables")
+    outcome = waxeq("doctor", "--table", home / "t.duckdb", "--json")
+    (wrong,) = [r for r in outcome.data if not r["ok"]]
+    assert outcome.code == 1 and wrong["check"] == "timing table" and "lost" not in wrong["found"]
+    assert "t.duckdb cannot be written; make it writable" in wrong["found"] and "--table" in wrong["found"]
+    assert waxeq("doctor").code == 0
+
+
+def test_a_table_that_is_there_cannot_be_written_rather_than_made(home: Path, monkeypatch) -> None:
+    path = home / "t.duckdb"
+    TimingTable.open(path).merge()
+
+    def refused(*given: object, **more: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(TableError, match=r"t\.duckdb cannot be written: Read-only file system; name another"):
+        TimingTable.open(path)
+    path.unlink()
+    with pytest.raises(TableError, match=r"t\.duckdb cannot be made: Read-only file system"):
+        TimingTable.open(path)
+
+
 @pytest.fixture
 def read_only_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there of tables may not be written; it holds for root too."""

@@ -212,6 +212,10 @@ class Backend(ABC):
         """Why the backend cannot run on this machine, in one sentence; None when it can."""
         return None
 
+    def chosen(self) -> bool:
+        """Whether the user named what it works with, as a compiler: where it cannot be used, that is a fault then."""
+        return False
+
     def about(self) -> str:
         """What else there is to say of a backend that can run: what it found on this machine, what it keeps there."""
         return ""

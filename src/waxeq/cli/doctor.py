@@ -13,12 +13,13 @@ import psutil
 
 from waxeq.amounts import number_of
 from waxeq.backend.discover import Found, found
+from waxeq.cost.archive import NAME_ANOTHER
 from waxeq.cost.device import current_device
 from waxeq.egraph.lower import lower
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import read_file, rule_files
 from waxeq.egraph.saturate import Limits, Worker, saturate
-from waxeq.errors import UsageError, WaxeqError
+from waxeq.errors import TableWriteError, UsageError, WaxeqError
 from waxeq.ir.graph import GraphBuilder
 from waxeq.ir.types import TensorType
 from waxeq.memory.estimate import amount
@@ -61,6 +62,9 @@ def _backends() -> str:
     if not any(f.why is None for f in rows):
         reasons = "; ".join(f"{f.name}: {f.why}" for f in rows) or "none is installed"
         raise UsageError(f"no backend can be used ({reasons}); reinstall waxeq")
+    for f in rows:
+        if f.why is not None and f.backend is not None and f.backend.chosen():
+            raise UsageError(_backend(f))
     return ", ".join(_backend(f) for f in rows)
 
 
@@ -91,6 +95,8 @@ def _e_graph() -> str:
 
 def _table(path: Path | None) -> str:
     status = table_status(path, wait=5.0)
+    if path is not None and not status["writable"]:  # nothing takes the place of a table that is named
+        raise TableWriteError(f"{path} cannot be written; make it writable, or room there, or {NAME_ANOTHER}")
     lost = "" if status["writable"] else ", which cannot be written: new timings are kept in memory and then lost"
     if not status["exists"]:
         return f"none yet at {status['path']}{lost or '; `waxeq optimize` makes it'}"

@@ -88,7 +88,8 @@ class TimingTable:
         try:
             self.shards.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise TableWriteError(f"{self.path} cannot be made: {e.strerror or e}; {NAME_ANOTHER}") from e
+            done = "written" if os.path.exists(self.path) else "made"
+            raise TableWriteError(f"{self.path} cannot be {done}: {e.strerror or e}; {NAME_ANOTHER}") from e
         if not os.access(self.shards.folder, os.W_OK | os.X_OK):
             raise TableWriteError(f"{self.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
         if not os.path.lexists(self.path):  # nothing else would tell of a full disk before the work
@@ -225,7 +226,7 @@ class TimingTable:
             return Copies.in_memory(self._copies.known_shipped())
         own, shipped = self._copies.open(), None
         if own is None:
-            with suppress(sqlite3.Error, OSError), self._archive(make=True) as db:
+            with self._archive(make=True) as db:
                 shipped = self._copies.open_shipped(db)  # to connect once more takes 10 ms
             own = self._copies.open()
         if own is None:
@@ -270,9 +271,8 @@ class TimingTable:
         try:
             yield
         except OSError as e:
-            room = "make room, or " * (e.errno == errno.ENOSPC)
-            said = f"{self.shards.folder} cannot be written: {e.strerror or e}; {room}{NAME_ANOTHER}"
-            raise TableWriteError(said) from e
+            why = f"{e.strerror or e}; {'make room, or ' * (e.errno == errno.ENOSPC)}{NAME_ANOTHER}"
+            raise TableWriteError(f"{self.shards.folder} cannot be written: {why}") from e
 
     def tidy(self) -> None:
         """Leave one file rather than many: what cannot be brought in now is safe where it is."""
@@ -378,9 +378,9 @@ class TimingTable:
 
     def _lies(self) -> Mapping[str, Any]:
         """Where the table lies or would, and whether something can be stored there."""
-        near = _stat(Near.beside(self.path))
+        near = Near.beside(self.path)
         return {"path": str(self.path), "exists": True, "writable": True, "bytes": self.path.stat().st_size,
-                "near_bytes": near.st_size if near else 0}  # fmt: skip
+                "near_bytes": near.stat().st_size if near.exists() else 0}  # fmt: skip
 
     # -- Parquet
 
@@ -398,10 +398,3 @@ def _tidy_all() -> None:
     for table in [*_AT_EXIT.values()]:
         with suppress(Exception):  # shards stay where they are, and there is nobody to tell
             table.tidy()
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
