@@ -37,7 +37,7 @@ def _print(shown: Any) -> None:
     console = Console(file=sys.stdout, width=width, highlight=False)
     with console.capture() as held:
         console.print(shown)
-    sys.stdout.writelines(line.rstrip() + "\n" for line in held.get().splitlines())
+    sys.stdout.write("\n".join(line.rstrip(" ") for line in held.get().split("\n")))
 
 
 def say(text: str) -> None:

@@ -160,19 +160,20 @@ class TimingTable:
     def rewrite(self, make: Callable[[Any, Path], None]) -> None:
         """Put another archive in the place of this one: `make` is given the archive and the path for the new file,
         leaves it whole there, and tells in the table `gone` of what calls nothing is left. The old one stays when
-        anything goes wrong. Where there is no room for both, the near copy, which is as large, goes for it."""
+        anything goes wrong; the near copy, which is as large, goes where there is no room for the new one."""
         try:
             self._rewrite(make)
         except TableWriteError:
             if not os.path.exists(self._copies.own):
                 raise
-            self._copies.remove()
-            self._rewrite(make)
+            self._rewrite(make, alone=True)
 
-    def _rewrite(self, make: Callable[[Any, Path], None]) -> None:
+    def _rewrite(self, make: Callable[[Any, Path], None], *, alone: bool = False) -> None:
         new = self.path.with_name(f".{self.path.name}.new")
         with self._locked():
             new.unlink(missing_ok=True)  # of one that was killed
+            if alone:
+                self._copies.remove()
             try:
                 with self._archive(follow=False) as db:
                     make(db, new)
@@ -357,8 +358,7 @@ class TimingTable:
 
     def devices(self) -> dict[str, Device]:
         """The devices this table knows, by id; without those whose description is damaged."""
-        rows = self._ask(lambda near, waiting: near.devices() | waiting.devices)
-        return described(sorted(rows.items()))
+        return described(sorted(self._ask(lambda near, waiting: near.devices() | waiting.devices).items()))
 
     def status(self) -> Mapping[str, Any]:
         """Counts for `waxeq db status`."""
@@ -378,9 +378,8 @@ class TimingTable:
 
     def _lies(self) -> Mapping[str, Any]:
         """Where the table lies or would, and whether something can be stored there."""
-        near = Near.beside(self.path)
-        return {"path": str(self.path), "exists": True, "writable": True, "bytes": self.path.stat().st_size,
-                "near_bytes": near.stat().st_size if near.exists() else 0}  # fmt: skip
+        sizes = [p.stat().st_size if p.exists() else 0 for p in (self.path, self._copies.own)]
+        return {"path": str(self.path), "exists": True, "writable": True, "bytes": sizes[0], "near_bytes": sizes[1]}
 
     # -- Parquet
 
