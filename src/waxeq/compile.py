@@ -153,7 +153,7 @@ def proposed(
     graph = expand(traced.graph)
     ways = placings(session, graph, cut(graph))
     known = recalled(session, [b for blocks in ways for b in blocks])
-    new = [b for key, b in {b.key: b for blocks in ways for b in blocks}.items() if key not in known]
+    new = [b for blocks in ways for b in blocks if b.key not in known]
     begun = until.enter_context(closing(Begun.beside(session, traced))) if new and until is not None else None
     blocks, plans = cheapest(ways, known | searched(session, new, sole=all(len(blocks) == 1 for blocks in ways)))
     return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], begun

@@ -246,8 +246,9 @@ def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(Session, "share", lambda s, part: parts.append(part))
         monkeypatch.setattr(Session, "hurried", True)
         blocks.searched(session, [light, heavy])
-    assert came == [heavy.key, light.key]
-    assert 0.5 < parts[0] < 1 and parts[1:] == [1.0, 1.0], "the last one has what is left"
+        blocks.searched(session, [light] * 99 + [heavy])
+    assert came == [heavy.key, light.key, light.key, heavy.key], "what occurs often has most to compute"
+    assert 0.5 < parts[0] < 1 and parts[1:3] == [1.0, 1.0], "the last one has what is left"
 
 
 def test_a_quick_model_leaves_more_of_the_budget_for_searching(tmp_path: Path) -> None:

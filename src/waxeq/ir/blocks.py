@@ -9,13 +9,15 @@ value leaves it and comes back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
 
 from waxeq.ir.graph import Graph, Leaf, Node
+from waxeq.ir.types import numpy_dtype
 
 MOST = 44
 """Nodes of a piece of a longer graph: what one search handles in a second or two. A longer stretch is cut where fewest
@@ -27,6 +29,8 @@ _POINTWISE = 256
 more in it than there is."""
 _MANY = 8
 """Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
+_PART = 1 << 18
+"""Bytes of a part of an input that is copied, so that the blocks that read one each are one block."""
 _LEAST = 30
 """Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
 
@@ -70,25 +74,61 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
 
 
 def _alike(word: _Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> list[Block]:
-    """The blocks of spans. Where many are equal but for some numbers, such as those of a step in time, a block before
-    all others passes them these."""
+    """The blocks of spans. Where many are equal but for some numbers, or for which part of an input they read, such as
+    those of a step in time, a block before all others passes them these."""
     blocks = [_block(word, s, passed) for s in spans]
-    bare = [_block(word, s, passed, _numbers(word, b)) for s, b in zip(spans, blocks, strict=True)]
+    found = [_numbers(word, b) | _parts(word, b) for b in blocks]
+    bare = [_block(word, s, passed, own) for s, own in zip(spans, found, strict=True)]
     groups: dict[str, list[int]] = {}
     for i, b in enumerate(bare):
         groups.setdefault(b.key, []).append(i)
-    numbers = set[int]()
+    given = set[int]()
     for group in groups.values():
         if len({blocks[i].key for i in group}) < _MANY:
             continue
         rows = {n: [bare[i].leaves[n] for i in group] for n in bare[group[0]].leaves}
-        found = {n: vs for n, vs in rows.items() if word.sources.issuperset(vs)}
-        others = [n for n, vs in found.items() if len({repr(word.node(v).op) for v in vs}) > 1]
+        rows = {n: vs for n, vs in rows.items() if all(v in found[i] for i, v in zip(group, vs, strict=True))}
+        others = [n for n, vs in rows.items() if len({_text(word, v) for v in vs}) > 1]
         for i in group:
             own = frozenset(bare[i].leaves[n] for n in others)
             blocks[i] = _block(word, spans[i], passed, own)
-            numbers |= own
-    return [_made(word, sorted(numbers), sorted(numbers)), *blocks] if numbers else blocks
+            given |= own
+    return [_made(word, _behind(word, given), sorted(given)), *blocks] if given else blocks
+
+
+def _text(word: _Word, value: int) -> str:
+    """What a number, or a part of a leaf, is."""
+    node = word.node(value)
+    i = next(iter(node.inputs), -1)
+    return f"{node.op!r} {i if i < len(word.graph.leaves) else _text(word, i)}"
+
+
+def _behind(word: _Word, given: Iterable[int]) -> list[int]:
+    """Numbers and parts with what they are looked at through."""
+    found, stack = set[int](), [*given]
+    while stack:
+        v = stack.pop()
+        if v not in found and v >= len(word.graph.leaves):
+            found.add(v)
+            stack += word.node(v).inputs
+    return sorted(found)
+
+
+def _parts(word: _Word, block: Block) -> frozenset[int]:
+    """Small parts of inputs that a block makes for itself and computes with: the last of some views of one."""
+    views = set[int]()
+    for v in block.values:
+        node = word.node(v)
+        if node.op.view == "once" and (node.inputs[0] in views or word.is_input(node.inputs[0])):
+            views.add(v)
+    read = {i for v in block.values if v not in views for i in word.node(v).inputs}
+    passed = {*block.outputs.values()}
+    return frozenset(v for v in views & read - passed if _bytes(word.graph, v) <= _PART)
+
+
+def _bytes(graph: Graph, value: int) -> int:
+    t = graph.type(value)
+    return math.prod(t.shape) * numpy_dtype(t.dtype).itemsize
 
 
 def _numbers(word: _Word, block: Block) -> frozenset[int]:
@@ -169,6 +209,10 @@ class _Word:
 
     def node(self, value: int) -> Node:
         return self.graph.nodes[value - len(self.graph.leaves)]
+
+    def is_input(self, value: int) -> bool:
+        """Whether a value is a leaf that differs from call to call."""
+        return value < len(self.graph.leaves) and self.graph.leaves[value].kind not in ("weight", "constant")
 
     def pointwise(self, value: int) -> bool:
         """Whether a value is made point by point, or the same number everywhere."""
@@ -265,9 +309,19 @@ def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, i
 
 
 def _block(word: _Word, span: tuple[int, int], passed: _Passed, given: frozenset[int] = frozenset()) -> Block:
-    """The block of a span; `given`: numbers that are passed to it."""
+    """The block of a span; `given`: numbers and parts of inputs that are passed to it."""
     outputs, inside = _inside(word, word.nodes[slice(*span)], passed)
-    return _made(word, [v for v in inside if v not in given], outputs)
+    return _made(word, _left(word, inside, outputs, given) if given else inside, outputs)
+
+
+def _left(word: _Word, inside: Sequence[int], outputs: Collection[int], given: frozenset[int]) -> list[int]:
+    """What is left to make where values are given: neither these nor what nothing else is looked at through."""
+    behind, needed, made = set(_behind(word, given)), {*outputs}, set[int]()
+    for v in sorted(inside, reverse=True):
+        if v not in given and (v in needed or v not in behind):
+            made.add(v)
+            needed.update(word.node(v).inputs)
+    return [v for v in inside if v in made]
 
 
 def _made(word: _Word, inside: Sequence[int], outputs: Sequence[int]) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,7 +35,7 @@ def recalled(session: Session, blocks: Sequence[Block], *, cut: bool = False) ->
     left = [k for k, b in distinct.items() if b.key not in rows]
     short = {k: _read(distinct[k], text) for k, text in session.table.memos(_CUT, left).items()}
     if short:
-        given = _given(session, distinct.values())
+        given = _given(session, blocks)
         slack = _SLACK if session.begun else 1.0
         enough = {o.block.key: slack * _endless(o.seconds) for o in short.values()}
         rows |= {k: o for o in short.values() if _endless(given[k := o.block.key]) <= enough[k] or cut}
@@ -43,12 +44,13 @@ def recalled(session: Session, blocks: Sequence[Block], *, cut: bool = False) ->
 
 
 def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -> dict[str, Optimized]:
-    """The best plans of distinct blocks, by key: the one with most to compute first. While candidates of one are grown
-    the next is saturated. Each may spend its share of the time for measuring, and what those before it left.
+    """The best plans of blocks, by key: of distinct ones, the one with most to compute wherever it occurs first. While
+    candidates of one are grown the next is saturated. Each may spend its share of the time for measuring, and what
+    those before it left.
     `sole`: whether the model is one block, which occurs once."""
     rows: dict[str, Optimized] = {}
     given, work = _given(session, blocks), _works(blocks)
-    blocks = sorted(blocks, key=lambda b: (-work[b.key], b.key))
+    blocks = sorted({b.key: b for b in blocks}.values(), key=lambda b: (-work[b.key], b.key))
     session.sole = sole
     begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
     for b in blocks:  # worked out while the worker is at work: the first of them takes as long
@@ -85,8 +87,10 @@ def _share(own: float, left: Sequence[float]) -> float:
 
 
 def _works(blocks: Iterable[Block]) -> dict[str, float]:
-    """What each of the blocks has to compute, by key."""
-    return {b.key: _work(b) for b in blocks}
+    """What each of the blocks has to compute, by key, as often as it occurs."""
+    rows = [*blocks]
+    repeats = Counter(b.key for b in rows)
+    return {k: repeats[k] * _work(b) for k, b in {b.key: b for b in rows}.items()}
 
 
 def _work(block: Block) -> float:

@@ -269,7 +269,7 @@ def _lifted(work: Work, model: Sized, whole: Sequence[Sample], session: Session,
     traced = work.at(sizes)
     graph = expand(traced.graph)
     blocks = on_cpu(session, cut(graph))
-    plans = searched(session, list({b.key: b for b in blocks}.values()))
+    plans = searched(session, blocks)
     amounts = seen_from(next(s for s in whole if s.sizes == sizes), whole)[0].graph
     about, dims = session.about(), work.family.dims
     return lifted(traced, model.graph, graph, amounts, blocks, plans, work.kernels, about, sizes, dims)

@@ -53,7 +53,7 @@ class Spread:
         self.blocks = on_cpu(session, cut(self.graph))
         self.repeats = Counter(b.key for b in self.blocks)
         self.known = recalled(session, self.blocks, cut=True)  # before the search remembers what it finds
-        self.found = searched(session, list({b.key: b for b in self.blocks}.values()))
+        self.found = searched(session, self.blocks)
         self.candidates = {k: _candidates(o.problem) for k, o in self.found.items() if o.problem is not None}
 
     def on(self, session: Session) -> Spread:
