@@ -43,7 +43,7 @@ def joint(parts: Sequence[Values], operands: Sequence[Sequence[int]]) -> Joint |
 
 def folded(parts: Sequence[Space], operands: Sequence[Sequence[int]]) -> tuple[Space, tuple[int, ...]] | None:
     """The walks of nests that fold what all of them read, as one walk of several results, and of which nest each is.
-    None where that is not one loop, or nothing large is read by all."""
+    None where that is not one loop, or one has little to gain from those before."""
     names = [_paired((parts[0].values, operands[0]), (s.values, row)) for s, row in zip(parts, operands, strict=True)]
     one = _together([s.values for s in parts], names, operands)
     if one is None:

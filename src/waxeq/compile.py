@@ -24,7 +24,7 @@ from waxeq.search.blocks import recalled, searched
 from waxeq.search.itself import told
 from waxeq.search.lock import reproduce, require_lockable
 from waxeq.search.lock import write as write_lock
-from waxeq.search.placing import cheapest, placings
+from waxeq.search.placing import cheapest, occurring, placings
 from waxeq.search.result import Report, Result
 from waxeq.search.rivals import rivals
 from waxeq.search.session import Session
@@ -152,8 +152,8 @@ def proposed(
     session.model = traced.name
     graph = expand(traced.graph)
     ways = placings(session, graph, cut(graph))
-    known = recalled(session, [b for blocks in ways for b in blocks])
-    new = [b for blocks in ways for b in blocks if b.key not in known]
+    known = recalled(session, every := occurring(ways))
+    new = [b for b in every if b.key not in known]
     begun = until.enter_context(closing(Begun.beside(session, traced))) if new and until is not None else None
     blocks, plans = cheapest(ways, known | searched(session, new, sole=all(len(blocks) == 1 for blocks in ways)))
     return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], begun

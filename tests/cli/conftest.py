@@ -59,6 +59,12 @@ def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
 
 
+@pytest.fixture(autouse=True)
+def usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs the tests may say how wide its own terminal is."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a test may have a timing table; there is none yet."""

@@ -51,13 +51,20 @@ def test_the_report_for_people_says_the_same(waxeq, model, quick, tmp_path: Path
 
 @pytest.mark.parametrize("columns", [None, 40])
 def test_lines_in_a_pipe_end_where_their_text_does(waxeq, plan: Path, monkeypatch, columns: int | None) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", str(columns))
     for command in (("bench", plan, "--seconds", "0.1"), ("explain", plan), ("backends",), ("doctor",)):
         lines = waxeq(*command).out.splitlines()
         assert lines and not [x for x in lines if x != x.rstrip()]
         assert max(map(len, lines)) <= (columns or 120)
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "wide", "-5"])
+def test_a_width_that_nobody_can_read_is_the_usual_one(waxeq, monkeypatch, columns: str) -> None:
+    """With COLUMNS=0 a pipe was empty, and with 1 it had a letter in each line."""
+    usual = waxeq("backends").out
+    monkeypatch.setenv("COLUMNS", columns)
+    assert waxeq("backends").out == usual != ""
 
 
 def test_a_plan_is_the_same_bytes_twice(waxeq, model, quick, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from waxeq.frontend.trace import trace
-from waxeq.ir.blocks import MOST, Block, cut
+from waxeq.ir.blocks import MOST, Block, _Word, cut
 from waxeq.ir.graph import Graph, expand
 from waxeq.ir.interpret import interpret
 from waxeq.ops.contraction import Einsum
@@ -20,6 +20,13 @@ def steps(x: np.ndarray, count: int, start: int = 0) -> np.ndarray:
     """A chain of elementwise steps that does not repeat itself."""
     for i in range(start, start + count):
         x = np.tanh(x) if COINS[i] else x * (1.5 + i)
+    return x
+
+
+def in_time(x: np.ndarray, count: int) -> np.ndarray:
+    """Steps of 40 functions of elements each."""
+    for _ in range(count):
+        x = steps(x, 40)
     return x
 
 
@@ -58,6 +65,9 @@ def test_what_is_made_point_by_point_is_one_block() -> None:
     """124 functions that price options were four blocks and eight loops: JAX had one, and two thirds of the time."""
     assert sizes(graph_of(lambda x, w: steps(x, 250))) == [250]
     assert sizes(graph_of(lambda x, w: steps(x, 300))) == [150, 150]
+    assert sizes(graph_of(lambda x, w: in_time(x, 5))) == [200]
+    assert sizes(graph_of(lambda x, w: np.sum(in_time(x, 5)))) == [200 - MOST // 2, MOST // 2 + 1], "whatever repeats"
+    assert max(sizes(graph_of(lambda x, w: np.sum(in_time(x, 20))))) <= 80
 
 
 def test_a_contraction_before_a_long_stretch_has_a_part_of_it() -> None:
@@ -204,3 +214,28 @@ def test_blocks_that_read_parts_of_an_input_are_one_that_is_passed_them(size: in
     if size == 6:
         (want,), (got,) = interpret(graph, {"x": x, "w": w}).values(), by_blocks(graph, blocks, x, w).values()
         np.testing.assert_array_equal(got, want)
+
+
+def test_what_is_passed_is_made_before_who_reads_it_for_some_blocks_at_a_time() -> None:
+    """Parts for thousands of steps would be one block, and lie in memory all the time."""
+    x, w = np.ones((150, 2, 3), np.float32), np.eye(3, dtype=np.float32)
+    graph = expand(trace(recurrent, {"x": x, "w": w}).graph)
+    blocks = cut(graph)
+    copies = [b for b in blocks if all(n.op.view for n in b.graph.nodes)]
+    assert 2 <= len(copies) <= 5 and max(len(b.outputs) for b in copies) < 2 * MOST
+    (want,), (got,) = interpret(graph, {"x": x, "w": w}).values(), by_blocks(graph, blocks, x, w).values()
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_long_graph_is_gone_through_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretches were looked for again in all that was left after each."""
+
+    def long(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        for i in range(40):
+            x = steps(x, 92, i) - np.mean(x, axis=i % 2, keepdims=True)
+        return x
+
+    graph, looks, usual = graph_of(long), list[int](), _Word.pointwise
+    monkeypatch.setattr(_Word, "pointwise", lambda self, v: looks.append(v) or usual(self, v))
+    assert len(cut(graph)) >= 40
+    assert len(looks) < 6 * len(graph.nodes)

@@ -13,8 +13,8 @@ from typing import Any
 from waxeq.cli.options import Show
 from waxeq.events import Event, Events, Note, Progress, StageFinished, StageStarted
 
-_WIDTH = 120
-"""Columns of what goes into a file or a pipe, where COLUMNS does not say otherwise."""
+_WIDTH, _NARROWEST = 120, 20
+"""Columns of what goes into a file or a pipe, where COLUMNS does not say otherwise: not fewer than anyone can read."""
 
 
 def finish(show: Show, data: Any, view: Callable[[Any], Any]) -> None:
@@ -33,8 +33,9 @@ def _print(shown: Any) -> None:
     if sys.stdout.isatty():
         Console(highlight=False).print(shown)
         return
-    width = None if os.environ.get("COLUMNS", "").isdigit() else _WIDTH  # which Rich reads itself
-    console = Console(file=sys.stdout, width=width, highlight=False)
+    columns = os.environ.get("COLUMNS", "")
+    wide = columns.isdigit() and int(columns) >= _NARROWEST
+    console = Console(file=sys.stdout, width=int(columns) if wide else _WIDTH, highlight=False)
     with console.capture() as held:
         console.print(shown)
     sys.stdout.write("\n".join(line.rstrip(" ") for line in held.get().split("\n")))

@@ -163,8 +163,9 @@ class TimingTable:
         anything goes wrong; the near copy, which is as large, goes where there is no room for the new one."""
         try:
             self._rewrite(make)
-        except TableWriteError:
-            if not os.path.exists(self._copies.own):
+        except TableWriteError as e:
+            elsewise = isinstance(e.__cause__, OSError) and e.__cause__.errno != errno.ENOSPC
+            if elsewise or not os.path.exists(self._copies.own):
                 raise
             self._rewrite(make, alone=True)
 

@@ -19,8 +19,9 @@ from waxeq.events import FOREVER, Deadline
 from waxeq.extract.rough import FLOP, START, Rough
 
 _KEEP, _KEEP_ALONE, _NODES, _SPAN = 4, 2, 6, 80
-_WIDE = 320
-"""E-nodes of a cut at most that is made point by point, where others have `_SPAN`."""
+_WIDE = 512
+"""E-nodes of a cut at most that is made point by point, where others have `_SPAN`: some two for each of the functions
+that one block has (`waxeq.ir.blocks`)."""
 _PASSES, _EARLY = 8, 4
 """Rounds of growing at most; and that from which on cuts that better ones replace are kept beside them: with the same
 leaves, it is another form of the same thing, and some kernel may be made for the one or for the other."""
@@ -124,18 +125,20 @@ class Cuts:
 
     def _stretches(self, order: Sequence[int]) -> dict[int, Cut]:
         """For results, and for what no function of elements reads, the cut of all that is made point by point before
-        them by what roughly is the cheapest."""
+        them by what roughly is the cheapest; where that is too much, those of what a next one begins with too."""
         found = dict[int, Cut]()
         makers = {i: n for i in order if (n := self.rough.maker.get(i)) in self.rough.single[i] and n is not None}
         makers = {i: n for i, n in makers.items() if n.head in COMPUTED}
+        read = {a for n in makers.values() for a in n.tensors}
+        ends = {i for name, i in self.snapshot.roots.items() if name[0] != "%"} | (makers.keys() - read)
         for i in TopologicalSorter({i: makers.keys() & set(n.tensors) for i, n in makers.items()}).static_order():
             n = makers[i]
-            for pick in (tuple(found.get(a) for a in n.tensors), (None,) * len(n.tensors)):
+            before, alone = tuple(found.get(a) for a in n.tensors), (None,) * len(n.tensors)
+            for pick in (before, alone):
                 if i not in found and (joined := self._joined(i, n, pick)) is not None:
                     found[i] = self._cut(i, n, pick, joined)
-        ends = {i for name, i in self.snapshot.roots.items() if name[0] != "%"}
-        read = {a for n in makers.values() for a in n.tensors}
-        return {i: c for i, c in found.items() if (i in ends or i not in read) and i in self.best}
+                    ends |= {*n.tensors} if pick is not before else set()
+        return {i: c for i, c in found.items() if i in ends and i in self.best}
 
     def _leave_alone(self, order: Sequence[int]) -> None:
         """Cuts of one e-node for classes that have none yet."""

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 import numpy as np
 
@@ -68,39 +68,53 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     end = len(word.nodes)
     if end <= max(most, _WHOLE) or _is_pointwise(word, 0, end):
         return (_block(word, (0, end), _Passed(frozenset(), frozenset())),)
-    bounds = sorted({0, end, *_repeats_in(word, 0, end)})
+    long = [range(a, b + 1) for a, b in _runs(word, 0, end) if most < b - a <= _POINTWISE]
+    repeats = (at for at in _repeats_in(word, 0, end) if not any(at in r for r in long))
+    bounds = sorted({0, end, *repeats})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
     return tuple(b for b in _alike(word, spans, _Passed.between(word, spans)) if b.outputs)
 
 
 def _alike(word: _Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> list[Block]:
     """The blocks of spans. Where many are equal but for some numbers, or for which part of an input they read, such as
-    those of a step in time, a block before all others passes them these."""
+    those of a step in time, blocks before them pass them these."""
     blocks = [_block(word, s, passed) for s in spans]
     found = [_numbers(word, b) | _parts(word, b) for b in blocks]
     bare = [_block(word, s, passed, own) for s, own in zip(spans, found, strict=True)]
     groups: dict[str, list[int]] = {}
     for i, b in enumerate(bare):
         groups.setdefault(b.key, []).append(i)
-    given = set[int]()
+    given = dict[int, frozenset[int]]()
     for group in groups.values():
         if len({blocks[i].key for i in group}) < _MANY:
             continue
         rows = {n: [bare[i].leaves[n] for i in group] for n in bare[group[0]].leaves}
         rows = {n: vs for n, vs in rows.items() if all(v in found[i] for i, v in zip(group, vs, strict=True))}
         others = [n for n, vs in rows.items() if len({_text(word, v) for v in vs}) > 1]
-        for i in group:
-            own = frozenset(bare[i].leaves[n] for n in others)
-            blocks[i] = _block(word, spans[i], passed, own)
-            given |= own
-    return [_made(word, _behind(word, given), sorted(given)), *blocks] if given else blocks
+        given |= {i: frozenset(bare[i].leaves[n] for n in others) for i in group}
+    return [*_passing(word, [_block(word, s, passed, given.get(i, frozenset())) for i, s in enumerate(spans)], given)]
+
+
+def _passing(word: _Word, blocks: Sequence[Block], given: Mapping[int, frozenset[int]]) -> Iterator[Block]:
+    """Blocks, and before those that are given something one that makes it, for as many as one search looks through."""
+    made, wanted = set[int](), [given.get(i, frozenset()) for i in range(len(blocks))]
+    for i, b in enumerate(blocks):
+        if not wanted[i] <= made:
+            ahead = set[int]()
+            for values in islice(wanted, i, None):
+                ahead |= values - made
+                if len(ahead) >= MOST:
+                    break
+            yield _made(word, _behind(word, ahead), sorted(ahead))
+            made |= ahead
+        yield b
 
 
 def _text(word: _Word, value: int) -> str:
-    """What a number, or a part of a leaf, is."""
+    """What a number is, or how a part of a leaf is looked at."""
     node = word.node(value)
-    i = next(iter(node.inputs), -1)
-    return f"{node.op!r} {i if i < len(word.graph.leaves) else _text(word, i)}"
+    inside = [_text(word, i) for i in node.inputs if i >= len(word.graph.leaves)]
+    return " ".join([repr(node.op), *inside])
 
 
 def _behind(word: _Word, given: Iterable[int]) -> list[int]:
@@ -277,35 +291,46 @@ def _is_pointwise(word: _Word, low: int, high: int) -> bool:
     return high - low <= _POINTWISE and all(map(word.pointwise, word.nodes[low:high]))
 
 
-def _stretch(word: _Word, low: int, high: int, left: int) -> tuple[int, int]:
-    """The longest part of a span that is made point by point, less so many nodes that are `left` to what is before it,
-    and to what goes on after it: that is made along with them. A contraction does not go on."""
+def _runs(word: _Word, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """The parts of a span that are made point by point."""
     others = [at for at in range(low, high) if not word.pointwise(word.nodes[at])]
-    ends = pairwise((low - 1, *others, high))
-    first, last = max(((a + 1, b) for a, b in ends), key=lambda s: s[1] - s[0])
-    goes_on = last < high and _elementwise(word.graph, word.nodes[last])
-    return first + left * (first > low), last - left * goes_on
+    yield from ((a + 1, b) for a, b in pairwise((low - 1, *others, high)))
+
+
+def _stretches(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
+    """Those of them that are longer than `most` and not too long for one search, less some nodes for what is before
+    them, and for what goes on after them: that is made along with them. A contraction does not go on."""
+    left = most // 2
+    for first, last in _runs(word, low, high):
+        goes_on = last < high and _elementwise(word.graph, word.nodes[last])
+        a, b = first + left * (first > low), last - left * goes_on
+        if most < b - a <= _POINTWISE:
+            yield a, b
 
 
 def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-    """A span in pieces of at most `most` nodes, longer ones where they are made point by point. What is around those is
-    cut in the middle half where fewest values cross; of such places, where least is torn apart."""
+    """A span in pieces: long stretches that are made point by point, and what is around them."""
+    at = low
+    for first, last in _stretches(word, low, high, most):
+        yield from _halved(word, at, first, most)
+        yield first, last
+        at = last
+    yield from _halved(word, at, high, most)
+
+
+def _halved(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
+    """A span in pieces of at most `most` nodes, longer ones where they are made point by point, cut in the middle half
+    where fewest values cross; of such places, where least is torn apart."""
     if high - low <= most or _is_pointwise(word, low, high):
         if high > low:
             yield low, high
-        return
-    first, last = _stretch(word, low, high, most // 2)
-    if most < last - first <= _POINTWISE:
-        yield from _short(word, low, first, most)
-        yield first, last
-        yield from _short(word, last, high, most)
         return
     quarter = (high - low) // 4
     fewest = min(word.crossing[i] for i in range(low + quarter, high - quarter + 1))
     quiet = [i for i in range(low + quarter, high - quarter + 1) if word.crossing[i] == fewest]
     at = min(quiet, key=lambda i: (word.torn[i], abs(2 * i - low - high)))
-    yield from _short(word, low, at, most)
-    yield from _short(word, at, high, most)
+    yield from _halved(word, low, at, most)
+    yield from _halved(word, at, high, most)
 
 
 def _block(word: _Word, span: tuple[int, int], passed: _Passed, given: frozenset[int] = frozenset()) -> Block:
@@ -328,9 +353,10 @@ def _made(word: _Word, inside: Sequence[int], outputs: Sequence[int]) -> Block:
     """The block of some nodes."""
     local: dict[int, int] = {}
     leaves: list[Leaf] = []
+    own = {*inside}
     for v in inside:
         for i in word.node(v).inputs:
-            if i not in inside and i not in local:
+            if i not in own and i not in local:
                 local[i] = len(leaves)
                 leaves.append(_leaf(word.graph, i, len(leaves)))
     number = dict(local) | {v: len(leaves) + j for j, v in enumerate(inside)}

@@ -50,10 +50,10 @@ _UNPOLISHED = "what was chosen was not polished and tuned"
 class Optimized:
     """The plan of a block and how it was found. A remembered block has no saturation, problem or choice.
 
-    `beaten`: choices that the best one took the place of: the greedy one, where polishing found another, and the best
-    of calls that run one by one, or as one loop, where the other is cheaper. `note`: a sentence on what it fell back
-    on: it is not remembered then. `left`: what its search did not come to, as time ran out; it had been given so many
-    `seconds` (None: there was no budget). `of`: the model that a remembered block was searched for.
+    `beaten`: choices that the best one took the place of: the greedy one, where polishing found another, one of more
+    error, and the best of calls that run one by one, or as one loop, where the other is cheaper. `note`: a sentence on
+    what it fell back on: it is not remembered then. `left`: what its search did not come to, as time ran out; it had
+    been given so many `seconds` (None: there was no budget). `of`: the model that a remembered block was searched for.
     """
 
     block: Block
@@ -139,8 +139,8 @@ def _found(
         return _found(session, block, at, grown)
     if chosen is None:
         return None
-    chosen = _joined(session, stage(session, "tune", partial(_improved, session, space, rows, roots, chosen)))
-    chosen = _closer(session, chosen)
+    chosen = _closer(session, stage(session, "tune", partial(_improved, session, space, rows, roots, chosen)))
+    chosen = _joined(session, chosen)
     facts = _facts(saturation, rows, chosen)
     choice = with_runners_up(chosen.problem, chosen.choice)
     left += [_UNCHOSEN] if choice.timed_out else []

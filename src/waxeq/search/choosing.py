@@ -30,8 +30,8 @@ _TUNING = 2.0
 
 @dataclass(frozen=True)
 class Chosen:
-    """A choice with the problem it solves, at the prices known when it was made; `beaten` are those that it is better
-    than, the next best first. `measured` counts the timings taken on the way."""
+    """A choice with the problem it solves, at the prices known when it was made; `beaten` are those that it took
+    the place of, the next best first. `measured` counts the timings taken on the way."""
 
     problem: Problem
     choice: Choice

@@ -7,7 +7,8 @@ whole model; each device is tried. Inputs and results lie where the options say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from waxeq.backend.storage import CPU
 from waxeq.errors import UsageError
@@ -21,6 +22,14 @@ def placings(session: Session, graph: Graph, blocks: Sequence[Block]) -> list[Se
     """The blocks with their borders on each device; one way where there is no other device than the CPU."""
     ways = {tuple(b.key for b in way): way for way in (_on(session, graph, blocks, d) for d in session.devices)}
     return list(ways.values())
+
+
+def occurring(ways: Iterable[Sequence[Block]]) -> list[Block]:
+    """All blocks, each as often as in the way that has it most: one of them comes true."""
+    ways, often = [*ways], Counter[str]()
+    for blocks in ways:
+        often |= Counter(b.key for b in blocks)
+    return [b for key, b in {b.key: b for way in ways for b in way}.items() for _ in range(often[key])]
 
 
 def on_cpu(session: Session, blocks: Sequence[Block]) -> Sequence[Block]:
