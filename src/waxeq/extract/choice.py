@@ -49,6 +49,10 @@ class Problem:
     def candidates(self) -> tuple[Priced, ...]:
         return tuple(p for rows in self.makers.values() for p in rows)
 
+    def ways(self, state: State) -> tuple[Priced, ...]:
+        """All candidates that make a state, those last that no cheapest choice needs."""
+        return (*self.makers.get(state, ()), *self.spare.get(state, ()))
+
     def having(self, choice: Choice) -> Problem:
         """The same, with the calls of a choice among the candidates where another one makes them needless."""
         makers = dict(self.makers)

@@ -26,8 +26,7 @@ def closer(problem: Problem, choice: Choice, error: Error) -> Choice | None:
     """
     made = dict(choice.made)
     for state, p in choice.made.items():
-        rows = (*problem.makers.get(state, ()), *problem.spare.get(state, ()))
-        ways = [q for q in rows if _as_long(q, p) and _is_closer(error(q.candidate), error(p.candidate))]
+        ways = [q for q in problem.ways(state) if _as_long(q, p) and _is_closer(error(q.candidate), error(p.candidate))]
         if ways:
             made[state] = min(ways, key=lambda q: q.cost)
     found = followed(problem, made, choice.method) if made != choice.made else None

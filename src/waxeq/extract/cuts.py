@@ -88,9 +88,10 @@ class Cuts:
     def first(self, number: int, n: int) -> bool:
         """Whether this one of the cuts of a class is its cheapest, or its own e-node alone, from which all can be made
         without running in a circle, or a whole stretch."""
-        cut, whole = self.best[number][n], self._whole.get(number)
-        alone = cut.inside == {number: self.rough.maker.get(number)}
-        return n == 0 or alone or (whole is not None and cut.inside == whole.inside)
+        inside, whole = self.best[number][n].inside, self._whole.get(number)
+        if n == 0 or inside == {number: self.rough.maker.get(number)}:
+            return True
+        return whole is not None and inside == whole.inside
 
     def _grow(self) -> None:
         """Cuts of classes in rising order of price, again where those of what they are made from changed."""
@@ -251,7 +252,8 @@ class Cuts:
         if any(c is not None and number in c.inside for c in pick):
             return None
         inside = self._inside(number, n, pick)
-        order = self._in_order(number, inside) if len(inside) <= (_WIDE if _is_pointwise(inside) else _SPAN) else None
+        fits = len(inside) <= _SPAN or (len(inside) <= _WIDE and _is_pointwise(inside))
+        order = self._in_order(number, inside) if fits else None
         if order is None or _strewn(order, inside):
             return None
         if id(n) not in self._reads:

@@ -42,8 +42,7 @@ def joined(problem: Problem, choice: Choice, together: Together) -> Choice | Non
 
 def _straight(problem: Problem, choice: Choice, root: State) -> list[Priced]:
     """The cheapest calls for a result that read nothing which has to be made; the one chosen, if it is such a one."""
-    others = (*problem.makers.get(root, ()), *problem.spare.get(root, ()))
-    rows = [choice.made[root], *(p for p in others if p.candidate is not choice.made[root].candidate)]
+    rows = [choice.made[root], *(p for p in problem.ways(root) if p.candidate is not choice.made[root].candidate)]
     return sorted((p for p in rows if problem.given.issuperset(p.candidate.inputs)), key=lambda p: p.cost)[:_TRIED]
 
 

@@ -9,7 +9,6 @@ value leaves it and comes back.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice, pairwise
@@ -17,7 +16,6 @@ from itertools import accumulate, islice, pairwise
 import numpy as np
 
 from waxeq.ir.graph import Graph, Leaf, Node
-from waxeq.ir.types import numpy_dtype
 
 MOST = 44
 """Nodes of a piece of a longer graph: what one search handles in a second or two. A longer stretch is cut where fewest
@@ -92,7 +90,9 @@ def _alike(word: _Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> li
         rows = {n: vs for n, vs in rows.items() if all(v in found[i] for i, v in zip(group, vs, strict=True))}
         others = [n for n, vs in rows.items() if len({_text(word, v) for v in vs}) > 1]
         given |= {i: frozenset(bare[i].leaves[n] for n in others) for i in group}
-    return [*_passing(word, [_block(word, s, passed, given.get(i, frozenset())) for i, s in enumerate(spans)], given)]
+    for i, own in given.items():
+        blocks[i] = _block(word, spans[i], passed, own)
+    return [*_passing(word, blocks, given)]
 
 
 def _passing(word: _Word, blocks: Sequence[Block], given: Mapping[int, frozenset[int]]) -> Iterator[Block]:
@@ -133,16 +133,11 @@ def _parts(word: _Word, block: Block) -> frozenset[int]:
     views = set[int]()
     for v in block.values:
         node = word.node(v)
-        if node.op.view == "once" and (node.inputs[0] in views or word.is_input(node.inputs[0])):
+        if node.op.view == "once" and (node.inputs[0] in views or word.varies(node.inputs[0])):
             views.add(v)
     read = {i for v in block.values if v not in views for i in word.node(v).inputs}
     passed = {*block.outputs.values()}
-    return frozenset(v for v in views & read - passed if _bytes(word.graph, v) <= _PART)
-
-
-def _bytes(graph: Graph, value: int) -> int:
-    t = graph.type(value)
-    return math.prod(t.shape) * numpy_dtype(t.dtype).itemsize
+    return frozenset(v for v in views & read - passed if word.graph.type(v).bytes <= _PART)
 
 
 def _numbers(word: _Word, block: Block) -> frozenset[int]:
@@ -224,9 +219,9 @@ class _Word:
     def node(self, value: int) -> Node:
         return self.graph.nodes[value - len(self.graph.leaves)]
 
-    def is_input(self, value: int) -> bool:
+    def varies(self, value: int) -> bool:
         """Whether a value is a leaf that differs from call to call."""
-        return value < len(self.graph.leaves) and self.graph.leaves[value].kind not in ("weight", "constant")
+        return value < len(self.graph.leaves) and not _is_fixed(self.graph, value)
 
     def pointwise(self, value: int) -> bool:
         """Whether a value is made point by point, or the same number everywhere."""
@@ -382,8 +377,13 @@ def _inside(word: _Word, span: Sequence[int], passed: _Passed) -> tuple[list[int
 
 
 def _leaf(graph: Graph, value: int, number: int) -> Leaf:
-    fixed = value < len(graph.leaves) and graph.leaves[value].kind in ("weight", "constant")
+    fixed = _is_fixed(graph, value)
     return Leaf(f"{'w' if fixed else 'v'}{number}", graph.type(value), "weight" if fixed else "input")
+
+
+def _is_fixed(graph: Graph, value: int) -> bool:
+    """Whether a value is a leaf that is the same in every call."""
+    return value < len(graph.leaves) and graph.leaves[value].kind in ("weight", "constant")
 
 
 def _key(graph: Graph) -> str:

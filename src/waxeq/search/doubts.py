@@ -35,7 +35,7 @@ def doubted(problem: Problem, choice: Choice) -> list[Call]:
     calls: dict[int, Call] = {}
     for p in choice.in_order():
         state, best = p.candidate.out, dict[tuple[str, tuple[State, ...]], tuple[float, list[Priced]]]()
-        for q in (*problem.makers[state], *problem.spare.get(state, ())):
+        for q in problem.ways(state):
             others = tuple(dict.fromkeys(s for s in q.candidate.inputs if s not in given))
             if q.estimate.source == "measured" or not turned.keys() >= set(others):
                 continue
@@ -60,8 +60,7 @@ def _turned(problem: Problem, given: Set[State]) -> dict[State, Priced]:
     there, found = {s.number for s in given}, dict[State, Priced]()
     for state in problem.makers.keys() | problem.spare.keys():
         if state.number in there and state not in given:
-            rows = (*problem.makers.get(state, ()), *problem.spare.get(state, ()))
-            able = (q for q in rows if set(q.candidate.inputs) <= given)
+            able = (q for q in problem.ways(state) if set(q.candidate.inputs) <= given)
             best = min(able, key=lambda q: q.estimate.seconds, default=None)
             if best is not None:
                 found[state] = best
@@ -94,7 +93,7 @@ def decisive(
             return p
         return replace(p, estimate=replace(p.estimate, seconds=_LUCK * p.estimate.seconds))
 
-    makers = {s: tuple(map(lucky, (*rows, *problem.spare.get(s, ())))) for s, rows in problem.makers.items()}
+    makers = {s: tuple(map(lucky, problem.ways(s))) for s in problem.makers}
     rival = greedy(replace(problem, makers=makers, spare={}), until)
     if rival is None or rival.cost > _GAIN * choice.cost:
         return []

@@ -103,7 +103,7 @@ Timed = list[tuple[float, Priced]]
 def _timed(session: Session, problem: Problem, p: Priced, ways: Sequence[Way], now: Mapping[TimingKey, float]) -> Timed:
     """At today's prices; those that were timed by turns with the call, as they did then."""
     out = p.candidate.out
-    priced = {id(q.candidate): q for q in (*problem.makers[out], *problem.spare.get(out, ()))}
+    priced = {id(q.candidate): q for q in problem.ways(out)}
     own = priced[id(p.candidate)]
     variants = [q for base, c in ways if base is p and (q := priced[id(c)]).estimate.source == "measured"]
 
