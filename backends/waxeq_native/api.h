@@ -6,8 +6,6 @@
 
 #include <stdint.h>
 
-#define WX_API_VERSION 1
-
 enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
 
 /* The members for one element type; `S` is f32 or f64. For C[M x n], A[M x K], B[K x n]: element (i, k) of A lies at
@@ -41,12 +39,13 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
                   const T *B, int64_t rbs, int64_t cbs, T *C, int64_t ldc, int accumulate);
 
 typedef struct wx_api {
-  int64_t version;
   WX_API_MEMBERS(float, f32)
   WX_API_MEMBERS(double, f64)
 } wx_api;
 
-const wx_api *wx_get_api(void);
+/* What is in the table for one element type. */
+void wx_fill_f32(wx_api *api);
+void wx_fill_f64(wx_api *api);
 
 /* What `wx_context.library` is for kernels that call a BLAS: its cblas_?gemm, with integers of `bits` bits, and how many
  * threads of its own it may use. */

@@ -1,6 +1,7 @@
 /* Matrix products on one thread, for float and double: the register tile of this machine and the table of functions.
  *
- * The text is gemm.h with tile.h, once for each element type. GNU C vectors only: no intrinsics, no assembly. */
+ * The text is gemm.h with tile.h, once for each element type: both, or the one for which WX_ONLY_f32 or WX_ONLY_f64 is
+ * defined, as two compilers take half the time of one. GNU C vectors only: no intrinsics, no assembly. */
 #include "api.h"
 
 /* Bytes of a vector register, and rows of a tile that is two vectors wide: 2 * rows sums, two vectors of B and one
@@ -76,7 +77,15 @@ static inline char *wx_align(char *at) { return at + (-(uintptr_t)at & (WX_ALIGN
 #define WX_JOIN(a, b) WX_JOIN_(a, b)
 #define N(name) WX_JOIN(wx_##name, S)
 
+#define WX_FILL(S)                                                                                                     \
+  void wx_fill_##S(wx_api *api) {                                                                                      \
+    api->nr_##S = wx_columns_##S, api->packed_size_##S = wx_packed_size_##S, api->pack_b_##S = wx_pack_b_##S;          \
+    api->gemm_##S = wx_gemm_##S, api->gemm_scratch_##S = wx_gemm_scratch_##S, api->gemm_any_##S = wx_gemm_any_##S;     \
+    api->gemm_any_scratch_##S = wx_gemm_any_scratch_##S, api->blas_##S = wx_blas_##S;                                  \
+  }
+
 /* wx_flip transposes a square of 16-byte vectors, 4 x 4 or 2 x 2. */
+#ifndef WX_ONLY_f64
 #define T float
 #define S f32
 typedef int32_t wx_mask_f32 __attribute__((vector_size(16)));
@@ -90,7 +99,10 @@ typedef int32_t wx_mask_f32 __attribute__((vector_size(16)));
 #include "gemm.h"
 #undef T
 #undef S
+WX_FILL(f32)
+#endif
 
+#ifndef WX_ONLY_f32
 #define T double
 #define S f64
 typedef int64_t wx_mask_f64 __attribute__((vector_size(16)));
@@ -102,13 +114,5 @@ typedef int64_t wx_mask_f64 __attribute__((vector_size(16)));
 #include "gemm.h"
 #undef T
 #undef S
-
-#define WX_MEMBERS(S)                                                                                                  \
-  .nr_##S = wx_columns_##S, .packed_size_##S = wx_packed_size_##S, .pack_b_##S = wx_pack_b_##S,     \
-  .gemm_##S = wx_gemm_##S, .gemm_scratch_##S = wx_gemm_scratch_##S, .gemm_any_##S = wx_gemm_any_##S,                   \
-  .gemm_any_scratch_##S = wx_gemm_any_scratch_##S, .blas_##S = wx_blas_##S
-
-const wx_api *wx_get_api(void) {
-  static const wx_api api = {.version = WX_API_VERSION, WX_MEMBERS(f32), WX_MEMBERS(f64)};
-  return &api;
-}
+WX_FILL(f64)
+#endif

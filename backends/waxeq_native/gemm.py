@@ -1,4 +1,4 @@
-"""The products of matrices in C: their text as one unit, and the table of functions as Python sees it."""
+"""The products of matrices in C: their text, a unit for each element type, and the table of functions in Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from waxeq_native import library
 
 HERE = Path(__file__).parent
 FILES = tuple(HERE / name for name in ("gemm.c", "gemm.h", "tile.h", "api.h"))
-"""What `library.unit` builds; its `wx_get_api` answers the table."""
+_KINDS = ("f32", "f64")
 
 _SIZE = ctypes.c_int64
 _POINTER = ctypes.c_void_p
@@ -44,17 +44,13 @@ def _members(kind: str) -> list[tuple[str, type]]:
 class Api(ctypes.Structure):
     """`wx_api`; its functions can be called with integers as pointers, sizes and strides counted in elements."""
 
-    _fields_ = [("version", _SIZE), *_members("f32"), *_members("f64")]
-
-    @staticmethod
-    def at(get_api: int) -> Api:
-        """The table that the function `wx_get_api` at this address answers; it lives as long as its library."""
-        return ctypes.CFUNCTYPE(ctypes.POINTER(Api))(get_api)().contents
+    _fields_ = [member for kind in _KINDS for member in _members(kind)]
 
 
 @cache
 def api() -> Api:
     """The table of this process. Raises MissingCompiler, CompileFailed."""
-    address = ctypes.cast(library.unit(FILES).wx_get_api, ctypes.c_void_p).value
-    assert address is not None
-    return Api.at(address)
+    table = Api()
+    for kind, built in zip(_KINDS, library.units([(FILES, (f"-DWX_ONLY_{kind}",)) for kind in _KINDS]), strict=True):
+        getattr(built, f"wx_fill_{kind}")(ctypes.byref(table))
+    return table

@@ -36,6 +36,10 @@ LIMIT = 120.0
 """Seconds that the compiler may take for one unit."""
 
 
+Asked = tuple[tuple[Path, ...], tuple[str, ...]]
+"""Files of a unit, and flags."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """One call of the compiler: `files` (name to text) are written to a folder and those that end in .c are compiled;
@@ -59,7 +63,7 @@ class Library:
         self.compiler = compiler
         self.store = Store(directory, limit)
         self._addresses: dict[tuple[str, str, str], int] = {}
-        self._units: dict[tuple[tuple[Path, ...], tuple[str, ...]], ctypes.CDLL] = {}
+        self._units: dict[Asked, ctypes.CDLL] = {}
         self._loaded: dict[str, ctypes.CDLL] = {}
         self._compiled = 0
         self._seconds = 0.0
@@ -80,20 +84,20 @@ class Library:
             known |= found
         return {name: address for name, address in known.items() if address is not None}
 
-    def unit(self, paths: Sequence[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
-        """The library of the C files among `paths`; the others are headers that they include from their own folder.
-        Files are read once in a process. `flags` come after those that every unit is built with.
+    def units(self, asked: Sequence[Asked]) -> list[ctypes.CDLL]:
+        """The library of the C files among the paths of each; the others are headers that they include from their own
+        folder. Files are read once in a process. Flags come after those that every unit is built with. Those that are
+        not there yet are built all at once.
         """
-        asked = (tuple(paths), tuple(flags))
-        if asked not in self._units:
+        if any(a not in self._units for a in asked):
             with self._lock:
-                files = {path.name: path.read_text(encoding="utf-8") for path in paths}
-                key = self._key("unit", *flags, *(part for pair in sorted(files.items()) for part in pair))
-                library = self._stored(key)
-                if library is None:
-                    library = self._built([Unit(files, {key: None}, tuple(flags))])[key]
-                self._units[asked] = library
-        return self._units[asked]
+                files = {a: {path.name: path.read_text(encoding="utf-8") for path in a[0]} for a in asked}
+                texts = {a: [part for pair in sorted(files[a].items()) for part in pair] for a in asked}
+                keys = {a: self._key("unit", *a[1], *texts[a]) for a in asked}
+                found = {a: self._stored(key) for a, key in keys.items()}
+                built = self._built([Unit(files[a], {keys[a]: None}, a[1]) for a in asked if found[a] is None])
+                self._units |= {a: built[keys[a]] if it is None else it for a, it in found.items()}
+        return [self._units[a] for a in asked]
 
     def spent(self) -> tuple[int, float]:
         """How many functions and whole units this process has compiled, and the seconds that it waited for them."""
@@ -205,9 +209,15 @@ def functions(sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Map
     return shared().functions(sources, prelude, jobs=jobs)
 
 
-def unit(paths: Sequence[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """`Library.unit` of the library of this process. Raises MissingCompiler too."""
-    return shared().unit(paths, flags)
+def unit(paths: tuple[Path, ...], flags: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The library of some files, of the library of this process. Raises MissingCompiler too."""
+    (built,) = units([(paths, flags)])
+    return built
+
+
+def units(asked: Sequence[Asked]) -> list[ctypes.CDLL]:
+    """`Library.units` of the library of this process. Raises MissingCompiler too."""
+    return shared().units(asked)
 
 
 def spent() -> tuple[int, float]:

@@ -226,8 +226,9 @@ def test_a_unit_is_keyed_by_all_its_texts(tmp_path: Path, compiler: Compiler) ->
     def value(number: int, flags: tuple[str, ...] = ()) -> tuple[float, int]:
         (tmp_path / "number.h").write_text(f"#define NUMBER {number}\n", encoding="utf-8")
         library = Library(tmp_path / "cache", compiler)
-        loaded = library.unit([tmp_path / "number.c", tmp_path / "number.h"], flags)
-        assert library.unit([tmp_path / "number.c", tmp_path / "number.h"], flags) is loaded
+        asked = [((tmp_path / "number.c", tmp_path / "number.h"), flags)]
+        (loaded,) = library.units(asked)
+        assert library.units(asked) == [loaded]
         return loaded.number(), library.spent()[0]
 
     (tmp_path / "cache").mkdir()
