@@ -37,3 +37,30 @@ def test_all_that_is_made_point_by_point_is_one_cut_whatever_the_time_is(tmp_pat
         assert not found.all
         assert {c.out for c in whole} == set(roots)
         assert all(len(c.nodes) > 80 for c in whole), "longer than cuts of other functions may be"
+
+
+def decoding(
+    x: np.ndarray, keys: np.ndarray, values: np.ndarray, wk: np.ndarray, wv: np.ndarray, wq: np.ndarray
+) -> np.ndarray:
+    """Attention of four queries that share keys, to those there are and to one that is projected from a norm."""
+    h = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5)
+    q, k, v = (np.swapaxes((h @ w.T).reshape(1, -1, 16), 0, 1) for w in (wq, wk, wv))
+    k, v = np.concatenate([keys, k], axis=1), np.concatenate([values, v], axis=1)
+    scores = q.reshape(2, 4, 1, 16) @ np.swapaxes(k, -1, -2)[:, None] / 4.0
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v[:, None]
+
+
+def test_attention_is_a_cut_without_what_projects_keys_and_values(tmp_path: Path) -> None:
+    """With the projections inside it was no kernel's, and none without them was kept: a step of decoding had three
+    kernels where one of attention does, and took 33 us of 89 on an H200 with them."""
+    shapes = {"x": (1, 64), "keys": (2, 96, 16), "values": (2, 96, 16), "wk": (32, 64), "wv": (32, 64), "wq": (128, 64)}
+    arrays = {n: np.ones(s, np.float32) for n, s in shapes.items()}
+    (block,) = cut(expand(trace(decoding, arrays, weights=("wk", "wv", "wq")).graph))
+    options = Options.of(table=tmp_path / "t.duckdb", backends=("native",), threads=1)
+    with Session.open(options, Events()) as session:
+        at = saturated(session, block, session.rules)
+        space, roots = make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        rows = [c for c in grow_all(space).rows if c.out in roots]
+        folds = [sorted(e.head for _, e in c.nodes if e.head in ("Red", "Sum")) for c in rows]
+        assert ["Red", "Sum", "Sum", "Sum"] in folds

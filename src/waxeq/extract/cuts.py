@@ -18,7 +18,7 @@ from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.rough import FLOP, START, Rough
 
-_KEEP, _KEEP_ALONE, _NODES, _SPAN = 4, 2, 6, 80
+_KEEP, _KEEP_ALONE, _KEEP_PURE, _NODES, _SPAN = 4, 2, 2, 6, 80
 _WIDE = 512
 """E-nodes of a cut at most that is made point by point, where others have `_SPAN`: some two for each of the functions
 that one block has (`waxeq.ir.blocks`)."""
@@ -180,7 +180,42 @@ class Cuts:
         other += sorted(best, key=lambda c: (c.work + self.rough.made(c.leaves), len(c.inside), c.leaves))[:1]
         # others may all need what is made from the maker
         usual = [c for n, c in enumerate(best) if n < _KEEP or c in other or c.inside == {number: maker}]
+        usual = sorted((*usual, *self._pure(best, usual)), key=lambda c: (c.flow, len(c.inside), c.leaves))
         return (*usual, *self._most(ranking, usual))
+
+    def _pure(self, best: Sequence[Cut], usual: Sequence[Cut]) -> Iterator[Cut]:
+        """Of cuts with a product of matrices, and of those with a maximum of one (attention), a few with the fewest
+        other folds, where none of the usual ones has so few: rough prices take what makes a side of a product (projects
+        keys and values) for free where that is inside too, and next to no kernel takes it."""
+        rows = {id(c): row for c in best if (row := self._beside_products(c)) is not None}
+        for attends in (False, True):
+            ranked = sorted(
+                (c for c in best if rows.get(id(c), (None,))[0] == attends), key=lambda c: (*rows[id(c)], c.flow)
+            )
+            least = [c for c in ranked if rows[id(c)] == rows[id(ranked[0])]]
+            if not any(c is x for c in least for x in usual):
+                yield from least[:_KEEP_PURE]
+
+    def _beside_products(self, cut: Cut) -> tuple[bool, int, int, int] | None:
+        """Whether a cut has a maximum of a product of matrices inside; then, the less the better: folds along other
+        axes than those of the product that comes last, of the maximum, and of the product under it; less than none, how
+        many kinds of folds along these; and all folds. None for a cut without a product of matrices."""
+        folds = [(i, e) for i, e in cut.inside.items() if e.head in ("Sum", "Red")]
+        tops = {_axis(e): e.tensors[0] for _, e in folds if e.head == "Red"}
+        inner = {a for t in tops.values() for a in self._depths(t, cut.inside)}
+        own = {*self._depths(cut.root, cut.inside), *inner, *(tops if inner else ())}
+        if not own:
+            return None
+        kinds = [(_axis(e), e.head, self._product(i, e, cut.inside) is None) for i, e in folds if _axis(e) in own]
+        return bool(inner), len(folds) - len(kinds), -len({*kinds}), len(folds)
+
+    def _depths(self, number: int, inside: Mapping[int, ENode]) -> Iterator[str]:
+        """Axes along which the first product of matrices among what a class is made from is summed."""
+        e = inside.get(number)
+        if e is not None and self._product(number, e, inside) is not None:
+            yield from (_axis(inside[i]) for i in self._chain(number, inside) if inside[i].head == "Sum")
+        elif e is not None:
+            yield from (a for t in e.tensors for a in self._depths(t, inside))
 
     def _most(self, ranking: Sequence[Cut], usual: Sequence[Cut]) -> Iterator[Cut]:
         """The cut with the most inside, where it is near and has more folds than others. One with a product of matrices
@@ -220,7 +255,7 @@ class Cuts:
         """A reduction inside a larger nest keeps one row of its operand in cache: the row must be small. Products of
         matrices take their depth in blocks."""
         folded = {
-            n.args[0 if n.head == "Sum" else 1]
+            _axis(n)
             for i, n in cut.inside.items()
             if n.head in ("Sum", "Red") and self._product(i, n, cut.inside) is None
         }
@@ -329,6 +364,11 @@ class Cuts:
                 done[i] = True
                 stack.pop()
         return order if len(order) == len(inside) else None
+
+
+def _axis(fold: ENode) -> str:
+    """The axis that a sum or another reduction folds."""
+    return fold.args[0 if fold.head == "Sum" else 1]
 
 
 def _is_pointwise(inside: Mapping[int, ENode]) -> bool:
