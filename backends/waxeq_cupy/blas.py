@@ -166,7 +166,6 @@ class CublasGemm(Gemm):
     """Products of matrices by cuBLASLt, plain or with a bias, ReLU or the GELU with tanh after them."""
 
     name = "gemm_cublas"
-    variant_of = Gemm.name
 
     @property
     def code(self) -> str:

@@ -11,6 +11,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,8 +146,10 @@ class DeviceArray:
     @property
     def dense(self) -> bool:
         """Row-major, without gaps."""
-        want = dense_strides(self.shape, self.itemsize)
-        return not self.size or all(n == 1 or s == w for n, s, w in zip(self.shape, self.strides, want, strict=True))
+        want = dense_strides(self.shape, self.dtype.itemsize)
+        if want == self.strides or not self.size:
+            return True
+        return all(n == 1 or s == w for n, s, w in zip(self.shape, self.strides, want, strict=True))
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -164,7 +167,8 @@ class DeviceArray:
         """A dense array as one of another shape. Raises UsageError for one that is not, or of another size."""
         if not self.dense or math.prod(shape) != self.size:
             raise UsageError(f"an array of shape {self.shape} cannot be seen as one of shape {shape} where it lies")
-        return replace(self, shape=shape, strides=dense_strides(shape, self.itemsize))
+        strides = dense_strides(shape, self.dtype.itemsize)
+        return DeviceArray(self.storage, self.address, shape, strides, self.dtype, self.owner)
 
     def get(self) -> np.ndarray:
         """A copy in the memory of the CPU."""
@@ -183,7 +187,8 @@ class DeviceArray:
         raise TypeMismatch(f"this array lies in the memory of {self.storage.device!r}; .get() copies it to the CPU's")
 
 
-def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+@lru_cache(4096)  # a call of a program asks for those of all that it takes and gives
+def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Strides in bytes of a row-major array."""
     strides, step = [], itemsize
     for n in reversed(shape):

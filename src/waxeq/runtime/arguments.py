@@ -42,6 +42,8 @@ def ordered(
 
 def _structured(values: Sequence[Any], types: Mapping[str, str]) -> bool:
     """Whether arguments are of parameters, some of which hold several inputs; a list may be an array, too."""
+    if not any(isinstance(v, (dict, list, tuple, Mapping)) for v in values):
+        return False
     parameters = _parameters(types)
     if len(parameters) == len(types) and not any("." in n for n in types):
         return False

@@ -19,6 +19,10 @@ _SETS, _CACHE = 4, 64 << 20
 """Copies of a call's memory that are used in turn, where one is smaller than this many bytes of cache."""
 _SAMPLE, _MOST, _FEWEST = 2e-4, 40, 3
 """Seconds that a sample takes at least, by repeating the call, and how many samples are taken."""
+_RUN, _LONGEST, _MORE = 1e-4, 64, 1.5
+"""Seconds that a run should take, how often it makes each call for that at most, and how many times as often as before
+to be made anew: starting it takes the CPU some 10 us, more where other threads are busy, and a device that waits for
+that times the CPU."""
 
 
 def timed(bench: Bench, kernel: Kernel, call: Call, key: TimingKey, seconds: float) -> Timing:
@@ -32,8 +36,9 @@ def time_on(on: Storage, bench: Bench, kernel: Kernel, call: Call, key: TimingKe
     against float64. Raises BudgetError where the device has too little memory."""
     turns = Turns(on, bench, kernel, call)
     worst, rms = turns.error()
-    turns.run()
-    once = turns.seconds()
+    once = turns.steady()
+    while turns.lengthen(once):
+        once = turns.steady()
     repeats, samples, end = max(1, round(_SAMPLE / (once * turns.count))), list[float](), time.perf_counter() + seconds
     while len(samples) < _FEWEST or (len(samples) < _MOST and time.perf_counter() < end):
         samples.append(turns.seconds(repeats))
@@ -50,13 +55,27 @@ class Turns:
         self._on, self._call = on, call
         moved = call.bytes_read + call.out.bytes
         self._sets = [_Set(on, bench, kernel, call, n) for n in range(min(_SETS, -(-_CACHE // max(1, moved))))]
-        steps = [f for s in self._sets for f in s.steps]
-        self._joined = on.joined(steps) if kernel.form != "transfer" else steps
+        self._transfers, self._many = kernel.form == "transfer", 1
+        self._join()
+
+    def _join(self) -> None:
+        steps = [f for _ in range(self._many) for s in self._sets for f in s.steps]
+        self._joined = steps if self._transfers else self._on.joined(steps)
+
+    def lengthen(self, seconds: float) -> bool:
+        """Make the call, which took so many `seconds`, more often in a run, where starting one may take as long as it
+        does; whether that was so."""
+        many = min(_LONGEST, round(_RUN / (seconds * len(self._sets))))
+        longer = many > _MORE * self._many
+        if longer:
+            self._many = many
+            self._join()
+        return longer
 
     @property
     def count(self) -> int:
         """How often a run makes the call."""
-        return len(self._sets)
+        return self._many * len(self._sets)
 
     @property
     def flats(self) -> Sequence[Sequence[np.ndarray]]:
@@ -76,6 +95,12 @@ class Turns:
     def seconds(self, repeats: int = 1) -> float:
         """What a call takes, in so many runs."""
         return max(self._on.seconds(self.run, repeats) / self.count, 1e-9)
+
+    def steady(self) -> float:
+        """What a call takes once a run is as all later ones are: a GPU captures the second."""
+        self.run()
+        self.run()
+        return self.seconds()
 
     def error(self) -> tuple[float, float]:
         """Largest and root mean square error against float64, over the RMS of that."""

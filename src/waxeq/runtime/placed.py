@@ -57,6 +57,8 @@ class Placed:
         self._flat: dict[str, Any] = {}
         self._bind_tensors(tensors)
         self._inputs = [x for x in plan.graph.leaves if x.kind == "input"]
+        self._types = {x.name: str(x.type) for x in self._inputs}
+        self._takers = [(self.storages.get(plan.buffers[x.name].place), x, x.type.numpy) for x in self._inputs]
         self._lent = {n: Lent(self.storages[b.place], b) for n, b in self._results().items() if b.place != CPU}
         here = (b for b in self._results().values() if b.place == CPU)
         self._flat |= {b.name: np.empty(b.elements, numpy_dtype(b.dtype)) for b in here}
@@ -163,9 +165,8 @@ class Placed:
     def take(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """What it is called with, in order: arrays of the CPU, or of the device on which an input lies. Raises
         TypeMismatch."""
-        rows = ordered(args, named, {x.name: str(x.type) for x in self._inputs}, self.plan.about.get(FIXED))
-        places = [self.plan.buffers[x.name].place for x in self._inputs]
-        return [_taken(self.storages.get(p), x, a) for p, x, a in zip(places, self._inputs, rows, strict=True)]
+        rows = ordered(args, named, self._types, self.plan.about.get(FIXED))
+        return [_taken(on, x, dtype, a) for (on, x, dtype), a in zip(self._takers, rows, strict=True)]
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Run once on what `take` gives; results in order: on the device they lie on where some input was given on a
@@ -205,9 +206,9 @@ class Placed:
     def _given(self, name: str, a: Any) -> Any:
         """An input as a flat array in the memory that its buffer lies in: itself where it lies there, but for one that
         kernels of the CPU read, which is copied."""
-        on = self.storages.get(self.plan.buffers[name].place)
         if isinstance(a, DeviceArray):
             return a.reshape((a.size,))
+        on = self.storages.get(self.plan.buffers[name].place)
         flat = np.ascontiguousarray(a).reshape(-1)
         if on is None and name in self._late:
             return flat
@@ -252,15 +253,14 @@ class Placed:
                 own.storage.copy(own, value)
 
 
-def _taken(on: Storage | None, leaf: Leaf, value: Any) -> Any:
-    """An input as an array of the CPU, or of the device `on` that its buffer lies on. Raises TypeMismatch."""
+def _taken(on: Storage | None, leaf: Leaf, dtype: np.dtype, value: Any) -> Any:
+    """An input of a dtype as an array of the CPU, or of the device `on` its buffer lies on. Raises TypeMismatch."""
     given = None if on is None or type(value) is np.ndarray else on.seen(value)
     if given is None:
         return fitted(leaf, value)
-    takes = f"the program takes {leaf.type}"
-    if given.shape != leaf.type.shape or given.dtype != leaf.type.numpy:
+    if given.shape != leaf.type.shape or given.dtype != dtype:
         found = f"{given.dtype}[{', '.join(map(str, given.shape))}]"
-        raise TypeMismatch(f"{leaf.kind} {leaf.name!r} is {found}, {takes}")
+        raise TypeMismatch(f"{leaf.kind} {leaf.name!r} is {found}, the program takes {leaf.type}")
     if not given.dense:
         raise TypeMismatch(f"{leaf.kind} {leaf.name!r} does not lie row by row on its device; pass a contiguous copy")
     return given

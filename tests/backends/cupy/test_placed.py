@@ -21,15 +21,20 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends, kernels
 from waxeq.backend.kernel import prepare
 from waxeq.backend.storage import CPU, LINE, DeviceArray, storages
+from waxeq.compile import proposed
 from waxeq.errors import BudgetError, PlanError, TypeMismatch, UsageError, WaxeqError
 from waxeq.events import Events
+from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
 from waxeq.ir.term import Term
 from waxeq.memory.estimate import device_estimates
 from waxeq.plan.encode import decode, encode
 from waxeq.plan.plan import Plan
+from waxeq.runtime.device_timing import time_on
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import load_plan
+from waxeq.search.placing import placings
 from waxeq.search.session import Session
 from waxeq.testing.planned import Planner, errors
 from waxeq.testing.programs import random_program
@@ -271,6 +276,62 @@ def test_transfers_are_timed_like_other_kernels(tmp_path: Path) -> None:
         families = {t.key.kernel: t for t in session.table.families(session.device.id)}
     assert {"cupy.upload", "cupy.loops", "cupy.download"} <= families.keys()
     assert families["cupy.loops"].max_relative_error < 1e-5 and families["cupy.upload"].max_relative_error == 0
+
+
+def test_what_starts_a_run_is_no_part_of_a_short_call(
+    tmp_path: Path, storage: VirtualStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of four calls were timed one by one: 5 us each on an H200 where they take 2, as starting a run took 20."""
+    made, ran = VirtualStorage.joined, [0]
+
+    def joined(self: VirtualStorage, steps: Any) -> Any:
+        return *made(self, steps), lambda: ran.__setitem__(0, ran[0] + len(steps))
+
+    def seconds(self: VirtualStorage, run: Callable[[], object], repeats: int) -> float:
+        before = ran[0]
+        for _ in range(repeats):
+            run()
+        return max(2e-5, 1e-6 * (ran[0] - before) / repeats)
+
+    monkeypatch.setattr(VirtualStorage, "joined", joined)
+    monkeypatch.setattr(VirtualStorage, "seconds", seconds)
+    view = View.dense("a", {"a": 40}, "float32")
+    call = Call("cupy.loops", Term("Map", "neg", operand(0, frozenset("a"), "float32")), {"a": 40}, (view,), view)
+    with Session.open(wx.Options(table=tmp_path / "t.duckdb", backends=("cupy",)), Events()) as session:
+        kernel = session.kernels["cupy.loops"]
+        found = time_on(storage, session.bench, kernel, call, session.prices.key(call), 0.01)
+    assert found.seconds == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(("device", "ways"), [("cpu", 2), ("cuda", 1)])
+def test_what_blocks_pass_lies_where_the_inputs_do(device: str, ways: int, tmp_path: Path) -> None:
+    """A search on a GPU looked through each block twice, once with its borders in the memory of the CPU."""
+
+    def model(x: np.ndarray) -> np.ndarray:
+        for _ in range(300):
+            x = np.tanh(x) + 1
+        return x
+
+    graph = expand(trace(model, {"x": np.ones(8, np.float32)}).graph)
+    options = wx.Options(table=tmp_path / "t.duckdb", backends=("cupy", "numpy"), device=device, cost="roofline")
+    with Session.open(options, Events()) as session:
+        blocks = cut(graph)
+        assert len(blocks) > 1 and len(placings(session, graph, blocks)) == ways
+
+
+def test_products_of_few_rows_are_made_by_groups_of_warps_too(tmp_path: Path) -> None:
+    """They were ways of the kernel that takes four times as long with eight rows, and never looked at."""
+    arrays = {"x": np.ones((8, 256), np.float16), "w": np.ones((256, 256), np.float16)}
+    traced = trace(lambda x, w: x @ w, arrays, weights=("w",))
+    options = wx.Options(
+        table=tmp_path / "t.duckdb", backends=("cupy",), device="cuda", cost="roofline", tolerance=1e-2
+    )  # fmt: skip
+    with Session.open(options, Events()) as session:
+        (result, *_), _ = proposed(session, traced)
+        (block,) = result.blocks
+        assert block.problem is not None
+        every = [p for s in block.problem.roots for p in block.problem.ways(s)]
+        assert {"cupy.gemm", "cupy.gemm_wgmma", "cupy.gemv"} <= {p.candidate.call.kernel for p in every}
 
 
 def test_random_plans_on_both_are_right(storage: VirtualStorage) -> None:
