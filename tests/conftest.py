@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 # Each of several test processes stays on a core of its own, before NumPy counts cores: threads of BLAS that wait for a
 # core that another process has make a product forty times slower.
@@ -28,10 +28,11 @@ import platformdirs
 import pytest
 from hypothesis import settings
 
+from waxeq.cost import table
 from waxeq.cost.device import measure_peaks
+from waxeq.egraph.saturate import Worker
 
 if TYPE_CHECKING:
-    from waxeq.egraph.saturate import Worker
     from waxeq_native.library import Library
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,6 +59,8 @@ def terminated(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
+LITTLE = 1 << 30
+"""Bytes of a process that is kept for the next search: the limit on its memory counts from what it has."""
 CHUNK = 8
 """Tests that a process is given at once, where several share them: with many more, one would still have dozens to run
 when the others have none."""
@@ -75,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where processes share the tests, the long ones begin first: else the last of them runs alone at the end."""
-    if worker:
+    if xdist:
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -114,6 +117,60 @@ def made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("waxeq.cost.table.measure_peaks", cache(measure_peaks))
         yield
+    table._AT_EXIT.clear()  # the tables that searches left: this process would go through hundreds of them at its end
+
+
+class Lent(Worker):
+    """What a search or an explanation saturates with. A process that has done all it was asked for goes to whoever is
+    next, which is what happens between two blocks: reading the rules takes longer than most models of tests."""
+
+    idle: ClassVar[list[tuple[Any, Any, Any]]] = []
+
+    @staticmethod
+    def start() -> Worker:
+        w = Lent()
+        if Lent.idle:
+            w._process, w._connection, w._known = Lent.idle.pop()
+        else:
+            w._spawn()
+        return w
+
+    def close(self) -> None:
+        if self._connection is None or Lent.idle or not self.turn.acquire(blocking=False):
+            return super().close()
+        try:
+            if self.rested():
+                Lent.idle.append((self._process, self._connection, self._known))
+                self._process = self._connection = self._known = None
+            super().close()
+        finally:
+            self.turn.release()
+
+    def rested(self) -> bool:
+        """Whether nothing is left of what was asked for, the memory that it took neither."""
+        assert self._process is not None and self._connection is not None
+        if self._process.poll() is not None or self._connection.poll():
+            return False
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") < LITTLE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lent() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("waxeq.search.session", "waxeq.inspect.explain"):
+            patch.setattr(f"{user}.Worker", Lent)
+        yield
+    while Lent.idle:
+        w = Worker()
+        w._process, w._connection, w._known = Lent.idle.pop()
+        w.close()
+
+
+@pytest.fixture
+def own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches have new processes: one that did something before has room for more."""
+    monkeypatch.setattr("waxeq.search.session.Worker", Worker)
 
 
 @pytest.fixture(scope="session")
@@ -160,8 +217,6 @@ def relative_rms() -> Callable[[np.ndarray, np.ndarray], float]:
 @pytest.fixture(scope="session")
 def worker() -> Iterator[Worker]:
     """One child process for all saturations of a test run."""
-    from waxeq.egraph.saturate import Worker
-
     w = Worker.start()
     yield w
     w.close()

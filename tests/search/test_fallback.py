@@ -156,6 +156,7 @@ def test_what_polishing_started_from_goes_to_the_trial(tmp_path: Path) -> None:
     assert rival is not None and [*map(id, rival.in_order())] == [*map(id, other.in_order())]
 
 
+@pytest.mark.usefixtures("own_worker")
 def test_memory_of_the_search_and_of_the_plan_are_two_limits(tmp_path: Path) -> None:
     """A plan may take less than the e-graph did."""
     found = optimize(model, X, W, options=options(tmp_path, max_memory="1MiB"))
