@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,6 @@ from waxeq.search import samples as samples_search
 from waxeq.search.calibrate import calibrate
 from waxeq.search.samples import samples
 from waxeq.search.session import Session
-
-
-@pytest.fixture(autouse=True)
-def _nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a checkout knows of this machine is not what is tested here."""
-    monkeypatch.setattr("waxeq.search.tables.calibration_tables", list)
 
 
 def options(tmp_path: Path) -> Options:
@@ -76,6 +71,13 @@ def taken_in(table: Path, path: Path | None) -> int:
     return merge(TimingTable.open(table), [path])[0].new
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sixteenth call of the grid, in batches of 32: to work out what to time is most of a run that is stopped."""
+    monkeypatch.setattr(module, "samples", lambda quick: islice(samples(quick), 0, None, 16))
+    monkeypatch.setattr(module, "_BATCH", {False: 32})
+
+
 def stopping(after: int) -> tuple[Events, list[Event]]:
     """Events that ask to stop when so many calls are about to have been timed, as Ctrl-C does; and what was seen."""
     seen: list[Event] = []
@@ -89,8 +91,8 @@ def stopping(after: int) -> tuple[Events, list[Event]]:
     return events, seen
 
 
-def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BATCH", {False: 32})
+@pytest.mark.usefixtures("few")
+def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path) -> None:
     events, seen = stopping(40)
     first = calibrate(options(tmp_path), events, out=tmp_path, quick=False)
     assert first.rows == 32 and first.left, "a batch, of which some calls were timed a second time"
@@ -108,8 +110,8 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(tmp_path: Path, monkeypatc
     assert len(table.families(first.device)) == 33, "calls that the table knows are not timed again"
 
 
+@pytest.mark.usefixtures("few")
 def test_what_a_shipped_table_knew_is_in_the_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BATCH", {False: 32})
     first = calibrate(options(tmp_path), stopping(40)[0], out=tmp_path)
     assert first.path is not None
     monkeypatch.setattr("waxeq.search.tables.calibration_tables", lambda: [first.path])
