@@ -18,9 +18,7 @@ DEEP = """
 import numpy as np
 
 def model(x, y):
-    for i in range(2):
-        x = np.tanh(x @ y + i) + x
-    return x
+    return np.tanh(np.tanh(x) @ y + 1) @ y
 
 def example_inputs():
     rng = np.random.default_rng(0)
