@@ -93,7 +93,7 @@ def test_time(worker: Worker) -> None:
 
 @pytest.mark.slow
 def test_memory(worker: Worker) -> None:
-    limits = Limits(nodes=10**9, seconds=300, memory_bytes=200 << 20)
+    limits = Limits(nodes=10**9, seconds=300, memory_bytes=100 << 20)
     found = saturate(long_sum(), program(GROWS, "grow"), limits, worker)
     assert found.stop is Stop.MemoryLimit
     check_usable(found)
