@@ -190,9 +190,9 @@ class Cuts:
         rows = {id(c): row for c in best if (row := self._beside_products(c)) is not None}
         for attends in (False, True):
             ranked = sorted(
-                (c for c in best if rows.get(id(c), (None,))[0] == attends), key=lambda c: (*rows[id(c)], c.flow)
+                (rows[id(c)], c.flow, n) for n, c in enumerate(best) if rows.get(id(c), (None,))[0] is attends
             )
-            least = [c for c in ranked if rows[id(c)] == rows[id(ranked[0])]]
+            least = [best[n] for row, _, n in ranked if row == ranked[0][0]]
             if not any(c is x for c in least for x in usual):
                 yield from least[:_KEEP_PURE]
 
@@ -201,6 +201,8 @@ class Cuts:
         axes than those of the product that comes last, of the maximum, and of the product under it; less than none, how
         many kinds of folds along these; and all folds. None for a cut without a product of matrices."""
         folds = [(i, e) for i, e in cut.inside.items() if e.head in ("Sum", "Red")]
+        if all(e.head != "Sum" for _, e in folds):
+            return None
         tops = {_axis(e): e.tensors[0] for _, e in folds if e.head == "Red"}
         inner = {a for t in tops.values() for a in self._depths(t, cut.inside)}
         own = {*self._depths(cut.root, cut.inside), *inner, *(tops if inner else ())}
@@ -209,13 +211,17 @@ class Cuts:
         kinds = [(_axis(e), e.head, self._product(i, e, cut.inside) is None) for i, e in folds if _axis(e) in own]
         return bool(inner), len(folds) - len(kinds), -len({*kinds}), len(folds)
 
-    def _depths(self, number: int, inside: Mapping[int, ENode]) -> Iterator[str]:
-        """Axes along which the first product of matrices among what a class is made from is summed."""
-        e = inside.get(number)
-        if e is not None and self._product(number, e, inside) is not None:
-            yield from (_axis(inside[i]) for i in self._chain(number, inside) if inside[i].head == "Sum")
-        elif e is not None:
-            yield from (a for t in e.tensors for a in self._depths(t, inside))
+    def _depths(self, number: int, inside: Mapping[int, ENode]) -> set[str]:
+        """Axes along which the first products of matrices among what a class is made from are summed."""
+        found, seen, stack = set[str](), {number}, [number]
+        while stack:
+            e = inside.get(i := stack.pop())
+            if e is not None and self._product(i, e, inside) is not None:
+                found |= {_axis(inside[n]) for n in self._chain(i, inside) if inside[n].head == "Sum"}
+            elif e is not None:
+                stack += [a for a in dict.fromkeys(e.tensors) if a not in seen]
+                seen |= {*e.tensors}
+        return found
 
     def _most(self, ranking: Sequence[Cut], usual: Sequence[Cut]) -> Iterator[Cut]:
         """The cut with the most inside, where it is near and has more folds than others. One with a product of matrices
