@@ -177,9 +177,6 @@ class CublasGemm(Gemm):
         version = "none" if blas is None else str(blas.version)
         return hashlib.sha256(f"{super().code}|{version}".encode()).hexdigest()[:16]
 
-    def differs(self, call: Call) -> bool:
-        return True
-
     def multiplication(self, call: Call) -> Multiplication:
         """What the library is asked for. Raises Unsupported, also where it is not here or has no way."""
 

@@ -217,7 +217,7 @@ class WgmmaGemm(Gemm):
         return TILES[self.which] if self.which is not None else min(TILES, key=lambda t: t.time(p))
 
     def differs(self, call: Call) -> bool:
-        return type(self) is WgmmaGemm or self.tile(self.product(call)) != WgmmaGemm().tile(self.product(call))
+        return self.tile(self.product(call)) != WgmmaGemm().tile(self.product(call))
 
     def find(self, call: Call) -> Product:
         found = super().find(call)
@@ -316,14 +316,10 @@ class RoundedWgmmaGemm(WgmmaGemm):
     """The same for float32 that is rounded to tf32, of ten digits, on its way to shared memory."""
 
     name = "gemm_wgmma_tf32"
-    variant_of = Gemm.name
     sought = "cuda product in tf32 by groups of warps"
     rounded = True
     error = RoundedGemm.error
     otherwise = RoundedGemm()
-
-    def differs(self, call: Call) -> bool:
-        return True
 
 
 KERNELS = (

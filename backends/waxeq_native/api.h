@@ -43,7 +43,7 @@ typedef struct wx_api {
   WX_API_MEMBERS(double, f64)
 } wx_api;
 
-/* What is in the table for one element type. */
+/* Fill in the members for one element type. */
 void wx_fill_f32(wx_api *api);
 void wx_fill_f64(wx_api *api);
 

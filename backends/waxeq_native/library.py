@@ -91,11 +91,12 @@ class Library:
         """
         if any(a not in self._units for a in asked):
             with self._lock:
-                files = {a: {path.name: path.read_text(encoding="utf-8") for path in a[0]} for a in asked}
-                texts = {a: [part for pair in sorted(files[a].items()) for part in pair] for a in asked}
-                keys = {a: self._key("unit", *a[1], *texts[a]) for a in asked}
+                new = [a for a in dict.fromkeys(asked) if a not in self._units]
+                files = {a: {path.name: path.read_text(encoding="utf-8") for path in a[0]} for a in new}
+                texts = {a: [part for pair in sorted(files[a].items()) for part in pair] for a in new}
+                keys = {a: self._key("unit", *a[1], *texts[a]) for a in new}
                 found = {a: self._stored(key) for a, key in keys.items()}
-                built = self._built([Unit(files[a], {keys[a]: None}, a[1]) for a in asked if found[a] is None])
+                built = self._built([Unit(files[a], {keys[a]: None}, a[1]) for a in new if found[a] is None])
                 self._units |= {a: built[keys[a]] if it is None else it for a, it in found.items()}
         return [self._units[a] for a in asked]
 

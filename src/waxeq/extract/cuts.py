@@ -16,6 +16,7 @@ from waxeq.basis.heads import COMPUTED
 from waxeq.basis.ways import places
 from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
+from waxeq.extract.multiplied import Products, axis, chain
 from waxeq.extract.rough import FLOP, START, Rough
 
 _KEEP, _KEEP_ALONE, _KEEP_PURE, _NODES, _SPAN = 4, 2, 2, 6, 80
@@ -77,9 +78,11 @@ class Cuts:
         self._reads: dict[int, tuple[int, ...]] = {}
         # classes are looked at again and again while prices fall: half of what is joined was joined before
         self._joins: dict[tuple[int, ...], _Joined | None] = {}
+        self._products = Products(self.snapshot)
         self._whole: dict[int, Cut] = {}
         self._grow()
         self._joins.clear()
+        self._products.forget()
 
     def of(self, number: int) -> tuple[Cut, ...]:
         """Of a class, the cheapest first."""
@@ -187,41 +190,13 @@ class Cuts:
         """Of cuts with a product of matrices, and of those with a maximum of one (attention), a few with the fewest
         other folds, where none of the usual ones has so few: rough prices take what makes a side of a product (projects
         keys and values) for free where that is inside too, and next to no kernel takes it."""
-        rows = {id(c): row for c in best if (row := self._beside_products(c)) is not None}
+        found = [(self._products.beside(c.made, c.root, c.inside), c) for c in best]
+        rows = [(row, c) for row, c in found if row is not None]
         for attends in (False, True):
-            ranked = sorted(
-                (rows[id(c)], c.flow, n) for n, c in enumerate(best) if rows.get(id(c), (None,))[0] is attends
-            )
-            least = [best[n] for row, _, n in ranked if row == ranked[0][0]]
+            ranked = sorted((r for r in rows if r[0].attends is attends), key=lambda r: (r[0], r[1].flow))
+            least = [c for row, c in ranked if row == ranked[0][0]]
             if not any(c is x for c in least for x in usual):
                 yield from least[:_KEEP_PURE]
-
-    def _beside_products(self, cut: Cut) -> tuple[bool, int, int, int] | None:
-        """Whether a cut has a maximum of a product of matrices inside; then, the less the better: folds along other
-        axes than those of the product that comes last, of the maximum, and of the product under it; less than none, how
-        many kinds of folds along these; and all folds. None for a cut without a product of matrices."""
-        folds = [(i, e) for i, e in cut.inside.items() if e.head in ("Sum", "Red")]
-        if all(e.head != "Sum" for _, e in folds):
-            return None
-        tops = {_axis(e): e.tensors[0] for _, e in folds if e.head == "Red"}
-        inner = {a for t in tops.values() for a in self._depths(t, cut.inside)}
-        own = {*self._depths(cut.root, cut.inside), *inner, *(tops if inner else ())}
-        if not own:
-            return None
-        kinds = [(_axis(e), e.head, self._product(i, e, cut.inside) is None) for i, e in folds if _axis(e) in own]
-        return bool(inner), len(folds) - len(kinds), -len({*kinds}), len(folds)
-
-    def _depths(self, number: int, inside: Mapping[int, ENode]) -> set[str]:
-        """Axes along which the first products of matrices among what a class is made from are summed."""
-        found, seen, stack = set[str](), {number}, [number]
-        while stack:
-            e = inside.get(i := stack.pop())
-            if e is not None and self._product(i, e, inside) is not None:
-                found |= {_axis(inside[n]) for n in self._chain(i, inside) if inside[n].head == "Sum"}
-            elif e is not None:
-                stack += [a for a in dict.fromkeys(e.tensors) if a not in seen]
-                seen |= {*e.tensors}
-        return found
 
     def _most(self, ranking: Sequence[Cut], usual: Sequence[Cut]) -> Iterator[Cut]:
         """The cut with the most inside, where it is near and has more folds than others. One with a product of matrices
@@ -235,7 +210,7 @@ class Cuts:
     def _folds(self, cut: Cut) -> int:
         """How many folds a cut has; none where one is a product of matrices."""
         folds = [(i, e) for i, e in cut.inside.items() if e.head in ("Sum", "Red")]
-        return 0 if any(self._product(i, e, cut.inside) is not None for i, e in folds) else len(folds)
+        return 0 if any(self._products.of(i, e, cut.inside) is not None for i, e in folds) else len(folds)
 
     def _read(self, cut: Cut) -> int:
         """Elements that a cut reads: the one that reads least may be the one with the most inside."""
@@ -261,9 +236,9 @@ class Cuts:
         """A reduction inside a larger nest keeps one row of its operand in cache: the row must be small. Products of
         matrices take their depth in blocks."""
         folded = {
-            _axis(n)
+            axis(n)
             for i, n in cut.inside.items()
-            if n.head in ("Sum", "Red") and self._product(i, n, cut.inside) is None
+            if n.head in ("Sum", "Red") and self._products.of(i, n, cut.inside) is None
         }
         return not folded or self.rough.elements(frozenset(folded)) <= _HOT
 
@@ -304,7 +279,7 @@ class Cuts:
         if any(a not in self.flow and not self.snapshot.classes[a].weights_only for a in leaves):
             return None
         most = any(c is not None and c.most for c in pick)
-        if most and any(self._product(i, e, inside) is not None for i, e in inside.items() if e.head == "Sum"):
+        if most and any(self._products.of(i, e, inside) is not None for i, e in inside.items() if e.head == "Sum"):
             return None
         bases = tuple(self.rough.bases(leaves))
         work = START + self._work(inside) + self.rough.traffic(number, bases)
@@ -314,10 +289,10 @@ class Cuts:
         """The price of computing e-nodes together; a sum of products of matrices is worth as much as one alone, and so
         are several sums over one product."""
         sums = {i: e for i, e in inside.items() if e.head == "Sum"}
-        products = {i: m for i, e in sums.items() if (m := self._product(i, e, inside)) is not None}
+        products = {i: m for i, e in sums.items() if (m := self._products.of(i, e, inside)) is not None}
         if not products:
             return sum([self._work_of(i, e) for i, e in inside.items()])
-        within = {a for i in products for a in self._chain(i, inside)} - set(products)
+        within = {a for i in products for a in chain(i, inside)} - set(products)
         rest = sum([self._work_of(i, e) for i, e in inside.items() if i not in products and i not in within])
         return rest + sum(
             FLOP * 2 * self.rough.elements(self._axes_read(inside[m])) for m in sorted(set(products.values()))
@@ -328,24 +303,6 @@ class Cuts:
         if found is None:
             found = self._works[number, id(e)] = self.rough.work(number, e)
         return found
-
-    def _product(self, number: int, e: ENode, inside: Mapping[int, ENode]) -> int | None:
-        """The product that a sum is over, when each side has axes that the other lacks."""
-        if e.head != "Sum":
-            return None
-        *_, last = self._chain(number, inside)
-        m = inside.get(last)
-        if m is None or m.head != "Mul":
-            return None
-        a, b = (self.snapshot.classes[x].axes for x in m.tensors)
-        return last if a - b and b - a else None
-
-    def _chain(self, number: int, inside: Mapping[int, ENode]) -> list[int]:
-        """A sum, the sums inside it and what they are over."""
-        rows = [number]
-        while (e := inside.get(rows[-1])) is not None and e.head == "Sum":
-            rows.append(e.tensors[0])
-        return rows
 
     def _axes_read(self, e: ENode) -> frozenset[str]:
         return frozenset().union(*(self.snapshot.classes[a].axes for a in e.tensors))
@@ -370,11 +327,6 @@ class Cuts:
                 done[i] = True
                 stack.pop()
         return order if len(order) == len(inside) else None
-
-
-def _axis(fold: ENode) -> str:
-    """The axis that a sum or another reduction folds."""
-    return fold.args[0 if fold.head == "Sum" else 1]
 
 
 def _is_pointwise(inside: Mapping[int, ENode]) -> bool:

@@ -36,9 +36,9 @@ def time_on(on: Storage, bench: Bench, kernel: Kernel, call: Call, key: TimingKe
     against float64. Raises BudgetError where the device has too little memory."""
     turns = Turns(on, bench, kernel, call)
     worst, rms = turns.error()
-    once = turns.steady()
+    once = turns.steady(seconds)
     while turns.lengthen(once):
-        once = turns.steady()
+        once = turns.steady(seconds)
     repeats, samples, end = max(1, round(_SAMPLE / (once * turns.count))), list[float](), time.perf_counter() + seconds
     while len(samples) < _FEWEST or (len(samples) < _MOST and time.perf_counter() < end):
         samples.append(turns.seconds(repeats))
@@ -96,9 +96,12 @@ class Turns:
         """What a call takes, in so many runs."""
         return max(self._on.seconds(self.run, repeats) / self.count, 1e-9)
 
-    def steady(self) -> float:
-        """What a call takes once a run is as all later ones are: a GPU captures the second."""
-        self.run()
+    def steady(self, most: float) -> float:
+        """What a call takes once a run is as all later ones are, as a GPU captures the second; or what it takes in the
+        first run, where that is longer than `most` seconds."""
+        first = self.seconds()
+        if first * self.count > most:
+            return first
         self.run()
         return self.seconds()
 

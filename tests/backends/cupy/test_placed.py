@@ -24,6 +24,7 @@ from waxeq.backend.storage import CPU, LINE, DeviceArray, storages
 from waxeq.compile import proposed
 from waxeq.errors import BudgetError, PlanError, TypeMismatch, UsageError, WaxeqError
 from waxeq.events import Events
+from waxeq.extract.candidates import variants
 from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
@@ -39,6 +40,7 @@ from waxeq.search.session import Session
 from waxeq.testing.planned import Planner, errors
 from waxeq.testing.programs import random_program
 from waxeq_cupy import device as devices
+from waxeq_cupy.exchange import CudaArray
 from waxeq_cupy.virtual import Virtual, VirtualStorage, WildAddress
 
 Optimize = Callable[..., Any]
@@ -332,6 +334,19 @@ def test_products_of_few_rows_are_made_by_groups_of_warps_too(tmp_path: Path) ->
         assert block.problem is not None
         every = [p for s in block.problem.roots for p in block.problem.ways(s)]
         assert {"cupy.gemm", "cupy.gemm_wgmma", "cupy.gemv"} <= {p.candidate.call.kernel for p in every}
+        (groups,) = (p.candidate for p in every if p.candidate.call.kernel == "cupy.gemm_wgmma")
+        assert block.space is not None
+        others = {c.call.kernel for c in variants(block.space, groups)}
+        assert {"cupy.gemm_wgmma_split", "cupy.gemm_wgmma_ping_pong", "cupy.gemm_wgmma_large"} <= others
+
+
+def test_a_result_of_another_shape_is_handed_over_as_well(storage: VirtualStorage) -> None:
+    a = storage.uploaded(np.arange(6, dtype=np.float32))
+    given = CudaArray(storage, a.address, a.shape, a.strides, a.dtype, a.owner)
+    seen = given.reshape([np.int64(2), 3])  # pyright: ignore[reportArgumentType]
+    assert isinstance(seen, CudaArray) and seen.__dlpack_device__() == given.__dlpack_device__()
+    assert seen.strides == (12, 4) and all(type(n) is int for n in seen.strides)
+    np.testing.assert_array_equal(seen.get(), [[0, 1, 2], [3, 4, 5]])
 
 
 def test_random_plans_on_both_are_right(storage: VirtualStorage) -> None:

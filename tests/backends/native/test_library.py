@@ -237,6 +237,17 @@ def test_a_unit_is_keyed_by_all_its_texts(tmp_path: Path, compiler: Compiler) ->
     assert [value(1), value(2), value(1), value(1, ("-DPLUS=5",))] == [(1, 1), (2, 1), (1, 0), (6, 1)]
 
 
+def test_units_that_are_missing_are_built_at_once(tmp_path: Path, compiler: Compiler) -> None:
+    """And each once, however often it is asked for."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "number.c").write_text("int number(void) { return NUMBER; }\n", encoding="utf-8")
+    asked = [((tmp_path / "number.c",), (f"-DNUMBER={n}",)) for n in (1, 2, 1, 3)]
+    assert [built.number() for built in Library(tmp_path / "cache", compiler).units(asked[:1])] == [1]
+    library = Library(tmp_path / "cache", compiler)
+    assert [built.number() for built in library.units(asked)] == [1, 2, 1, 3]
+    assert library.spent()[0] == 2, "one was there"
+
+
 def test_infinities_and_zeros_keep_their_meaning(library: Library) -> None:
     sources = source("not_a_number", "isnan(x)") | source("plus", "(x + 1e308) - 1e308") | source("zero", "x + 0.0")
     found = library.functions(sources, PRELUDE)
