@@ -168,6 +168,13 @@ def lent() -> Iterator[None]:
 
 
 @pytest.fixture
+def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a checkout knows of this machine is not read: fits to it are made anew in each session, and again whenever
+    something is timed, which takes most of what a search of a few calls takes."""
+    monkeypatch.setattr("waxeq.search.tables.calibration_tables", tuple)
+
+
+@pytest.fixture
 def own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches have new processes: one that did something before has room for more."""
     monkeypatch.setattr("waxeq.search.session.Worker", Worker)

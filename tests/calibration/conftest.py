@@ -50,10 +50,9 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+def unmeasured(monkeypatch: pytest.MonkeyPatch, nothing_shipped: None) -> None:
     """What the CPU does at most, and what others timed on it, decides nothing here."""
     monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
-    monkeypatch.setattr("waxeq.search.tables.calibration_tables", tuple)
 
 
 @pytest.fixture

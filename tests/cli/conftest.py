@@ -60,10 +60,9 @@ def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fits to what a checkout knows of this machine are made anew for each command, and take longer than all else that
-    it does with a small model. The plan of `small` is made with them, and those of commands that are processes."""
-    monkeypatch.setattr("waxeq.search.tables.calibration_tables", tuple)
+def _alone(nothing_shipped: None) -> None:
+    """The plan of `small` is made with what a checkout knows of this machine, and those of commands that are
+    processes."""
 
 
 @pytest.fixture(autouse=True)
