@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from waxeq.backend.caches import cache_bytes
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
@@ -36,7 +37,7 @@ from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work
 _WINDOW = 3
 _LEAST = 4
 """Channels on either side from which a sum over channels is a product of matrices."""
-_NEAR = 480 << 10
+_NEAR = max(512 << 10, cache_bytes(2)) // 16 * 15
 """Bytes of a block before and after its products: they stay in the second-level cache."""
 _MOST = FRAME // 4 * 3
 """The same where there are so many channels that few columns would be left: the rest of a frame is the products'."""
@@ -103,7 +104,7 @@ class Winograd(NativeKernel):
         """The phases: filters where weights may change, the convolution, and what comes after it. None where a block
         needs too much memory. Raises Unsupported."""
         b = _block(conv, call.threads)
-        if b.bytes(conv) + _scratch(conv, b) > FRAME:
+        if not _fits(conv, b, FRAME):
             return None
         weights = _filters(values, conv)
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
@@ -209,18 +210,28 @@ def _block(conv: Convolution, threads: int) -> Block:
     lanes, outputs = nr // 2, conv.outputs
 
     def of(lines: int, outputs: int) -> Block:
-        return Block(lines, outputs, -(-lines * conv.across // lanes) * lanes)
+        return Block(lines, outputs, -(-lines * conv.across // lanes) * lanes, lanes)
+
+    def work(lines: int) -> float:
+        """Of a product: a vector by itself takes more than half of the time of two side by side."""
+        columns = of(lines, outputs).columns
+        return -(-conv.down // lines) * (columns + lanes / 4 * (columns // lanes % 2))
 
     least = min(conv.down, -(-_WIDE // conv.across))
-    lines = next((n for n in range(conv.down, least, -1) if of(n, outputs).bytes(conv) <= _NEAR), least)
+    near = [n for n in range(least + 1, conv.down + 1) if _fits(conv, of(n, outputs), _NEAR)]
+    lines = min([least, *near], key=lambda n: (work(n), n))
     while outputs > _NARROW and of(lines, outputs).bytes(conv) > _MOST:
         outputs = -(-outputs // 2)
-    lines = -(-conv.down // -(-conv.down // lines))
     while threads > 1 and lines > least and of(lines, outputs).tasks(conv) < _SHARES * threads:
         lines = max(least, -(-lines // 2))
     while outputs > _NARROW and of(lines, outputs).tasks(conv) < threads:  # each turns the same inputs
         outputs = -(-outputs // 2)
     return of(lines, outputs)
+
+
+def _fits(conv: Convolution, b: Block, most: int) -> bool:
+    """Whether a block takes no more than so many bytes, and with what its products need no more than a frame has."""
+    return b.bytes(conv) <= min(most, FRAME - _scratch(conv, b))
 
 
 def _scratch(conv: Convolution, b: Block) -> int:

@@ -94,15 +94,26 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Block:
-    """`lines` of squares, `outputs` results for each place; matrices have `columns` columns, whole vectors of them."""
+    """`lines` of squares, `outputs` results for each place; matrices have `columns` columns, whole vectors of `lanes`
+    numbers."""
 
     lines: int
     outputs: int
     columns: int
+    lanes: int
+
+    def plane(self, rows: int) -> int:
+        """Elements from one of 16 matrices of so many rows to the next: these are written side by side, and would meet
+        in the same few places of a cache, were they powers of two apart."""
+        return rows * self.columns + self.lanes
 
     def bytes(self, conv: Convolution) -> int:
         """What the 16 numbers of inputs and of results take."""
-        return 16 * (conv.channels + self.outputs) * self.columns * numpy_dtype(conv.dtype).itemsize
+        return 16 * (self.plane(conv.channels) + self.plane(self.outputs)) * numpy_dtype(conv.dtype).itemsize
+
+    def least(self, conv: Convolution) -> int:
+        """Squares of the smallest block."""
+        return (conv.down % self.lines or self.lines) * conv.across
 
     def tasks(self, conv: Convolution) -> int:
         return conv.batches * -(-conv.down // self.lines) * -(-conv.outputs // self.outputs)
@@ -148,24 +159,26 @@ def filtered(conv: Convolution, filters: str) -> str:
 def multiplied(conv: Convolution, b: Block, filters: str, result: str, scratch: int) -> str:
     """The function of the convolution: a task for each block."""
     t, s, y, n = CTYPES[conv.dtype], DTYPES[conv.dtype], conv.steps(conv.out), b.columns
+    ahead, back = b.plane(conv.channels), b.plane(b.outputs)
     return "\n".join([
         *_head(conv),
         "  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;",
         f"  const {t} *u = (const {t} *){filters};",
-        f"  WX_ALIGNED {t} before[{16 * conv.channels * n}];",
-        f"  WX_ALIGNED {t} after[{16 * b.outputs * n}];",
+        f"  WX_ALIGNED {t} before[{16 * ahead}];",
+        f"  WX_ALIGNED {t} after[{16 * back}];",
         f"  WX_ALIGNED char scratch[{scratch}];",
+        "  for (int64_t q = 0; q < 16; q++)  /* what fills the last vectors: nothing, or an earlier block */",
+        f"    for (int64_t c = 0; c < {conv.channels}; c++)",
+        f"      for (int64_t p = {b.least(conv)}; p < {n}; p++) before[q * {ahead} + c * {n} + p] = 0;",
         "  for (int64_t t = begin; t < end; t++) {",
         *("    " + x for x in _place(conv, b)),
         f"    {t} *y = ({t} *){result} + {conv.at(conv.out)} + o_lo * {y['o']};",
-        *("    " + x for x in _calm(conv)),
+        *("    " + x for x in _calm(conv, b)),
         "    if (calm) {",
-        f"      for (int64_t k = 0; k < {16 * conv.channels}; k++)  /* columns that fill the last vector */",
-        f"        for (int64_t p = lines * {conv.across}; p < {n}; p++) before[k * {n} + p] = 0;",
-        *("      " + x for x in _turned(conv, n)),
+        *("      " + x for x in _turned(conv, b)),
         "      for (int64_t q = 0; q < 16; q++)",
         f"        api->gemm_any_{s}(many, {n}, {conv.channels}, u + (q * {conv.outputs} + o_lo) * {conv.channels}, "
-        f"{conv.channels}, 1, before + q * {conv.channels * n}, {n}, 1, after + q * {b.outputs * n}, {n}, "
+        f"{conv.channels}, 1, before + q * {ahead}, {n}, 1, after + q * {back}, {n}, "
         "WX_CAREFUL, scratch);",
         f"      {t} odd = 0;",
         *("      " + x for x in _back(conv, b)),
@@ -201,49 +214,63 @@ def _place(conv: Convolution, b: Block) -> Iterator[str]:
     yield f"const {CTYPES[conv.dtype]} *x = source + {conv.at(conv.where)};"
 
 
-def _calm(conv: Convolution) -> Iterator[str]:
+def _calm(conv: Convolution, b: Block) -> Iterator[str]:
     """Whether the filters of a block are calm, and its inputs: whether the largest of each channel are together no more
     than so many times as large as they are on average."""
     t, x, high, wide = CTYPES[conv.dtype], conv.steps(conv.where), conv.height + 2, conv.width + 2
     yield f"const int64_t high = {high} - 2 * line < 2 * lines + 2 ? {high} - 2 * line : 2 * lines + 2;"
+    size, head = _pieces(wide, b.lanes)
     yield f"{t} most = 0, all = 0;"
     yield f"for (int64_t c = 0; c < {conv.channels}; c++) {{"
-    yield f"  {t} largest = 0, sum = 0;"
+    yield f"  {t} largest[{size}] = {{0}}, sum[{size}] = {{0}};"
     yield "  for (int64_t r = 0; r < high; r++) {"
     yield f"    const {t} *from = x + c * {x['c']} + (2 * line + r) * {x['h']};"
-    yield "#pragma omp simd reduction(max:largest) reduction(+:sum)"
-    yield f"    for (int64_t p = 0; p < {wide}; p++) {{"
-    yield f"      const {t} size = {_size(conv)}(from[p * {x['w']}]);"
-    yield "      largest = size > largest ? size : largest, sum += size;"
+    yield f"    {head}"
+    yield "#pragma omp simd"
+    yield f"      for (int64_t l = 0; l < {size}; l++) {{"
+    yield f"        const {t} found = {_size(conv)}(from[(at + l) * {x['w']}]);"
+    yield "        largest[l] = found > largest[l] ? found : largest[l], sum[l] += at + l < next ? 0 : found;"
+    yield "      }"
     yield "    }"
     yield "  }"
-    yield "  most += largest, all += sum;"
+    yield f"  for (int64_t l = 1; l < {size}; l++)"
+    yield "    largest[0] = largest[l] > largest[0] ? largest[l] : largest[0], sum[0] += sum[l];"
+    yield "  most += largest[0], all += sum[0];"
     yield "}"
     yield f"int calm = all - all == 0 && most * (high * {wide}) <= {CALM} * all;"
     yield f"for (int64_t o = o_lo; o < o_lo + many; o++) calm &= u[{16 * conv.outputs * conv.channels} + o] != 0;"
 
 
-def _turned(conv: Convolution, n: int) -> Iterator[str]:
+def _pieces(count: int, lanes: int) -> tuple[int, str]:
+    """How many of `count` neighbours are one vector, and the head of a loop over such vectors, of which the last may
+    overlap the one before: it begins at `at`, not yet taken is what begins at `next`. What is left after whole vectors
+    would be taken one by one, which takes longer than all of these."""
+    size = min(lanes, 1 << max(0, count.bit_length() - 1))
+    at = f"next + {size} <= {count} ? next : {count - size}"
+    return size, f"for (int64_t next = 0, at = 0; next < {count}; next += {size}, at = {at}) {{"
+
+
+def _turned(conv: Convolution, b: Block) -> Iterator[str]:
     """Squares of inputs as 16 numbers each. What lies past the end is not read: no result that is there has it."""
-    t, x = CTYPES[conv.dtype], conv.steps(conv.where)
+    t, x, n = CTYPES[conv.dtype], conv.steps(conv.where), b.columns
     past = f"2 * (line + r) + 3 > {conv.height + 1}"
     yield f"for (int64_t c = 0; c < {conv.channels}; c++)"
     yield "  for (int64_t r = 0; r < lines; r++) {"
     yield f"    const {t} *x0 = x + c * {x['c']} + 2 * (line + r) * {x['h']}, *x1 = x0 + {x['h']}, *x2 = x1 + {x['h']};"
     yield f"    const {t} *x3 = {past} ? x2 : x2 + {x['h']};"
     yield f"    {t} *to = before + c * {n} + r * {conv.across};"
-    yield "#pragma omp simd"
-    yield f"    for (int64_t p = 0; p < {conv.width // 2}; p++) {{"
-    yield from ("      " + line for line in _square(conv, n, x["w"], "p", 3))
-    yield "    }"
+    size, head = _pieces(conv.width // 2, b.lanes)
+    yield from (f"    {head}", "#pragma omp simd", f"      for (int64_t p = at; p < at + {size}; p++) {{")
+    yield from ("        " + line for line in _square(conv, b, x["w"], "p", 3))
+    yield from ("      }", "    }")
     if conv.width % 2:
         yield "    {"
-        yield from ("      " + line for line in _square(conv, n, x["w"], str(conv.across - 1), 2))
+        yield from ("      " + line for line in _square(conv, b, x["w"], str(conv.across - 1), 2))
         yield "    }"
     yield "  }"
 
 
-def _square(conv: Convolution, n: int, step: int, place: str, last: int) -> Iterator[str]:
+def _square(conv: Convolution, b: Block, step: int, place: str, last: int) -> Iterator[str]:
     """One square; its last column is column `last`."""
     t = CTYPES[conv.dtype]
     for i in range(4):
@@ -255,7 +282,7 @@ def _square(conv: Convolution, n: int, step: int, place: str, last: int) -> Iter
     for p in range(4):
         for q in range(4):
             number = _of(_INPUTS[q], [f"k{p}{j}" for j in range(4)])
-            yield f"to[{(4 * p + q) * conv.channels * n} + {place}] = {number};"
+            yield f"to[{(4 * p + q) * b.plane(conv.channels)} + {place}] = {number};"
 
 
 def _size(conv: Convolution) -> str:
@@ -269,6 +296,7 @@ def _of(text: str, names: Sequence[str]) -> str:
 def _back(conv: Convolution, b: Block) -> Iterator[str]:
     """Sums as squares of results. `odd` is not zero where one of them is not finite."""
     t, y, n = CTYPES[conv.dtype], conv.steps(conv.out), b.columns
+    size, head = _pieces(conv.width // 2, b.lanes)
     yield "for (int64_t o = 0; o < many; o++)"
     yield "  for (int64_t r = 0; r < lines; r++) {"
     yield f"    const {t} *from = after + o * {n} + r * {conv.across};"
@@ -276,10 +304,11 @@ def _back(conv: Convolution, b: Block) -> Iterator[str]:
     whole = f"2 * (line + r) + 1 < {conv.height}" if conv.height % 2 else "1"
     for condition, rows in ((f"if ({whole}) ", (0, 1)), ("else ", (0,)))[: 1 + conv.height % 2]:
         yield f"    {condition}{{"
+        yield f"      {head}"
         yield "#pragma omp simd reduction(+:odd)"
-        yield f"      for (int64_t p = 0; p < {conv.width // 2}; p++) {{"
-        yield from ("        " + line for line in _results(conv, b, y["w"], "p", rows, (0, 1)))
-        yield "      }"
+        yield f"        for (int64_t p = at; p < at + {size}; p++) {{"
+        yield from ("          " + line for line in _results(conv, b, y["w"], "p", rows, (0, 1)))
+        yield from ("        }", "      }")
         if conv.width % 2:
             yield from ("      " + line for line in _results(conv, b, y["w"], str(conv.across - 1), rows, (0,)))
         yield "    }"
@@ -291,7 +320,7 @@ def _results(
 ) -> Iterator[str]:
     """Those results of one square that are there."""
     t = CTYPES[conv.dtype]
-    each = b.outputs * b.columns
+    each = b.plane(b.outputs)
     for i in rows:
         for j in range(4):
             sums = _of(_RESULTS[i], [f"from[{(4 * p + j) * each} + {place}]" for p in range(4)])

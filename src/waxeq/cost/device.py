@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import glob
 import hashlib
 import json
 import os
@@ -16,6 +15,8 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from waxeq.backend.caches import cache_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def current_device(threads: int) -> Device:
     """This machine, running on `threads` threads; the same where neither psutil nor threadpoolctl is installed."""
     import numpy as np
 
-    l1, l2, l3 = (_cache_bytes(level) for level in (1, 2, 3))
+    l1, l2, l3 = (cache_bytes(level) for level in (1, 2, 3))
     return Device(
         model=_model(),
         cores=os.cpu_count() or 1,
@@ -135,18 +136,6 @@ def _model() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _cache_bytes(level: int) -> int:
-    """Bytes of the data cache of a level as the first core sees it, 0 where the system does not say."""
-    for folder in map(Path, sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*"))):
-        try:
-            said, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
-        except OSError:
-            continue
-        if said == str(level) and kind != "Instruction" and size[:-1].isdigit():
-            return int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1], 1)
-    return 0
 
 
 def _blas() -> str:
@@ -207,8 +196,8 @@ def measure_peaks(threads: int) -> Peaks:
             a = np.ones((768, 768), dtype)
             out = np.empty_like(a)
             flops[dtype] = 2 * 768**3 / _best(lambda a=a, out=out: np.matmul(a, a, out=out))
-    far = min(max(64 << 20, 2 * _cache_bytes(3)), 128 << 20)  # touching fresh memory takes longer than the copies
-    near = min(max(64 << 10, _cache_bytes(2) // 4), 1 << 20)
+    far = min(max(64 << 20, 2 * cache_bytes(3)), 128 << 20)  # touching fresh memory takes longer than the copies
+    near = min(max(64 << 10, cache_bytes(2) // 4), 1 << 20)
     small, out = np.ones(8, np.float32), np.empty(8, np.float32)
     launch = _best(lambda: [np.add(small, small, out) for _ in range(1000)]) / 1000
     return Peaks(flops, _copy_bandwidth(far, 1), _copy_bandwidth(near, 50), launch)
