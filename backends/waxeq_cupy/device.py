@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from waxeq.amounts import cores
@@ -29,6 +30,8 @@ VARIABLE = "WAXEQ_CUDA"
 SIMULATED, COPIED, VIRTUAL = "simulated", "copied", "virtual"
 CUDA = "cuda"
 """The name of the device."""
+_FINDING = RLock()
+"""Held by the thread that looks for a device: all threads have the same one."""
 _COMPILED, _ALONE = 0.45, 0.32
 """Seconds that NVRTC takes for a kernel with one thread, and the part of them that more threads do not share: 24
 kernels took 10.9 s with one, 7.2 with two."""
@@ -118,7 +121,8 @@ def current() -> Device:
     if chosen not in known:
         can = ", ".join(repr(n) for n in known if n)
         raise UsageError(f"{VARIABLE} is {chosen!r}; it can be {can}")
-    return known[chosen]()
+    with _FINDING:
+        return known[chosen]()
 
 
 def identity() -> str:

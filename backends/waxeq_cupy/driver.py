@@ -25,6 +25,8 @@ _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 _CLOCK, _UNITS, _MEMORY_CLOCK, _BUS = 13, 16, 36, 37
 """CU_DEVICE_ATTRIBUTE_CLOCK_RATE (kHz), _MULTIPROCESSOR_COUNT, _MEMORY_CLOCK_RATE (kHz), _GLOBAL_MEMORY_BUS_WIDTH."""
+_ORDINAL = 9
+"""CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL"""
 _APART = 1
 """CU_STREAM_NON_BLOCKING: the stream waits for no other by itself."""
 _RELAXED = 2
@@ -45,6 +47,7 @@ _TAKES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoH_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t),
     "cuMemsetD8_v2": (ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t),
     "cuMemGetInfo_v2": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuPointerGetAttribute": (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64),
     "cuMemHostAlloc": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
     "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
     "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
@@ -102,8 +105,8 @@ class Driver:
             raise MissingDevice("an NVIDIA driver is here, and no GPU")
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(device), number)
-        self._number = device.value
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._number)
+        self.number = device.value
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.number)
         self._context = context
         self._modules: dict[bytes, ctypes.c_void_p] = {}
         self.enter()
@@ -125,7 +128,7 @@ class Driver:
     def name(self) -> str:
         """ "NVIDIA H200", say."""
         text = ctypes.create_string_buffer(256)
-        self.call("cuDeviceGetName", text, len(text), self._number)
+        self.call("cuDeviceGetName", text, len(text), self.number)
         return text.value.decode()
 
     @cached_property
@@ -150,7 +153,7 @@ class Driver:
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
-        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self._number)
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self.number)
         return value.value
 
     @cached_property
@@ -175,6 +178,15 @@ class Driver:
         return free.value
 
     # -- memory, by address
+
+    def holds(self, address: int) -> bool:
+        """Whether memory is that of this GPU, as far as the driver knows whose it is."""
+        number = ctypes.c_int()
+        try:
+            self.call("cuPointerGetAttribute", ctypes.byref(number), _ORDINAL, address)
+        except DriverFailed:
+            return False
+        return number.value == self.number
 
     def allocated(self, size: int) -> int:
         """The address of new memory, a multiple of 256."""
@@ -299,6 +311,11 @@ class Driver:
         self.call("cuGraphDestroy", graph)
         return Graph(self, made.value or 0)
 
+    def forgotten(self, graph: int) -> None:
+        """Give back what a graph takes; the thread may be any."""
+        self.enter()
+        self.call("cuGraphExecDestroy", graph)
+
     def kernel(self, image: bytes, name: str) -> int:
         """A kernel of a cubin, which is loaded once and stays."""
         module, function = self._modules.get(image), ctypes.c_void_p()
@@ -329,7 +346,7 @@ class Graph:
 
     def __init__(self, driver: Driver, made: int) -> None:
         self._driver, self._made = driver, made
-        weakref.finalize(self, driver.call, "cuGraphExecDestroy", made).atexit = False
+        weakref.finalize(self, driver.forgotten, made).atexit = False
 
     def start(self, stream: int) -> None:
         """Start it on a stream."""

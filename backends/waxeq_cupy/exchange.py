@@ -1,6 +1,7 @@
 """Arrays of the device in and out with no copy: DLPack and the CUDA array interface.
 
-Whoever hands over an array says on which stream it was made; ours waits for that, and theirs for ours.
+Whoever hands over an array says on which stream it was made; ours waits for that, and theirs for ours: before they read
+a result, and before they write again where an input lay.
 
 Source: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html (version 3).
 """
@@ -15,12 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.backend.storage import DeviceArray, Storage, dense_strides
+from waxeq.backend.storage import DeviceArray, Held, Storage, dense_strides
 from waxeq.errors import TypeMismatch
 from waxeq.ir.dlpack import CUDA, Delete, Managed, Tensor, Type, opened, packed, untaken
 
-_LEGACY = 1
+LEGACY = 1
 """The stream of whoever names none."""
+UNKNOWN = -1
+"""In the place of a stream that is not told."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ def lent(a: DeviceArray) -> Any:
 # -- in and out
 
 
+@dataclass(frozen=True, eq=False)
+class Borrowed(DeviceArray):
+    """An array that somebody else owns and works on in the order of their `stream`."""
+
+    stream: int = UNKNOWN
+
+
 def taken(storage: Storage, value: Any, wire: Wire) -> DeviceArray | None:
     """An array of the device, whoever made it, as one of ours; None for anything else. Raises TypeMismatch for one
     that its owner does not hand over."""
@@ -80,19 +90,27 @@ def _taken(storage: Storage, value: Any, wire: Wire) -> DeviceArray | None:
         return value if value.storage is storage else None
     faced = getattr(value, "__cuda_array_interface__", None)
     if faced is not None and ("stream" in faced or not hasattr(value, "__dlpack__")):
-        stream = faced.get("stream", _LEGACY)
+        stream = faced.get("stream", LEGACY)
         if stream is not None:
             wire.after(stream)
+        theirs = UNKNOWN if stream is None else stream
         dtype, shape = np.dtype(faced["typestr"]), tuple(faced["shape"])
         strides = faced.get("strides") or dense_strides(shape, dtype.itemsize)
-        return DeviceArray(storage, faced["data"][0], shape, tuple(strides), dtype, value)
+        return Borrowed(storage, faced["data"][0], shape, tuple(strides), dtype, value, theirs)
     where = getattr(value, "__dlpack_device__", None)
     if where is not None and tuple(where()) == (CUDA, 0):
         x = opened(value.__dlpack__(stream=wire.stream))
-        return DeviceArray(
-            storage, x.address, x.shape, x.strides or dense_strides(x.shape, x.dtype.itemsize), x.dtype, x.owner
-        )
+        strides = x.strides or dense_strides(x.shape, x.dtype.itemsize)
+        return Borrowed(storage, x.address, x.shape, strides, x.dtype, x.owner, _current(value))
     return None
+
+
+def _current(value: Any) -> int:
+    """The stream that the owner of an array works on now, where DLPack does not tell it and torch does."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return UNKNOWN
+    return torch.cuda.current_stream().cuda_stream or LEGACY
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +124,16 @@ class CudaArray(DeviceArray):
         """The same array, to be handed out."""
         return CudaArray(a.storage, a.address, a.shape, a.strides, a.dtype, a.owner, wire)
 
+    def _read_on(self, stream: int) -> None:
+        """Somebody else reads it from now on, on a stream of theirs."""
+        if isinstance(self.owner, Held):
+            self.owner.streams.add(stream)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.dtype.name == "bfloat16":
             raise AttributeError("the CUDA array interface has no bfloat16; use DLPack")
+        self._read_on(UNKNOWN)
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -130,8 +154,9 @@ class CudaArray(DeviceArray):
         it, -1 for one that needs not wait. Raises BufferError where another device or a copy is asked for."""
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("the array is handed over where it lies, and not copied; .get() copies it to the CPU's")
-        if self.wire is not None and stream != -1:
-            self.wire.before(_LEGACY if stream is None else stream)
+        if self.wire is not None and stream != UNKNOWN:
+            self.wire.before(stream or LEGACY)
+        self._read_on(stream or LEGACY)
         return lent(self)
 
     def as_cupy(self) -> Any:
@@ -139,8 +164,10 @@ class CudaArray(DeviceArray):
         cupy = sys.modules.get("cupy")
         if cupy is None or self.dtype.name == "bfloat16" or not self.size:
             return self
+        stream = cupy.cuda.get_current_stream().ptr or LEGACY
         if self.wire is not None:
-            self.wire.before(cupy.cuda.get_current_stream().ptr or _LEGACY)
+            self.wire.before(stream)
+        self._read_on(stream)
         memory = cupy.cuda.UnownedMemory(self.address, self.nbytes, self.owner)
         pointer = cupy.cuda.MemoryPointer(memory, 0)
         return cupy.ndarray(self.shape, self.dtype, pointer, self.strides)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from threading import RLock
@@ -18,12 +18,13 @@ import numpy as np
 
 from waxeq.backend.kernel import Instruction
 from waxeq.backend.storage import DeviceArray, Memory, Storage
+from waxeq.errors import TypeMismatch
 from waxeq_cupy.cubins import Cubins
 from waxeq_cupy.cublaslt import Multiplication
 from waxeq_cupy.device import CUDA
 from waxeq_cupy.driven import Driven
 from waxeq_cupy.driver import Driver, Graph
-from waxeq_cupy.exchange import CudaArray, Wire, taken
+from waxeq_cupy.exchange import LEGACY, UNKNOWN, Borrowed, CudaArray, Wire, taken
 from waxeq_cupy.flags import Flag, Flags
 from waxeq_cupy.kernels import Launch, Slot, Work
 
@@ -152,13 +153,36 @@ class GpuStorage(Storage):
     # -- arrays of others
 
     def seen(self, value: Any) -> DeviceArray | None:
-        return taken(self, value, self._wire)
+        """Raises TypeMismatch for one of another GPU."""
+        a = taken(self, value, self._wire)
+        if isinstance(a, Borrowed) and a.size and not self.driver.holds(a.address):
+            name = f"class {type(value).__name__}"
+            raise TypeMismatch(f"an array of {name} does not lie on GPU {self.driver.number}, which the plan runs on")
+        return a
+
+    def read(self, arrays: Iterable[DeviceArray]) -> None:
+        """Their owners' streams wait for ours; ours is waited for where one is not known."""
+        streams = {a.stream for a in arrays if isinstance(a, Borrowed)}
+        if UNKNOWN in streams:
+            with self.turn():
+                self.driver.wait_on(self.stream)
+        else:
+            for stream in streams:
+                self.before(stream)
 
     def handed(self, a: DeviceArray) -> Any:
         """Raises IndexError as `wait` does, for which it waits where a kernel that has a flag was started."""
         if self.flags.started:
             self.wait()
         return CudaArray.of(a, self._wire).as_cupy()
+
+    def regained(self, streams: Iterable[int]) -> None:
+        """A stream of others may be gone by now, but for the one that is always there: all of the GPU is waited for."""
+        if {*streams} == {LEGACY}:
+            self.after(LEGACY)
+        else:
+            with self.turn():
+                self.driver.wait()
 
     @property
     def _wire(self) -> Wire:
@@ -246,6 +270,7 @@ class Gpu(Driven):
 
     def bound(self, work: Work, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:
         self.compiled(work.launches)
+        self.driver.enter()  # on a thread that has done nothing with it yet
         return tuple(self._started(x, operands, out, workspace) for x in work.launches)
 
     def multiplied(self, m: Multiplication, operands: Sequence[Any], out: Any, workspace: Any) -> Sequence[Instruction]:

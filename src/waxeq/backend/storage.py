@@ -36,6 +36,14 @@ class Memory:
         self._end.atexit = False  # the device goes with the process
 
 
+class Held:
+    """The memory of a result as long as somebody has that, or sees the memory through something else. `streams`: on
+    which others read it, in numbers of their own; whoever lends the memory knows them longer than this is there."""
+
+    def __init__(self, memory: Memory, streams: set[int]) -> None:
+        self.memory, self.streams = memory, streams
+
+
 class Storage(ABC):
     """The memory of one device. `device` is its name, which the places of buffers in plans are called by."""
 
@@ -74,9 +82,19 @@ class Storage(ABC):
         """An array of this memory as one of ours, with no copy; None for anything else."""
         return value if isinstance(value, DeviceArray) and value.storage is self else None
 
+    def read(self, arrays: Iterable[DeviceArray]) -> None:
+        """Told of arrays that callers gave, once all that reads them was asked for: their owners may write there, or
+        give the memory back, when that has happened."""
+        return None
+
     def handed(self, a: DeviceArray) -> Any:
         """An array as a caller gets it, with no copy."""
         return a
+
+    def regained(self, streams: Iterable[int]) -> None:
+        """Told before memory is used again that others read on these streams: what is asked for from now on happens
+        after that."""
+        return None
 
     def seconds(self, run: Callable[[], object], repeats: int) -> float:
         """Seconds that each of so many runs takes, from the first to begin to the last to end."""

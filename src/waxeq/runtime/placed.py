@@ -198,10 +198,17 @@ class Placed:
     def _run(self, args: Sequence[Any]) -> list[Any]:
         for f in self._ready(args):
             f()
+        self._read(args)
         results = self._collected(any(isinstance(a, DeviceArray) for a in args))
         if self.plan.states:
             self._replace_states()
         return results
+
+    def _read(self, args: Sequence[Any]) -> None:
+        """All that reads inputs was asked for."""
+        for on in self.storages.values():
+            if given := [a for a in args if isinstance(a, DeviceArray) and a.storage is on]:
+                on.read(given)
 
     def _given(self, name: str, a: Any) -> Any:
         """An input as a flat array in the memory that its buffer lies in: itself where it lies there, but for one that

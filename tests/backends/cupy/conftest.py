@@ -6,6 +6,7 @@ import ctypes
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,6 +149,13 @@ class Memory:
         raise AssertionError("memory that was never allocated, or no longer is")
 
 
+WITHOUT = {
+    "cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
+    "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
+}  # fmt: skip
+"""What a thread may call that has no GPU yet."""
+
+
 class Stand:
     """The functions of libcuda that are used. What is started on a stream runs when somebody waits for it, and not
     before: whoever does not wait sees old memory. What is started while a stream is captured runs with its graph."""
@@ -168,6 +176,9 @@ class Stand:
         self.pinned: list[Any] = []
         self.room: dict[int, int] = {}
         self.maps: list[Described] = []
+        self.threads: set[int] = set()
+        self.others: dict[int, int] = {}
+        """Which GPU memory lies on that is not on the first."""
 
     def later(self, do: Callable[[], object], what: str) -> None:
         """Run something when it is waited for."""
@@ -184,6 +195,10 @@ class Stand:
         own = getattr(type(self), f"_{name}", None)
 
         def called(*arguments: Any) -> int:
+            if name == "cuCtxSetCurrent":
+                self.threads.add(get_ident())
+            elif name not in WITHOUT and get_ident() not in self.threads:
+                return 201  # CUDA_ERROR_INVALID_CONTEXT
             if self.failing.get(name):
                 return self.failing[name]
             return (own(self, *arguments) if own is not None else None) or 0
@@ -204,6 +219,10 @@ class Stand:
 
     def _cuGetErrorString(self, code: int, to: Any) -> None:
         to._obj.value = b"what went wrong"
+
+    def _cuPointerGetAttribute(self, to: Any, which: int, address: int) -> None:
+        assert which == 9
+        to._obj.value = self.others.get(address, 0)
 
     def _cuMemAlloc_v2(self, to: Any, size: int) -> None:
         to._obj.value = self.memory.new(size)

@@ -6,8 +6,11 @@ import ctypes
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from threading import Thread
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +20,7 @@ import pytest
 import waxeq as wx
 from waxeq.backend.storage import DeviceArray
 from waxeq.errors import TypeMismatch
+from waxeq.ir.dlpack import opened
 from waxeq_cupy import device as devices
 from waxeq_cupy import exchange
 from waxeq_cupy import gpu as gpus
@@ -24,7 +28,7 @@ from waxeq_cupy.cubins import Cubins
 from waxeq_cupy.driver import Driver
 from waxeq_cupy.exchange import CudaArray
 from waxeq_cupy.gpu import GRAPHS, Gpu, GpuStorage
-from waxeq_cupy.kernels import Launch
+from waxeq_cupy.kernels import Launch, Work
 
 
 class Plain(Cubins):
@@ -412,3 +416,128 @@ def test_results_are_cupy_arrays_where_cupy_is_in_use(
     assert (shape, dtype, strides, offset, size) == ((12, 70), np.float32, (280, 4), 0, 12 * 280) and owner is not None
     assert stand.waits[-1][0] == 5, "the current stream of CuPy waits for the result"
     assert (stand.waits[0][0], stand.memory.around(address, size)[0]) == (gpu.storage.stream, address)
+
+
+class Tensor:
+    """An array of torch, as far as it matters here: it lies on the GPU, and torch says on which stream it works."""
+
+    def __init__(self, a: DeviceArray) -> None:
+        self._a = CudaArray.of(a, None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._a.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int) -> Any:
+        return self._a.__dlpack__(stream=-1)
+
+
+@pytest.mark.parametrize(("current", "follows"), [(0, 1), (9, 9)])
+def test_owners_of_inputs_wait_until_these_were_read(
+    current: int, follows: int, optimized: Callable[..., Any], gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may write there, or give the memory to somebody else, as soon as a call is over."""
+    x, gain = _inputs()
+    program = optimized(_model, x, gain, weights=("gain",), device="cuda").program
+    there, ours = gpu.storage.uploaded(x), gpu.storage.stream
+    for face, stream in ((Faced(there), 5), (Faced(there, None), 1)):
+        stand.waits.clear()
+        program(face)
+        assert [w[0] for w in stand.waits] == [ours, stream], "ours for the owner's, then the owner's for ours"
+    stand.waits.clear()
+    before = stand.waited
+    program(there)
+    assert not stand.waits and stand.waited == before, "an array of our own is read and written in turn"
+    torch = SimpleNamespace(
+        Tensor=Tensor, cuda=SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=current))
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    program(Tensor(there))
+    assert [w[0] for w in stand.waits] == [follows] and stand.waited == before
+    stand.waits.clear()
+    program(Packed(CudaArray.of(there, None)))
+    assert not stand.waits and stand.waited == before + 1, "of whom nothing is known: all is waited for"
+
+
+def test_memory_of_results_is_used_again_when_others_have_read_it(
+    optimized: Callable[..., Any], gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They read on streams of theirs, and let go of an array when that was asked for, not when it has happened."""
+    x, gain = _inputs()
+    program = optimized(_model, x, gain, weights=("gain",), device="cuda").program
+    there, ours = gpu.storage.uploaded(x), gpu.storage.stream
+    waited = list[str]()
+    monkeypatch.setattr(Driver, "wait", lambda driver: waited.append("all"))
+
+    def again(read: Callable[[CudaArray], object]) -> list[int]:
+        """The streams that wait while a result is written where another one was that somebody had read."""
+        first = program(there)[0]
+        address = first.address
+        read(first)
+        stand.waits.clear()
+        del first
+        second = program(there)[0]
+        assert second.address == address
+        return [w[0] for w in stand.waits]
+
+    assert again(lambda a: a.get()) == [] and not waited
+    assert again(lambda a: opened(a.__dlpack__(stream=1))) == [ours] and not waited
+    assert again(lambda a: opened(a.__dlpack__())) == [ours] and not waited
+    assert again(lambda a: opened(a.__dlpack__(stream=9))) == [] and waited == ["all"], "stream 9 may be gone"
+    assert again(lambda a: a.__cuda_array_interface__) == [] and waited == ["all"] * 2
+    assert again(lambda a: a.get()) == [] and len(waited) == 2
+
+
+def test_any_thread_binds_programs_and_lets_go_of_their_graphs(
+    optimized: Callable[..., Any], gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver wants to be told which GPU a thread means, whatever the thread does first."""
+    x, gain = _inputs()
+    made, amiss = [optimized(_model, x, gain, weights=("gain",)).program], list[object]()
+    launch = next(iter(stand.launches.values()))
+    there = [gpu.storage.uploaded(np.zeros(1 << 16, np.uint8))] * (len(launch.reads) + 2)
+
+    def binds() -> None:
+        try:
+            assert gpu.bound(Work((replace(launch, shared=launch.shared or 1024),)), there, there[0], there[0])
+        except BaseException as e:
+            amiss.append(e)
+
+    def lets_go() -> None:
+        del made[0]
+        gc.collect()
+
+    for _ in range(3):
+        made[0](x)
+    assert stand.graphs
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: amiss.append(what.exc_value))
+    for run in (binds, lets_go):
+        thread = Thread(target=run)
+        thread.start()
+        thread.join()
+    assert not amiss and not made
+
+
+def test_an_array_of_another_gpu_is_refused(optimized: Callable[..., Any], gpu: Gpu, stand: Any) -> None:
+    x, gain = _inputs()
+    program, there = optimized(_model, x, gain, weights=("gain",), device="cuda").program, gpu.storage.uploaded(x)
+    stand.others[there.address] = 1
+    with pytest.raises(TypeMismatch, match="class Faced does not lie on GPU 0"):
+        program(Faced(there))
+
+
+def test_threads_that_look_for_a_gpu_at_once_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would else have memory and a stream of its own, and know no array of the other."""
+    monkeypatch.delenv(devices.VARIABLE, raising=False)
+
+    def found() -> Any:
+        sleep(0.05)
+        return object()
+
+    monkeypatch.setattr(devices, "_gpu", cache(found))
+    rows = list[Any]()
+    threads = [Thread(target=lambda: rows.append(devices.current())) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(rows) == 4 and len({*map(id, rows)}) == 1
