@@ -184,13 +184,19 @@ class _Found:
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
     """Without the calls on other threads than the best loops have, where those can do the same: threads of a BLAS spin
     for a while when they are done, and a plan that goes from one pool to the other takes up to twice as long. With one
-    thread they are the same library called in another way, and each would have to be timed."""
+    thread they are the same library called in another way, and each would have to be timed. The same from the same, in
+    whatever orders of axes: what a product is needed in, another kernel may read as it lies, or copy."""
     loops = (k for k in space.kernels.values() if k.form == "loops" and k.device == CPU)
     quickest = min(loops, key=lambda k: k.pace, default=None)
     pool = quickest.pool if quickest is not None else ""
     foreign = {n for n, k in space.kernels.items() if k.pool not in ("", pool)} if pool else set()
-    same = {(c.out, frozenset(c.inputs)) for c in rows if space.kernels[c.call.kernel].pool == pool}
-    return [c for c in rows if c.call.kernel not in foreign or (c.out, frozenset(c.inputs)) not in same]
+    same = {_classes(c) for c in rows if space.kernels[c.call.kernel].pool == pool}
+    return [c for c in rows if c.call.kernel not in foreign or _classes(c) not in same]
+
+
+def _classes(c: Candidate) -> tuple[int, frozenset[int]]:
+    """What a call makes of what."""
+    return c.out.number, frozenset(s.number for s in c.inputs)
 
 
 def _build(

@@ -1,0 +1,84 @@
+"""Timings of a GPU that is not here keep counting where what they timed is what it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calibration import renamed
+from calibration.renamed import WrongTable
+
+from waxeq.cost import archive
+from waxeq.cost.key import TimingKey
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "calibration" / "8f431a4797ab.parquet"
+OPTIONS = ("--since=HEAD", "--gpu=G", "--cuda=13000", "--driver=1.2", "--nvrtc=13.0", "--cublas=7", "--python=3.11")
+KEY = ("backend", "kernel", "code", "text", "dims", "layout", "dtype", "device", "threads", "method")
+
+
+def rows(path: Path) -> list[TimingKey]:
+    with archive.connect() as db:
+        found = db.execute(f"SELECT digest, {', '.join(KEY)} FROM read_parquet('{path}')").fetchall()
+    keys = [TimingKey(*r[1:]) for r in found]
+    assert [k.digest for k in keys] == [r[0] for r in found]
+    return keys
+
+
+def peaks(path: Path) -> list[Any]:
+    with archive.connect() as db:
+        return archive.shipped_peaks(db, path)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / TABLE.name
+    path.write_bytes(TABLE.read_bytes())
+    return path
+
+
+def kernels(table: Path, launched: str) -> dict[str, dict[str, Any]]:
+    return {k.kernel: {"code": k.code, "launches": {"a": "1", "b": launched}} for k in rows(table)}
+
+
+def test_rows_of_kernels_that_launch_the_same_are_named_anew(table: Path) -> None:
+    before = kernels(table, "2")
+    now = {n: {"code": f"new {n}", "launches": {"b": "2", "c": "3"}} for n in before}
+    now["cupy.gemv"]["launches"]["b"] = "another"
+    now["cupy.copy"]["launches"] = {"c": "3"}
+    many, ceilings = len(rows(table)), peaks(table)
+    said = renamed.renamed(table, before, now)
+    left = [k for k in rows(table) if k.kernel in ("cupy.gemv", "cupy.copy")]
+    assert {k.code for k in left} == {before[n]["code"] for n in ("cupy.gemv", "cupy.copy")}
+    assert {k.kernel: k.code for k in rows(table) if k not in left} == {
+        n: now[n]["code"] for n in before if n not in ("cupy.gemv", "cupy.copy")
+    }
+    assert said == f"{many - len(left)} of {many} rows are named anew; other launches: cupy.copy, cupy.gemv"
+    assert len(rows(table)) == many and peaks(table) == ceilings
+    assert table.with_suffix(".blocks").exists(), "what a first run reads in its place is of this table"
+
+
+def test_a_table_of_another_commit_or_gpu_stays_as_it_is(table: Path) -> None:
+    before = {n: {**k, "code": "another"} for n, k in kernels(table, "2").items()}
+    content = table.read_bytes()
+    with pytest.raises(WrongTable, match="no row of"):
+        renamed.renamed(table, before, before)
+    assert table.read_bytes() == content
+
+
+def test_no_commit_is_a_sentence(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert renamed.main([str(table), "--since=no-such-commit", *OPTIONS[1:]]) == 3
+    assert "no-such-commit is no commit here" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_kernels_say_what_they_launch_and_are_named_by_the_gpu(table: Path, virtual: None) -> None:
+    found = renamed.described(renamed.options([str(table), *OPTIONS]))
+    assert {k.kernel for k in rows(table)} <= found.keys()
+    assert all(k["launches"] for k in found.values())
+    other = renamed.options([str(table), *OPTIONS, "--gpu=H"])
+    with renamed._device(other):
+        from waxeq_cupy import backend
+
+        assert all(k.code != found[n]["code"] for n, k in backend().kernels.items() if n in found)
