@@ -148,7 +148,7 @@ def _write_as_newer_pythons() -> None:
 def _launches(known: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """A kernel, a call of it, and a hash of what it launches or asks the library for, for every call that the check of
     a GPU has."""
-    from calibration.gpu.prepare import Scope, _correct, _grid, _targets
+    from calibration.gpu.prepare import Scope, _correct, _grid, _targets  # as they are called in any commit
     from calibration.gpu.targets import targets
 
     from waxeq.search.worker import encode_calls

@@ -170,3 +170,10 @@ def test_what_does_not_exist_is_refused(arguments: list[str], message: str, tmp_
 def test_first_calls_of_another_budget_are_marked() -> None:
     cells, marked = report.cells({**WON, "search": 1.5}), report.cells(WON)
     assert "3" in cells and "3*" not in cells and "3*" in marked
+
+
+def test_processors_of_one_name_are_told_apart_by_their_caches() -> None:
+    """Clouds call two generations "AMD EPYC": a row of one says nothing of the other."""
+    small, large = (f"AMD EPYC, 2 cores, caches 32 KiB/{size}/32 MiB, 24 GiB" for size in ("512 KiB", "1 MiB"))
+    text = report.section([{**WON, "device": small}, {**LOST, "device": large}], {})
+    assert "### AMD EPYC (512 KiB L2), 2 threads" in text and "### AMD EPYC (1 MiB L2), 2 threads" in text
