@@ -1,12 +1,13 @@
 """Name the timings of a GPU that is not here by its kernels as they are now, where what these run is what it was.
 
-    python calibration/renamed.py calibration/8f431a4797ab.parquet --since 352a820 \\
+    python calibration/renamed.py calibration/8f431a4797ab.parquet --since COMMIT \\
         --gpu "NVIDIA H200" --cuda 13000 --driver 580.159.04 --nvrtc 13.0 --cublas 130100
 
 A timing counts only while the text of its kernel is the same, and all that this uses, how a GPU is driven among it. So
 an edit that leaves every launch as it was makes a table useless that nobody here can take again. The kernels of the
 commit that the table is of, and those of this checkout, are asked for the launches of the calls that a GPU's check has.
-Rows of a kernel all of whose launches are the same get its name now; the others stay as they are and do not count.
+Rows of a kernel all of whose launches are the same get its name now, whether their own calls are among these or not;
+the others stay as they are and do not count.
 
 The options are those that the table was taken with: its rows must have the names that they give the commit's kernels.
 

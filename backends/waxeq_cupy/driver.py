@@ -87,8 +87,14 @@ _MAP, _MAP_BEGINS = 128, 64
 """Bytes of a CUtensorMap, and at multiples of how many it begins."""
 
 
+_INVALID = 1
+"""CUDA_ERROR_INVALID_VALUE"""
+
+
 class DriverFailed(WaxeqError):
-    """The driver refused something, or a kernel failed on the GPU."""
+    """The driver refused something, or a kernel failed on the GPU. `code`: what it answered."""
+
+    code = 0
 
 
 class Driver:
@@ -181,10 +187,13 @@ class Driver:
 
     def holds(self, address: int) -> bool:
         """Whether memory is that of this GPU, as far as the driver knows whose it is."""
+        self.enter()
         number = ctypes.c_int()
         try:
             self.call("cuPointerGetAttribute", ctypes.byref(number), _ORDINAL, address)
-        except DriverFailed:
+        except DriverFailed as e:
+            if e.code != _INVALID:
+                raise
             return False
         return number.value == self.number
 
@@ -338,7 +347,9 @@ class Driver:
             said = ctypes.c_char_p()
             self._library.cuGetErrorString(code, ctypes.byref(said))
             text = (said.value or b"unknown error").decode()
-            raise DriverFailed(f"{name} failed with code {code} ({text}).")
+            failed = DriverFailed(f"{name} failed with code {code} ({text}).")
+            failed.code = code
+            raise failed
 
 
 class Graph:

@@ -110,7 +110,7 @@ def _current(value: Any) -> int:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return UNKNOWN
-    return torch.cuda.current_stream().cuda_stream or LEGACY
+    return torch.cuda.current_stream(value.device).cuda_stream or LEGACY
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,10 +37,11 @@ from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work
 _WINDOW = 3
 _LEAST = 4
 """Channels on either side from which a sum over channels is a product of matrices."""
-_NEAR = max(512 << 10, cache_bytes(2)) // 16 * 15
-"""Bytes of a block before and after its products: they stay in the second-level cache."""
 _MOST = FRAME // 4 * 3
-"""The same where there are so many channels that few columns would be left: the rest of a frame is the products'."""
+"""Bytes of a block before and after its products, where there are so many channels that few columns would be left: the
+rest of a frame is the products'."""
+_NEAR = min(max(512 << 10, cache_bytes(2)) // 16 * 15, _MOST)
+"""The same else: it stays in the second-level cache."""
 _WIDE = 24
 """Columns from which products of matrices are quick."""
 _NARROW = 32

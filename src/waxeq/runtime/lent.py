@@ -23,9 +23,9 @@ class Lent:
         """A flat array that nobody else can see."""
         for n, (_, held, streams) in enumerate(self._slots):
             if held is None or held() is None:
-                self._slots.append((self._slots.pop(n)[0], None, set()))
                 if streams:
                     self.storage.regained(streams)
+                self._slots.append((self._slots.pop(n)[0], None, set()))
                 break
         else:
             memory = self.storage.allocated(self.elements * self.dtype.itemsize)

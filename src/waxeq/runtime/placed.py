@@ -196,16 +196,18 @@ class Placed:
         return self._code(tuple(self._flat[n].address for n in self._moving))
 
     def _run(self, args: Sequence[Any]) -> list[Any]:
-        for f in self._ready(args):
-            f()
-        self._read(args)
-        results = self._collected(any(isinstance(a, DeviceArray) for a in args))
-        if self.plan.states:
-            self._replace_states()
-        return results
+        try:
+            for f in self._ready(args):
+                f()
+            results = self._collected(any(isinstance(a, DeviceArray) for a in args))
+            if self.plan.states:
+                self._replace_states()
+            return results
+        finally:
+            self._read(args)
 
     def _read(self, args: Sequence[Any]) -> None:
-        """All that reads inputs was asked for."""
+        """All that reads inputs was asked for, results and states that are inputs as well among it."""
         for on in self.storages.values():
             if given := [a for a in args if isinstance(a, DeviceArray) and a.storage is on]:
                 on.read(given)

@@ -6,7 +6,7 @@ import ctypes
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from threading import get_ident
+from threading import local
 from types import SimpleNamespace
 from typing import Any
 
@@ -176,7 +176,7 @@ class Stand:
         self.pinned: list[Any] = []
         self.room: dict[int, int] = {}
         self.maps: list[Described] = []
-        self.threads: set[int] = set()
+        self.thread = local()
         self.others: dict[int, int] = {}
         """Which GPU memory lies on that is not on the first."""
 
@@ -196,8 +196,8 @@ class Stand:
 
         def called(*arguments: Any) -> int:
             if name == "cuCtxSetCurrent":
-                self.threads.add(get_ident())
-            elif name not in WITHOUT and get_ident() not in self.threads:
+                self.thread.entered = True
+            elif name not in WITHOUT and not hasattr(self.thread, "entered"):
                 return 201  # CUDA_ERROR_INVALID_CONTEXT
             if self.failing.get(name):
                 return self.failing[name]

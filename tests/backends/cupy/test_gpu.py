@@ -421,6 +421,8 @@ def test_results_are_cupy_arrays_where_cupy_is_in_use(
 class Tensor:
     """An array of torch, as far as it matters here: it lies on the GPU, and torch says on which stream it works."""
 
+    device = "cuda:0"
+
     def __init__(self, a: DeviceArray) -> None:
         self._a = CudaArray.of(a, None)
 
@@ -447,9 +449,8 @@ def test_owners_of_inputs_wait_until_these_were_read(
     before = stand.waited
     program(there)
     assert not stand.waits and stand.waited == before, "an array of our own is read and written in turn"
-    torch = SimpleNamespace(
-        Tensor=Tensor, cuda=SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=current))
-    )
+    streams = {Tensor.device: SimpleNamespace(cuda_stream=current)}
+    torch = SimpleNamespace(Tensor=Tensor, cuda=SimpleNamespace(current_stream=streams.__getitem__))
     monkeypatch.setitem(sys.modules, "torch", torch)
     program(Tensor(there))
     assert [w[0] for w in stand.waits] == [follows] and stand.waited == before
@@ -523,6 +524,39 @@ def test_an_array_of_another_gpu_is_refused(optimized: Callable[..., Any], gpu: 
     stand.others[there.address] = 1
     with pytest.raises(TypeMismatch, match="class Faced does not lie on GPU 0"):
         program(Faced(there))
+
+
+def test_owners_wait_for_copies_of_inputs_too(
+    optimized: Callable[..., Any], gpu: Gpu, stand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result that is an input is copied after all else."""
+    x, _ = _inputs()
+    program = optimized(lambda x: (x, np.exp(x)), x, device="cuda").program
+    there, order, copy, read = gpu.storage.uploaded(x), list[str](), GpuStorage.copy, GpuStorage.read
+    monkeypatch.setattr(GpuStorage, "copy", lambda *a: (order.append("copy"), copy(*a))[1])
+    monkeypatch.setattr(GpuStorage, "read", lambda *a: (order.append("read"), read(*a))[1])
+    same, _ = program(Faced(there))
+    assert order == ["copy", "read"] and np.array_equal(same.get(), x)
+
+
+@pytest.mark.parametrize("given", [Faced, Packed])
+def test_a_thread_may_begin_with_an_array_of_somebody_else(
+    given: Callable[[CudaArray], Any], optimized: Callable[..., Any], gpu: Gpu
+) -> None:
+    x, gain = _inputs()
+    program = optimized(_model, x, gain, weights=("gain",), device="cuda").program
+    there, found = given(CudaArray.of(gpu.storage.uploaded(x), None)), list[Any]()
+
+    def run() -> None:
+        try:
+            found.extend(g.get() for g in program(there))
+        except BaseException as e:
+            found.append(e)
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    assert _right(found, x, gain)
 
 
 def test_threads_that_look_for_a_gpu_at_once_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

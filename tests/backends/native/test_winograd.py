@@ -13,6 +13,7 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq.search.samples import windows
 from waxeq.testing.conformance import check_call
+from waxeq_native import winograd
 from waxeq_native.winograd import Winograd
 
 (BACKEND,) = backends(["native"])
@@ -203,3 +204,16 @@ def test_it_makes_fewer_products() -> None:
     call = convolution((1, 64, 58, 58), (64, 64, 3, 3), fixed=(1,))
     usual = BACKEND.kernels["native.products"].features(replace(call, kernel="native.products"))
     assert KERNEL.features(call)["flops"] * 2.2 < usual["flops"]
+
+
+def test_a_block_has_all_results_where_caches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 2 MiB of second-level cache blocks were too large for a frame, and halved: inputs were turned twice."""
+    assert winograd._NEAR <= winograd._MOST
+    for near in (480 << 10, 960 << 10, min(1920 << 10, winograd._MOST)):
+        monkeypatch.setattr(winograd, "_NEAR", near)
+        for channels, size in ((64, 114), (64, 58), (128, 58), (128, 30)):
+            call = convolution((1, channels, size, size), (channels, channels, 3, 3), fixed=(1,))
+            conv = winograd.convolution(KERNEL.values(call))
+            assert conv is not None
+            block = winograd._block(conv, 1)
+            assert block.outputs == channels and winograd._fits(conv, block, winograd.FRAME)
