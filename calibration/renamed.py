@@ -93,7 +93,7 @@ def of_commit(o: argparse.Namespace) -> Kernels:
 
 def asked(tree: Path, o: argparse.Namespace) -> Kernels:
     """What the kernels of a checkout are."""
-    more = [f"--{n}={getattr(o, n)}" for n in ("since", "gpu", "cuda", "driver", "nvrtc", "cublas", "python")]
+    more = [f"--{n}={v}" for n, v in vars(o).items() if n not in ("table", "describe")]
     path = os.pathsep.join(str(tree / p) for p in _PARTS)
     done = subprocess.run(
         [sys.executable, str(Path(__file__).resolve()), str(o.table), *more, "--describe"],
@@ -121,9 +121,12 @@ def described(o: argparse.Namespace) -> Kernels:
 @contextmanager
 def _device(o: argparse.Namespace) -> Iterator[None]:
     """The virtual device says that it is that GPU, with its library of products."""
+    from waxeq_cupy.gpu import Gpu
     from waxeq_cupy.virtual import Virtual
 
-    identity = hashlib.sha256("|".join(("gpu", o.gpu, o.cuda, o.driver, o.nvrtc)).encode()).hexdigest()
+    driver = SimpleNamespace(name=o.gpu, version=o.cuda, release=o.driver)
+    that = SimpleNamespace(way=Gpu.way, driver=driver, cubins=SimpleNamespace(version=o.nvrtc))
+    identity = Gpu.identity.fget(that)  # pyright: ignore[reportOptionalCall, reportArgumentType]
     library = None if o.cublas == "none" else SimpleNamespace(version=o.cublas, takes=lambda m: True)
     with (
         patch.object(Virtual, "identity", PropertyMock(return_value=identity)),
@@ -178,13 +181,13 @@ def _said(kernel: Any, call: Any) -> str | None:
 
 def renamed(table: Path, before: Kernels, now: Kernels) -> str:
     """Write a table anew; a sentence about what was done. Raises WrongTable where no row is of a kernel of `before`."""
-    from waxeq.cost import archive
+    from waxeq.cost import archive, parquet
     from waxeq.cost.key import TimingKey
+    from waxeq.cost.rows import KEY
     from waxeq.cost.shipping import ship
 
     with archive.connect() as db:
-        names = ("backend", "kernel", "code", "text", "dims", "layout", "dtype", "device", "threads", "method")
-        rows = db.execute(f"SELECT digest, {', '.join(names)} FROM read_parquet('{table}')").fetchall()
+        rows = archive.shipped(db, table, f"SELECT digest, {', '.join(KEY)} {{}}").fetchall()
         keys = {row[0]: TimingKey(*row[1:]) for row in rows}  # a call may have been timed several times
         known = {k for k in keys.values() if k.code == before.get(k.kernel, {}).get("code")}
         if not known:
@@ -193,18 +196,15 @@ def renamed(table: Path, before: Kernels, now: Kernels) -> str:
         to = {d: replace(k, code=now[k.kernel]["code"]) for d, k in keys.items() if k in known and k.kernel in same}
         db.execute("CREATE TABLE names (old VARCHAR, code VARCHAR, new VARCHAR)")
         archive.insert(db, "names", [(d, k.code, k.digest) for d, k in to.items()])
-        whole = table.with_name(f".{table.name}.part")
-        said = db.execute(f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{table}')").fetchall()
-        peaks = ((archive.quoted(k), archive.quoted(v)) for k, v in said if k.startswith(archive.PEAKS))
-        kept = ", ".join(f"'{k}': '{v}'" for k, v in peaks)
-        db.execute(
-            "COPY (SELECT t.* REPLACE (coalesce(n.new, t.digest) AS digest, coalesce(n.code, t.code) AS code) "
-            f"FROM read_parquet('{table}') t LEFT JOIN names n ON t.digest = n.old ORDER BY kernel, text, digest) "
-            f"TO '{whole}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19"
-            f"{f', KV_METADATA {{{kept}}}' if kept else ''})"
+        peaks = [(key, payload) for _, key, payload, _ in archive.shipped_peaks(db, table)]
+        parquet.copy(
+            db,
+            table,
+            "SELECT t.* REPLACE (coalesce(n.new, t.digest) AS digest, coalesce(n.code, t.code) AS code) "
+            f"FROM read_parquet('{archive.quoted(table)}') t LEFT JOIN names n ON t.digest = n.old "
+            "ORDER BY kernel, text, digest",
+            f"COMPRESSION zstd, COMPRESSION_LEVEL 19{parquet.ceilings(peaks)}",
         )
-        whole.replace(table)
-    with archive.connect() as db:
         ship(db, table)
     other = sorted({k.kernel for k in keys.values()} - same)
     many = sum(row[0] in to for row in rows)

@@ -85,8 +85,6 @@ _PLAIN, _SWIZZLED, _AHEAD, _ZEROS = 0, 3, 2, 0
 """CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_128B, _FLOAT_OOB_FILL_NONE."""
 _MAP, _MAP_BEGINS = 128, 64
 """Bytes of a CUtensorMap, and at multiples of how many it begins."""
-
-
 _INVALID = 1
 """CUDA_ERROR_INVALID_VALUE"""
 

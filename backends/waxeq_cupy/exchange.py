@@ -125,7 +125,9 @@ class CudaArray(DeviceArray):
         return CudaArray(a.storage, a.address, a.shape, a.strides, a.dtype, a.owner, wire)
 
     def _read_on(self, stream: int) -> None:
-        """Somebody else reads it from now on, on a stream of theirs."""
+        """Somebody else reads it from now on, on a stream of theirs, which waits for ours where it is told."""
+        if self.wire is not None and stream != UNKNOWN:
+            self.wire.before(stream)
         if isinstance(self.owner, Held):
             self.owner.streams.add(stream)
 
@@ -154,8 +156,6 @@ class CudaArray(DeviceArray):
         it, -1 for one that needs not wait. Raises BufferError where another device or a copy is asked for."""
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("the array is handed over where it lies, and not copied; .get() copies it to the CPU's")
-        if self.wire is not None and stream != UNKNOWN:
-            self.wire.before(stream or LEGACY)
         self._read_on(stream or LEGACY)
         return lent(self)
 
@@ -164,10 +164,7 @@ class CudaArray(DeviceArray):
         cupy = sys.modules.get("cupy")
         if cupy is None or self.dtype.name == "bfloat16" or not self.size:
             return self
-        stream = cupy.cuda.get_current_stream().ptr or LEGACY
-        if self.wire is not None:
-            self.wire.before(stream)
-        self._read_on(stream)
+        self._read_on(cupy.cuda.get_current_stream().ptr or LEGACY)
         memory = cupy.cuda.UnownedMemory(self.address, self.nbytes, self.owner)
         pointer = cupy.cuda.MemoryPointer(memory, 0)
         return cupy.ndarray(self.shape, self.dtype, pointer, self.strides)

@@ -11,11 +11,11 @@ from calibration.renamed import WrongTable
 
 from waxeq.cost import archive
 from waxeq.cost.key import TimingKey
+from waxeq.cost.rows import KEY
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "calibration" / "8f431a4797ab.parquet"
 OPTIONS = ("--since=HEAD", "--gpu=G", "--cuda=13000", "--driver=1.2", "--nvrtc=13.0", "--cublas=7", "--python=3.11")
-KEY = ("backend", "kernel", "code", "text", "dims", "layout", "dtype", "device", "threads", "method")
 
 
 def rows(path: Path) -> list[TimingKey]:

@@ -20,12 +20,12 @@ def write(db: Any, path: Path, device: str, shipped: Sequence[str | Path] = (), 
     peaks = db.execute("SELECT payload FROM memos WHERE kind = 'peaks' AND key = ?", [key]).fetchone()
     known = [v for p in shipped for _, k, v, _ in archive.shipped_peaks(db, p) if k == key]
     payload = known[0] if known and peaks is None else peaks[0] if peaks else None
-    said = _ceilings([] if payload is None else [(key, payload)])
+    said = ceilings([] if payload is None else [(key, payload)])
     mine = f"device = '{quoted(device)}'"
     current = ", ".join(f"'{quoted(c)}'" for c in sorted(codes)) or "NULL"
     theirs = (f"SELECT * FROM read_parquet('{quoted(p)}') WHERE {mine} AND code IN ({current})" for p in shipped)
     found = " UNION ALL BY NAME ".join((f"SELECT *, NULL::VARCHAR AS description FROM timings WHERE {mine}", *theirs))
-    return _copy(
+    return copy(
         db,
         path,
         "SELECT t.* EXCLUDE (description) REPLACE (samples::FLOAT[] AS samples), "
@@ -40,22 +40,22 @@ def write_all(db: Any, path: Path, device: str | None) -> int:
     where = "" if device is None else f"WHERE t.device = '{quoted(device)}'"
     peaks = db.execute("SELECT key, payload FROM memos WHERE kind = 'peaks' ORDER BY key").fetchall()
     own = [(key, payload) for key, payload in peaks if device is None or key == f"{device}:{METHOD}"]
-    return _copy(
+    return copy(
         db,
         path,
         f"SELECT t.*, d.description FROM timings t LEFT JOIN devices d ON t.device = d.id {where} "
         "ORDER BY t.device, kernel, text, digest, written",
-        f"COMPRESSION zstd{_ceilings(own)}",
+        f"COMPRESSION zstd{ceilings(own)}",
     )
 
 
-def _ceilings(peaks: Sequence[tuple[str, str]]) -> str:
+def ceilings(peaks: Sequence[tuple[str, str]]) -> str:
     """Keys and payloads of ceilings as what DuckDB writes beside the rows of a file."""
     rows = ", ".join(f"'{archive.PEAKS}{quoted(key)}': '{quoted(payload)}'" for key, payload in peaks)
     return f", KV_METADATA {{{rows}}}" if rows else ""
 
 
-def _copy(db: Any, path: Path, query: str, how: str) -> int:
+def copy(db: Any, path: Path, query: str, how: str) -> int:
     """The file appears whole or not at all. Raises TableWriteError that names it."""
     import duckdb
 

@@ -418,19 +418,10 @@ def test_results_are_cupy_arrays_where_cupy_is_in_use(
     assert (stand.waits[0][0], stand.memory.around(address, size)[0]) == (gpu.storage.stream, address)
 
 
-class Tensor:
-    """An array of torch, as far as it matters here: it lies on the GPU, and torch says on which stream it works."""
+class Tensor(Packed):
+    """An array of torch, as far as it matters here: torch says on which stream it works."""
 
     device = "cuda:0"
-
-    def __init__(self, a: DeviceArray) -> None:
-        self._a = CudaArray.of(a, None)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._a.__dlpack_device__()
-
-    def __dlpack__(self, *, stream: int) -> Any:
-        return self._a.__dlpack__(stream=-1)
 
 
 @pytest.mark.parametrize(("current", "follows"), [(0, 1), (9, 9)])
@@ -452,7 +443,7 @@ def test_owners_of_inputs_wait_until_these_were_read(
     streams = {Tensor.device: SimpleNamespace(cuda_stream=current)}
     torch = SimpleNamespace(Tensor=Tensor, cuda=SimpleNamespace(current_stream=streams.__getitem__))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    program(Tensor(there))
+    program(Tensor(CudaArray.of(there, None)))
     assert [w[0] for w in stand.waits] == [follows] and stand.waited == before
     stand.waits.clear()
     program(Packed(CudaArray.of(there, None)))
