@@ -17,6 +17,7 @@ from typing import Any
 from waxeq.errors import WaxeqError
 from waxeq_cupy.device import MissingDevice, driver_library
 from waxeq_cupy.kernels import Launch
+from waxeq_cupy.prepared import FEW, Prepared, early_here
 from waxeq_cupy.tensormaps import TensorMap
 
 _RELEASE = Path("/sys/module/nvidia/version")
@@ -25,6 +26,8 @@ _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 _CLOCK, _UNITS, _MEMORY_CLOCK, _BUS = 13, 16, 36, 37
 """CU_DEVICE_ATTRIBUTE_CLOCK_RATE (kHz), _MULTIPROCESSOR_COUNT, _MEMORY_CLOCK_RATE (kHz), _GLOBAL_MEMORY_BUS_WIDTH."""
+_THREADS = 39
+"""CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR"""
 _ORDINAL = 9
 """CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL"""
 _APART = 1
@@ -170,7 +173,7 @@ class Driver:
             "flops": {**halves, "float32": 256 * unit, "float64": 128 * unit},
             "bandwidth": bytes_,
             "cache_bandwidth": 4 * bytes_,
-            "launch": 2e-6,
+            "launch": 1e-6,  # what a small kernel takes of a graph
         }
 
     @property
@@ -292,19 +295,22 @@ class Driver:
         )  # fmt: skip
         return made
 
-    def prepared(self, stream: int | None, kernel: int, x: Launch, pointers: Sequence[int]) -> Callable[[], None]:
-        """What starts a launch on a stream (None: the one that all others wait for); its arguments are set up once.
-        `pointers`: where what it reads lies, where what it writes, and where its flag, if it has one."""
+    def prepared(self, stream: int | None, kernel: int, x: Launch, pointers: Sequence[int]) -> Prepared:
+        """A launch on a stream (None: the one that all others wait for). `pointers`: where what it reads lies, where
+        what it writes, and where its flag, if it has one."""
         values: list[Any] = [*map(ctypes.c_uint64, pointers), *(self.mapped(m, pointers[m.operand]) for m in x.maps)]
         parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         if x.shared:
             self.call("cuFuncSetAttribute", kernel, _MOST_SHARED, x.shared)
-        row = (kernel, x.blocks, 1, 1, x.threads, 1, 1, x.shared, stream, parameters, None)
+        return Prepared(self.call, kernel, x, stream, (parameters, values), able=self.early_threads > 0)
 
-        def start(_: Any = values) -> None:  # what the parameters point to lives as long as this
-            self.call("cuLaunchKernel", *row)
-
-        return start
+    @cached_property
+    def early_threads(self) -> int:
+        """Of how many threads launches may be that are started before those in front of them have ended, and wait for
+        them; 0 where none may."""
+        if not early_here(self._library, self.architecture, self.version):
+            return 0
+        return self._attribute(_UNITS) * self._attribute(_THREADS) // FEW
 
     def captured(self, stream: int, start: Callable[[], object]) -> Graph:
         """What `start` starts on the stream, as one graph; nothing of it runs now."""

@@ -6,8 +6,8 @@ Where something is read across the order in which the result lies, a block turns
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import CTYPES, carried, var, variable
@@ -18,9 +18,7 @@ from waxeq_cupy.threads import side_by_side
 
 BLOCK = 256
 SQUARE = 32
-"""Places along either axis of what is turned at once."""
-_LINES = 8
-"""Rows of a square that the threads of a block take at a time."""
+"""Places along the shorter axis of what is turned at once."""
 _SHARED = 48 << 10
 """Bytes of shared memory that a block may have without asking."""
 
@@ -96,56 +94,81 @@ def _together(text: Text, v: str, need: list[int]) -> Iterator[str]:
     yield "}"
 
 
+@dataclass(frozen=True)
+class Square:
+    """What a block turns at once: `lines` of the vector axis `b`, each with `line` places along the axis `a`, of which
+    neighbours are read side by side. `sizes`: of both axes, a's first."""
+
+    a: str
+    b: str
+    sizes: tuple[int, int]
+
+    @property
+    def line(self) -> int:
+        """A long line is read better, and one longer than its axis not at all."""
+        return 2 * SQUARE if self.sizes[0] > SQUARE else SQUARE
+
+    @property
+    def room(self) -> int:
+        """Elements of shared memory: neighbours along either axis lie in different banks."""
+        return SQUARE * (self.line + 1)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """How many there are along both axes."""
+        return -(-self.sizes[0] // self.line), -(-self.sizes[1] // SQUARE)
+
+    @property
+    def whole(self) -> bool:
+        """Whether none reaches out of the array."""
+        return self.sizes[0] % self.line == 0 and self.sizes[1] % SQUARE == 0
+
+    def loop(self, integer: str, along: str, inside: Iterable[str]) -> Iterator[str]:
+        """Each place of the square, threads side by side along one of its axes; `at` is its own in shared memory. What
+        the turns of the loop read is on its way before the first of it is needed."""
+        a, b = var(self.a), var(self.b)
+        wide, (x, y) = (self.line, (a, b)) if along == self.a else (SQUARE, (b, a))
+        at = f"{'q' if x == a else 'lane'} * {self.line + 1} + {'lane' if x == a else 'q'}"
+        yield "#pragma unroll"
+        yield f"for (int turn = 0; turn < {SQUARE * self.line // BLOCK}; turn++) {{"
+        yield f"  const int lane = threadIdx.x % {wide}, q = threadIdx.x / {wide} + turn * {BLOCK // wide}, at = {at};"
+        yield f"  const {integer} {x} = {x}_at + lane, {y} = {y}_at + q;"
+        if self.whole:
+            yield from ("  " + line for line in inside)
+        else:
+            yield f"  if ({a} < {self.sizes[0]} && {b} < {self.sizes[1]}) {{"
+            yield from ("    " + line for line in inside)
+            yield "  }"
+        yield "}"
+
+
 def turned(text: Text, across: str) -> tuple[str, int, int]:
     """(kernel, blocks, threads of a block) of element-wise work that reads along `across` what it writes along the
     vector axis. Raises Unsupported where the squares do not fit."""
     space, values, v = text.space, text.values, text.space.vector
     assert v is not None
+    square = Square(across, v, (values.sizes[across], values.sizes[v]))
     rows = sorted(space.turned)
     item = sum(numpy_dtype(carried(values.rows[n].dtype)).itemsize for n in rows)
-    if item * SQUARE * (SQUARE + 1) > _SHARED:
+    if item * square.room > _SHARED:
         raise Unsupported("squares that are too large")
     around = [k for k in space.outer if k not in (v, across)]
-    tiles = {k: -(-values.sizes[k] // SQUARE) for k in (across, v)}
     points = math.prod(values.sizes[k] for k in around)
-    a, b, i = var(across), var(v), text.integer
+    (down, side), a, b, i = square.tiles, var(across), var(v), text.integer
     body = [
         f"const {i} t = ({i})blockIdx.x;",
-        f"const {i} {b}_at = t % {tiles[v]} * {SQUARE}, {a}_at = t / {tiles[v]} % {tiles[across]} * {SQUARE};",
-        f"const {i} t_over = t / {tiles[v] * tiles[across]};",
-        f"const int lane = threadIdx.x % {SQUARE}, line = threadIdx.x / {SQUARE};",
+        f"const {i} {b}_at = t % {side} * {SQUARE}, {a}_at = t / {side} % {down} * {square.line};",
+        f"const {i} t_over = t / {side * down};",
         *text.places("t_over", around, values.sizes),
-        *(f"WX_SHARED({variable(values.rows[n].dtype)}, b{n}, {SQUARE * (SQUARE + 1)});" for n in rows),
+        *(f"WX_SHARED({variable(values.rows[n].dtype)}, b{n}, {square.room});" for n in rows),
     ]
-    body += _squares(text, rows, (a, b), (values.sizes[across], values.sizes[v]))
+    read = [x for n in text.need(rows, ()) for x in text.declared(n)]
+    body += square.loop(i, across, [*read, *(f"b{n}[at] = r{n};" for n in rows)])
     body.append("__syncthreads();")
-    body += _lines(text, rows, (a, b), (values.sizes[across], values.sizes[v]))
-    blocks = points * tiles[v] * tiles[across]
-    return replace(text, threads=SQUARE * _LINES).written(body), blocks, SQUARE * _LINES
-
-
-def _loop(text: Text, along: tuple[str, str], sizes: tuple[int, int], inside: list[str]) -> Iterator[str]:
-    """Lines of a square, one after another: threads side by side along the first axis."""
-    (x, y), i = along, text.integer
-    yield f"for (int q = line; q < {SQUARE}; q += {_LINES}) {{"
-    yield f"  const {i} {x} = {x}_at + lane, {y} = {y}_at + q;"
-    yield f"  if ({x} < {sizes[0]} && {y} < {sizes[1]}) {{"
-    yield from ("    " + line for line in inside)
-    yield "  }"
-    yield "}"
-
-
-def _squares(text: Text, rows: list[int], along: tuple[str, str], sizes: tuple[int, int]) -> Iterator[str]:
-    inside = [x for n in text.need(rows, ()) for x in text.declared(n)]
-    inside += [f"b{n}[q * {SQUARE + 1} + lane] = r{n};" for n in rows]
-    yield from _loop(text, along, sizes, inside)
-
-
-def _lines(text: Text, rows: list[int], along: tuple[str, str], sizes: tuple[int, int]) -> Iterator[str]:
-    inside = [text.known(n, f"b{n}[lane * {SQUARE + 1} + q]") for n in rows]
-    inside += [x for n in text.need([text.values.root], rows) for x in text.declared(n)]
-    inside.append(f"out[{text.index(text.values.out)}] = {text.stored};")
-    yield from _loop(text, (along[1], along[0]), (sizes[1], sizes[0]), inside)
+    made = [text.known(n, f"b{n}[at]") for n in rows]
+    made += [x for n in text.need([values.root], rows) for x in text.declared(n)]
+    body += square.loop(i, v, [*made, f"out[{text.index(values.out)}] = {text.stored};"])
+    return text.written(body), points * down * side, BLOCK
 
 
 def width_of(space: Space) -> int:

@@ -27,6 +27,7 @@ from waxeq_cupy.driver import Driver, Graph
 from waxeq_cupy.exchange import LEGACY, UNKNOWN, Borrowed, CudaArray, Wire, taken
 from waxeq_cupy.flags import Flag, Flags
 from waxeq_cupy.kernels import Launch, Slot, Work
+from waxeq_cupy.prepared import Prepared
 
 GRAPHS = "WAXEQ_CUDA_GRAPH"
 
@@ -202,7 +203,7 @@ class GpuStorage(Storage):
 
 
 class Started:
-    """A launch on a stream with its arguments; `flag`: what it notes a position outside its axis in."""
+    """Work on a stream with its arguments; `flag`: what it notes a position outside its axis in."""
 
     def __init__(self, start: Callable[[], None], flag: Flag | None) -> None:
         self.start, self.flag = start, flag
@@ -211,11 +212,22 @@ class Started:
         self.start()
 
 
+def in_turn(steps: Sequence[Instruction], most: int) -> Iterator[Callable[[], object]]:
+    """What starts each step. A launch is started early behind other launches, as long as those since the last that was
+    not are of so many threads at `most`, which may all wait at one time."""
+    waiting = most
+    for s in steps:
+        launch = s.start if isinstance(s, Started) and isinstance(s.start, Prepared) else None
+        early = launch is not None and launch.waits and waiting + launch.threads <= most
+        waiting = (waiting if early else 0) + (most if launch is None else launch.threads)
+        yield launch.early if launch is not None and early else s
+
+
 class Segment:
     """Instructions one after another on the stream of a storage, which is told of their flags."""
 
     def __init__(self, storage: GpuStorage, steps: Sequence[Instruction]) -> None:
-        self._storage, self._steps = storage, tuple(steps)
+        self._storage, self._starts = storage, tuple(in_turn(steps, storage.driver.early_threads))
         self._flags = {s.flag for s in steps if isinstance(s, Started) and s.flag is not None}
         self._graph: Graph | None = None
         self._ran = os.environ.get(GRAPHS) == "0"
@@ -236,7 +248,7 @@ class Segment:
         s.flags.started.update(self._flags)
 
     def _start(self) -> None:
-        for f in self._steps:
+        for f in self._starts:
             f()
 
 

@@ -39,14 +39,18 @@ typedef unsigned long long uint64_t;
 #define wx_outside(i, n) ((uint64_t)wx_wrapped(i, n) >= (uint64_t)(n))
 #define wx_within(i, n) (wx_outside(i, n) ? 0 : wx_wrapped(i, n))
 
-WX_FN float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
-WX_FN double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
-
 /* W elements that lie side by side, moved 16 bytes at a time. */
 template <class T, int W> struct alignas(W * sizeof(T) < 16 ? W * sizeof(T) : 16) wx_group { T at[W]; };
 
 #ifndef WX_SIMULATED
 #define WX_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) /* threads, blocks at one time */
+/* By all threads, first of all: a launch may begin before the one in front of it has ended (driver.py), and the one behind
+   it may from now on. Waits until that in front, which has waited too, is done and all it wrote is seen. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define WX_BEHIND() asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory")
+#else
+#define WX_BEHIND()
+#endif
 #define WX_IN(T) const T *__restrict__      /* what is read */
 #define WX_REPLACED(T) const T *            /* what is read, and the result may lie in its place */
 #define WX_OUT(T) T *__restrict__           /* what is written */
@@ -62,6 +66,9 @@ template <int W, class T> WX_FN wx_group<T, W> wx_taken(const T *from, int64_t a
 template <int W, class T> WX_FN void wx_given(T *to, int64_t at, const wx_group<T, W> &group) {
   *reinterpret_cast<wx_group<T, W> *>(to + at) = group;
 }
+
+/* 1 / x to a unit in the last place, where neither x nor that is subnormal. */
+WX_FN float wx_reciprocal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 
 /* A number that the compiler does not know: of a loop with one turn it would make none, and read what comes after it
    before it, into registers that the loop needs. */
@@ -106,7 +113,14 @@ template <bool TURNED> WX_FN void wx_fragments(uint32_t (&r)[4], const uint16_t 
                "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                                 \
                : "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3])                                            \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+#else
+WX_FN float wx_reciprocal(float x) { return 1 / x; }
 #endif
+
+/* 1 / (1 + e^-x), a quarter of which is no subnormal to invert. A division has a branch for the ends of the range, and
+   nothing is moved past a branch: of sixteen that do not hang on each other one would wait for the other. */
+WX_FN float wx_libm_sigmoidf(float x) { return 0.25f * wx_reciprocal(fmaf(expf(-x), 0.25f, 0.25f)); }
+WX_FN double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 /* Floats of 16 bits that tensor cores multiply. */
 struct wx_f16 {

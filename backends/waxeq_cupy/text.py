@@ -17,6 +17,8 @@ from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Index, indices
 from waxeq_cupy.threads import divides, movable
 
+BEHIND = "WX_BEHIND"
+"""What a kernel does first, in its text."""
 _LARGEST = (1 << 31) - (1 << 20)
 """Where 32 bits no longer hold every place that is computed."""
 
@@ -45,7 +47,7 @@ class Text(Emitter):
         watched = bool(self.values.positions)
         bounds = f"{self.threads}, {self.together}" if self.together else f"{self.threads}"
         lines = [f"WX_KERNEL({bounds}) {NAME}({', '.join(self._parameters(watched))}) {{"]
-        lines += ["  int bad = 0;"] * watched
+        lines += [f"  {BEHIND}();", *["  int bad = 0;"] * watched]
         lines += ["  " + x for x in body]
         lines += ["  if (bad) WX_RAISE(outside);"] * watched
         return "\n".join([*lines, "}", ""])

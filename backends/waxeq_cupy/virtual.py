@@ -127,7 +127,7 @@ class Virtual(Device):
     def ceilings(self) -> Mapping[str, Any]:
         """Round numbers of a large GPU, so that rooflines choose as they might for one."""
         flops = {"float16": 5e14, "bfloat16": 5e14, "float32": 5e13, "float64": 2e13}
-        return {"flops": flops, "bandwidth": 4e12, "cache_bandwidth": 1.6e13, "launch": 2e-6}
+        return {"flops": flops, "bandwidth": 4e12, "cache_bandwidth": 1.6e13, "launch": 1e-6}
 
     @property
     def warpgroups(self) -> bool:

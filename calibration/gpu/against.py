@@ -49,8 +49,8 @@ def against_target(c: Check, t: Target, *, compiled: bool) -> Outcome:
     import torch
 
     torch.set_float32_matmul_precision("high" if t.rounded else "highest")
-    tensors = [[_tensor(a) for a in s] for s in sets]
-    found = _in_turns(turns.seconds, tensors, lambda *xs: PEERS[t.peer](torch, *xs), compiled=compiled)
+    tensors = [[tensor(a) for a in s] for s in sets]
+    found = in_turns(turns.seconds, tensors, lambda *xs: PEERS[t.peer](torch, *xs), compiled=compiled)
     return RIGHT, {"kernel": best.call.kernel, **found}
 
 
@@ -64,16 +64,17 @@ def against_plan(c: Check, name: str) -> Outcome:
         }
     best = min(rows, key=lambda r: r["seconds"])
     ours = Bound(c, best["plan"], dict(best["chosen"]))
-    given = {n: mapped(a, _tensor) for n, a in arguments(w, small=bool(c.kit.about["small"])).items()}
+    given = {n: mapped(a, tensor) for n, a in arguments(w, small=bool(c.kit.about["small"])).items()}
     form, names = w.forms["torch"](), tuple(given)
 
     def by_name(*values: Any) -> Any:
         return form(**dict(zip(names, values, strict=True)))
 
-    return RIGHT, {"plan": best["case"], **_in_turns(ours.replayed, [[*given.values()]], by_name, compiled=True)}
+    return RIGHT, {"plan": best["case"], **in_turns(ours.replayed, [[*given.values()]], by_name, compiled=True)}
 
 
-def _tensor(a: np.ndarray) -> Any:
+def tensor(a: np.ndarray) -> Any:
+    """An array as torch has it, on the GPU."""
     import torch
 
     if a.dtype.name == "bfloat16":
@@ -81,7 +82,7 @@ def _tensor(a: np.ndarray) -> Any:
     return torch.from_numpy(np.ascontiguousarray(a)).cuda()
 
 
-def _in_turns(ours: Timed, sets: Sequence[Sequence[Any]], fn: Callable[..., Any], *, compiled: bool) -> dict[str, Any]:
+def in_turns(ours: Timed, sets: Sequence[Sequence[Any]], fn: Callable[..., Any], *, compiled: bool) -> dict[str, Any]:
     """Median seconds of ours and of each peer, sample by sample in turns, and how many times as long as ours each
     takes. A peer that cannot be made or run is left out, with the reason: it says nothing of us."""
     import torch

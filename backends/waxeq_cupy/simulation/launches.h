@@ -52,6 +52,7 @@ static int run(void (*kernel)(A...), const Argument *arguments, int result, int 
 #define wx_opaque(x) (x)
 
 #define WX_KERNEL(...) static void
+#define WX_BEHIND() /* launches do not overlap */
 #define WX_IN(T) wx::Reader<T>
 #define WX_REPLACED(T) wx::Reader<T>
 #define WX_OUT(T) wx::Writer<T>

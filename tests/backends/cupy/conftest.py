@@ -167,7 +167,7 @@ class Stand:
         self.failing: dict[str, int] = {}
         self.queue: list[Callable[[], object]] = []
         self.capturing: list[Callable[[], object]] | None = None
-        self.mode = 0
+        self.mode, self.version = 0, 13000
         self.graphs: list[list[Callable[[], object]]] = []
         self.started: list[str] = []
         self.waits: list[tuple[int, int]] = []
@@ -212,10 +212,13 @@ class Stand:
         to._obj.value = self.gpus
 
     def _cuDeviceGetAttribute(self, to: Any, which: int, number: int) -> None:
-        to._obj.value = {75: 9, 76: 0}.get(which, 100)
+        to._obj.value = {75: 9, 76: 0, 39: 2048}.get(which, 100)
 
     def _cuDeviceGetName(self, to: Any, size: int, number: int) -> None:
         to.value = b"Stand"
+
+    def _cuDriverGetVersion(self, to: Any) -> None:
+        to._obj.value = self.version
 
     def _cuGetErrorString(self, code: int, to: Any) -> None:
         to._obj.value = b"what went wrong"
@@ -333,6 +336,14 @@ class Stand:
         self.maps.append(made)
         ctypes.c_uint64.from_address(to).value = len(self.maps)
         return 0
+
+    def _cuLaunchKernelEx(self, config: Any, kernel: int, parameters: Any, extra: Any) -> None:
+        """Only what waits by itself may be started before the one in front of it has ended."""
+        c = config._obj
+        assert c.count == 1 and (c.attributes[0].id, c.attributes[0].value) == (6, 1) and c.stream == 77
+        assert "WX_BEHIND();" in self.launches[self.names[kernel - 1]].text
+        self.started.append("early")
+        self._cuLaunchKernel(kernel, *c.blocks, *c.threads, c.shared, c.stream, parameters, extra)
 
     def _cuLaunchKernel(self, kernel: int, *rest: Any) -> None:
         blocks, y, z, threads, u, v, shared, stream, parameters, extra = rest

@@ -27,8 +27,9 @@ from waxeq_cupy import gpu as gpus
 from waxeq_cupy.cubins import Cubins
 from waxeq_cupy.driver import Driver
 from waxeq_cupy.exchange import CudaArray
-from waxeq_cupy.gpu import GRAPHS, Gpu, GpuStorage
+from waxeq_cupy.gpu import GRAPHS, Gpu, GpuStorage, Started, in_turn
 from waxeq_cupy.kernels import Launch, Work
+from waxeq_cupy.prepared import Prepared
 
 
 class Plain(Cubins):
@@ -380,6 +381,40 @@ def test_small_arrays_may_be_written_again_at_once_though_they_are_pinned(gpu: G
     given[:] = -1
     stand.started.clear()
     assert [set(a.get()) for a in made] == [{0.0}, {1.0}, {2.0}]
+
+
+def test_a_kernel_is_started_before_the_one_in_front_has_ended(optimized: Any, gpu: Gpu, stand: Any) -> None:
+    """GPUs since compute capability 9.0 have it, and drivers whose graphs keep it. The first has none in front."""
+    x, gain = _inputs()
+    program = optimized(_model, x, gain, weights=("gain",)).program
+    for _ in range(2):  # one by one, and captured
+        stand.started.clear()
+        assert _right(program(x), x, gain)
+        own = [s for s in stand.started if s not in ("upload", "download", "graph")]
+        kinds = ["early" if s == "early" else "kernel" for s in own]
+        assert kinds[:3] == ["kernel", "early", "kernel"], "what is started early is noted before its name"
+    for version, machine in ((12020, gpu.driver.architecture), (13000, "sm_89")):
+        older = Driver(stand)
+        stand.version, older.__dict__["architecture"] = version, machine
+        assert older.early_threads == 0
+
+
+def test_not_more_wait_than_leave_room_for_others() -> None:
+    """Blocks stay where they came to: where waiting ones filled the GPU, those behind them came to a few processors."""
+
+    class Launched(Prepared):
+        def __init__(self, threads: int, *, waits: bool = True) -> None:
+            self.row = (threads, waits)
+
+        threads = property(lambda self: self.row[0])
+        waits = property(lambda self: self.row[1])
+
+    launches = [Launched(n) for n in (400, 50, 50, 600, 300, 200, 10)]
+    steps = [Started(x, None) for x in launches]
+    copy = Started(lambda: None, None)
+    old = Started(Launched(10, waits=False), None)
+    early = [s not in (*steps, copy, old) for s in in_turn([*steps, copy, steps[1], old, steps[2]], 1000)]
+    assert early == [False, True, True, False, True, False, True, False, False, False, True]
 
 
 def test_seconds_are_those_of_the_gpu(gpu: Gpu) -> None:

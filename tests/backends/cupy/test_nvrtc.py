@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from waxeq.backend.call import Call, View
+from waxeq.ir.term import Term
 from waxeq.testing.calls import generated
 from waxeq_cupy import nvrtc
 from waxeq_cupy.kernels import Launch, Loops, prelude
@@ -69,6 +70,29 @@ def test_memory_is_read_once_and_16_bytes_at_a_time(
     moved = re.findall(r"\b(ld|st)\.global(?:\.nc)?(?:\.L\w+)?(\.v\d)?\.", text)
     assert sorted(moved) == [("ld", ".v4")] * loads + [("st", ".v4")] * stores
     assert not re.search(r"\b(?:ld|st)\.local", text)
+
+
+_MEMORY = r"\b(?:ld|st|red|atom)\.global|\bcp\.async|\bprefetch"
+
+
+@pytest.mark.parametrize("name", ["softmax of rows of 4096", "transposed and added", "gathered rows", "halves"])
+def test_nothing_of_memory_is_touched_before_the_launch_in_front_is_done(
+    name: str, compiler: nvrtc.Nvrtc, loops: Loops, named: Callable[[str], Call]
+) -> None:
+    """What is only read may be read at any time, says `__restrict__`, and a compiler could take it at its word."""
+    before, waits, after = ptx(compiler, loops, named(name)).partition("griddepcontrol.wait")
+    assert waits and re.search(_MEMORY, after) and not re.search(_MEMORY, before)
+    w = loops.work(named(name))
+    assert w is not None
+    assert "griddepcontrol" not in compiler.ptx(prelude() + w.launches[-1].source, "compute_80"), "which has none"
+
+
+def test_a_sigmoid_has_no_branch(compiler: nvrtc.Nvrtc, loops: Loops, named: Callable[[str], Call]) -> None:
+    """A division has one for the ends of the range, and sixteen of them waited for each other."""
+    one = named("element-wise")
+    call = replace(one, meaning=Term("Map", "sigmoid", one.meaning))
+    text = ptx(compiler, loops, call)
+    assert "rcp.approx.ftz.f32" in text and not re.search(r"\bdiv\.\w+", text)
 
 
 def test_floats_of_16_bits_are_converted_by_the_machine(
