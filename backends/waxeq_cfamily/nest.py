@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.asked import next_piece, next_rows
+from waxeq_cfamily.asked import in_whole, next_piece, next_rows
 from waxeq_cfamily.fission import Fission
 from waxeq_cfamily.lanes import LANES, Lanes
 from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, nth, rounded, rounds, start, var, variable
@@ -160,26 +160,14 @@ class Loop:
             return self._in_cache(fission, v, low, high)
         inside = ["  " + x for x in self.nest(len(self.order))]
         most = self.space.width(self.order[-1]) if most is None else most
-        if most >= _ASKED and (soon := [*self.e.soon(v, _ASKED)]):
-            return self._asking(soon, inside, v, low, high)
-        loop = [f"for (int64_t {v} = {low}; {v} < {high}; {v}++) {{", *inside, "}"]
-        return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 
-    def _asking(self, soon: Sequence[str], inside: Sequence[str], v: str, low: str, high: str) -> list[str]:
-        """The innermost loop in pieces of one length, which a compiler makes no ends of vectors for, and what is left;
-        before each piece something is asked for."""
-        at = f"{v}_at"
-        piece = [f"for (int64_t {v} = {at}; {v} < {at} + {_ASKED}; {v}++) {{", *inside, "}"]
-        rest = [f"for (int64_t {v} = {at}; {v} < {high}; {v}++) {{", *inside, "}"]
-        lines = [*soon, *self._straight(piece, v, at, f"{at} + {_ASKED}")]
-        return [
-            f"{{ int64_t {at} = {low};",
-            f"for (; {at} + {_ASKED} <= {high}; {at} += {_ASKED}) {{",
-            *("  " + x for x in lines),
-            "}",
-            *self._straight(rest, v, at, high),
-            "}",
-        ]
+        def text(first: str, last: str) -> list[str]:
+            return [f"for (int64_t {v} = {first}; {v} < {last}; {v}++) {{", *inside, "}"]
+
+        if most >= _ASKED and (soon := [*self.e.soon(v, _ASKED)]):
+            return in_whole(v, _ASKED, low, high, soon, lambda a, b: self._straight(text(a, b), v, a, b))
+        loop = text(low, high)
+        return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 
     def bounds(self, k: str) -> tuple[str, str]:
         low, high = (f"{var(k)}_lo", f"{var(k)}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
@@ -253,10 +241,13 @@ class Loop:
         added = self._straight(loop, v, f"{v}_at", f"{v}_to")
         if asked:
             first, last = f"{v}_first", f"{v}_last"
-            added = _in_pieces(v, _ASKED, first, last, [*asked, *added])
+            added = _in_pieces(v, self.asked_once, first, last, [*asked, *added])
         else:
             first, last = f"{v}_at", f"{v}_to"
         return _in_pieces(v, block, low, high, [*begin, *added, *whole], first, last)
+
+    asked_once: ClassVar[int] = _ASKED
+    """Elements of a piece that is asked for in one go."""
 
     def asked(self) -> Iterator[str]:
         """What asks for a piece that will be read soon."""

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from waxeq.ir.types import is_float
+from waxeq_cfamily.asked import ROWS_ASKED, ask_row, rows_ahead
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.scalars import var, variable
 from waxeq_cfamily.several import in_pairs, of_row
 
-_ROWS = 8
-"""Rows at a time: memory is read from as many places, and each has a vector of its own."""
+_ROWS = 4
+"""Rows at a time: memory is read from as many places, and each has a vector of its own. Eight that lie apart by a power
+of two fill a first cache, and take 1.2 of the time where the next ones are asked for (Zen 4)."""
 
 
 class Paired(Loop):
@@ -63,10 +65,14 @@ class Paired(Loop):
     def rows(self) -> str:
         return var(self.order[-2])
 
+    asked_once = ROWS_ASKED
+
     def asked(self) -> Iterator[str]:
-        """Nothing: what is further on in so many rows would take the place of these and of the row that is added to in
-        a first cache of 32 KiB, and a core sees by itself that it reads one after the other."""
-        return iter(())
+        """The next so many rows, into the second cache: in a first one of 32 KiB they would take the place of these,
+        and of the row that is added to."""
+        soon = [*ask_row(self, rows_ahead(self, _ROWS))]
+        for i in range(_ROWS):
+            yield from (of_row(x, self.rows, i) for x in soon)
 
     def accumulators(self, f: int, kind: str) -> tuple[str, ...]:
         return tuple(f"{kind}{f}_{i}" for i in range(_ROWS))

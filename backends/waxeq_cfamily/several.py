@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from waxeq.ir.types import is_float
+from waxeq_cfamily.asked import ROWS_ASKED, ask_row, in_whole, rows_ahead
 from waxeq_cfamily.scalars import var, variable
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Several:
             *pairs, last = in_pairs(f"a{f}", _TOGETHER)
             body += [*pairs, f"a{f} = a{f} + {last};"]
         body += [f"{loop.e.buffer(f)} = a{f};" for f in loop.stage.folds]
-        return self._over(depth, _TOGETHER, low, high, before, body)
+        soon = rows_ahead(loop, _TOGETHER)
+        asking = [of_row(x, k, i) for i in range(_TOGETHER) for x in ask_row(loop, soon)]
+        return self._over(depth, _TOGETHER, low, high, before, body, asking)
 
     @cached_property
     def held(self) -> bool:
@@ -98,21 +101,32 @@ class Several:
         return [f"int64_t {done(k)} = {low};", *rows[:-1], f"  {done(k)} = {k}_at;", rows[-1]]
 
     def _over(
-        self, depth: int, many: int, low: str, high: str, before: Sequence[str], body: Sequence[str]
+        self,
+        depth: int,
+        many: int,
+        low: str,
+        high: str,
+        before: Sequence[str],
+        body: Sequence[str],
+        asking: Sequence[str] = (),
     ) -> list[str]:
-        """A loop over rows, so many at a time, with a body that is made of vectors; those that are left one by one."""
+        """A loop over rows, so many at a time, with a body that is made of vectors; those that are left one by one.
+        `asking`: for what is read soon, piece by piece of the innermost axis."""
         loop = self.loop
         k, v = var(loop.order[depth]), var(loop.order[-1])
         begin, end = loop.bounds(loop.order[-1])
         rest = ["  " + x for x in loop.nest(depth + 1)]
+
+        def inner(first: str, last: str) -> list[str]:
+            loops = f"for (int64_t {v} = {first}; {v} < {last}; {v}++) {{"
+            return [loop.pragma(), loops, *("  " + x for x in body), "}"]
+
+        vectors = in_whole(v, ROWS_ASKED, begin, end, asking, inner) if asking else inner(begin, end)
         lines = [
             f"int64_t {k}_at = {low};",
             f"for (; {k}_at + {many} <= {high}; {k}_at += {many}) {{",
             *("  " + x for x in before),
-            "  " + loop.pragma(),
-            f"  for (int64_t {v} = {begin}; {v} < {end}; {v}++) {{",
-            *("    " + x for x in body),
-            "  }",
+            *("  " + x for x in vectors),
             "}",
             f"for (int64_t {k} = {k}_at; {k} < {high}; {k}++) {{",
             *rest,

@@ -66,7 +66,7 @@ static void N(pack_b)(int64_t K, int64_t n, const T *B, int64_t rbs, int64_t cbs
 
 /* Rows of A in panels as high as the tiles are, each [k][row]: the panel that begins at row i lies at i * depth. */
 static void N(pack_a)(int64_t rows, int64_t depth, const T *A, int64_t ras, int64_t cas, T *packed) {
-  const wx_tiling tiling = wx_tiling_of(rows);
+  const wx_tiling tiling = wx_tiling_of(rows, WX_ROWS);
   for (int64_t i = 0, tile = 0, height; i < rows; i += height, packed += height * depth, tile++) {
     height = wx_height(tiling, tile);
     if (cas == 1)
@@ -125,11 +125,12 @@ static int64_t N(run)(int64_t depth, int accumulate) {
   return wx_parts(wx_parts(depth, runs > 1 || depth <= WX_SINGLE_RUN ? runs : 2), 4) * 4;
 }
 
-/* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. */
+/* C (+)= A * B for one block of A. `next` is the panel that is read after the last, null where that is not known. Tiles
+ * have at most so many rows. */
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
-                     int accumulate) {
-  const wx_tiling tiling = wx_tiling_of(rows);
-  const int panels = B.row == N(columns) && tiling.tiles >= 3;
+                     int accumulate, int most) {
+  const wx_tiling tiling = wx_tiling_of(rows, most);
+  const int panels = B.row == N(columns) && tiling.tiles >= 3 && most == WX_ROWS;
   const int64_t run = depth ? N(run)(depth, accumulate) : 1;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
@@ -185,23 +186,27 @@ static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
         rows = wx_parts(M - i, blocks - block);
         if (j == 0 || blocks > 1) left = N(prepare)(rows, n, depth, A + i * ras + k * cas, ras, cas, packed_a);
         N(block)(rows, here, depth, left, right, packed && block == blocks - 1 ? N(after)(right.at, n, K, k, depth) : 0,
-                 C + i * ldc + j, ldc, accumulate);
+                 C + i * ldc + j, ldc, accumulate, WX_ROWS);
       }
     }
   }
 }
 
-/* Few rows over packed columns: what takes the time is to read B, which is read from one end to the other. */
+/* Few rows over packed columns: what takes the time is to read B, which is read from one end to the other. Rows of A
+ * that are pages apart are all kept in the same eight lines of a first-level cache: tiles of twelve rows of 4096 floats
+ * take 1.6 times as long as two of six each, and those of ten as long (Zen 4). */
 static void N(few)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *packed, T *C,
                    int64_t ldc, int accumulate) {
   const int64_t layers = wx_parts(K, N(depth));
+  const int apart = cas == 1 && ras * (int64_t)sizeof(T) % WX_PAGE_BYTES == 0;
+  const int most = apart && M > 10 && WX_ROWS > 8 ? 8 : WX_ROWS;
   for (int64_t j = 0; j < n; j += N(columns))
     for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++) {
       depth = wx_parts(K - k, layers - layer);
       const N(left) left = N(as_it_lies)(A + k * cas, ras, cas);
       const N(right) right = {packed + j * K + k * N(columns), 0, N(columns)};
       N(block)(M, wx_min(N(columns), n - j), depth, left, right, right.at + depth * N(columns), C + j, ldc,
-               k ? accumulate | WX_ADD : accumulate);
+               k ? accumulate | WX_ADD : accumulate, most);
     }
 }
 

@@ -44,7 +44,7 @@ WX_INLINE void N(finish)(const int rows, const int vectors, N(vec) (*sum)[2], T 
 
 /* A is either by rows (element (i, k) at i * sa + k) or by columns (at i + k * sa); B has its columns side by side,
  * rows sb apart. Only the first `valid` columns of C are written. `ahead` is fetched into the second-level cache on the
- * way, `pace` bytes for each k; not for one row, which asks for memory faster than it comes. */
+ * way, `pace` bytes for each k; not for few rows, which ask for memory faster than it comes. */
 WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_TILE_PARAMETERS) {
   (void)run;
   /* Two multipliers of four cycles each ask for eight sums under way: with few, every other k has sums of its own. */
@@ -55,8 +55,9 @@ WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_
   int64_t k = 0;
   for (; k + ways <= depth; k += ways) {
     WX_UNROLL for (int w = 0; w < ways; w++) {
-      if (rows > 1) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
-      if (rows > 1 && pace > WX_LINE_BYTES) __builtin_prefetch(ahead + (k + w) * pace + WX_LINE_BYTES, 0, 2);
+      if (rows > WX_UNASKED) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
+      if (rows > WX_UNASKED && pace > WX_LINE_BYTES)
+        __builtin_prefetch(ahead + (k + w) * pace + WX_LINE_BYTES, 0, 2);
       N(step)(rows, vectors, by_rows, A + (k + w) * next, sa, B + (k + w) * sb, sum[w]);
     }
   }

@@ -11,7 +11,7 @@ import pytest
 from waxeq.cost.estimate import Estimate
 from waxeq.extract.candidates import Candidate, State
 from waxeq.extract.choice import Choice, Priced, Problem
-from waxeq.extract.closer import closer
+from waxeq.extract.closer import closer, closer_within
 from waxeq.extract.greedy import greedy
 
 pytestmark = pytest.mark.quick
@@ -67,3 +67,25 @@ def test_the_closer_one_of_two_that_take_as_long(seconds: float, spare: bool) ->
 )
 def test_else_the_choice_stays(inputs: tuple[State, ...], kernel: str, estimate: Estimate, usual: Estimate) -> None:
     assert found(*chosen(maker(END, inputs, kernel, estimate), usual)) is None
+
+
+@pytest.mark.parametrize(("seconds", "part", "swapped"), [(1.1, 0.06, True), (0.9, 0.0, True), (1.1, 0.04, False)])
+def test_less_error_for_a_part_of_the_time_is_a_rival(seconds: float, part: float, swapped: bool) -> None:
+    """Whatever the call alone takes more."""
+    other = maker(END, (MIDDLE,), "own", Estimate(seconds, seconds, seconds, "measured"))
+    problem, choice = chosen(other)
+    near = closer_within(problem, choice, lambda c: ERRORS[c.call.kernel], part)
+    assert (near is not None and near.made[END] is other) == swapped
+
+
+def test_what_gains_most_for_its_time_comes_first() -> None:
+    """Of three ways to make the end the best one that is paid for; nothing that gains nothing."""
+    rows = {"own": 1.05, "nearly": 1.01, "alike": 0.5}
+    ways = [maker(END, (MIDDLE,), k, Estimate(s, s, s, "measured")) for k, s in rows.items()]
+    first, last = maker(MIDDLE, (GIVEN,), "own", USUAL), maker(END, (MIDDLE,), "library", USUAL)
+    choice = greedy(Problem({MIDDLE: (first,), END: (last,)}, (END,), frozenset({GIVEN})))
+    problem = Problem({MIDDLE: (first,), END: (last, *ways)}, (END,), frozenset({GIVEN}))
+    assert choice is not None
+    errors = {**ERRORS, "nearly": 2.2e-7}
+    near = closer_within(problem, choice, lambda c: errors[c.call.kernel], 0.03)
+    assert near is not None and near.made[END] is ways[1]

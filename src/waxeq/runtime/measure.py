@@ -28,7 +28,7 @@ from waxeq.runtime.neighbours import sample
 _SAMPLE = 2e-4
 _FEWEST, _PATIENCE = 3, 4
 """Samples that are taken at least, and how many times longer than was meant for them."""
-_GAIN = 1.01
+GAIN = 1.01
 """The least gain that is believed: less than a hundredth comes and goes with where memory happens to lie."""
 
 WIDE = 1.5
@@ -64,7 +64,7 @@ class Comparison:
     @property
     def narrow(self) -> bool:
         """Whether more samples would tell nothing that is believed."""
-        return self.high <= _GAIN * self.low
+        return self.high <= GAIN * self.low
 
 
 def counted(taken: Sequence[tuple[float, bool]], fewest: int = 1) -> Samples:
@@ -116,7 +116,7 @@ def compare(a: Samples, b: Samples, *, seed: int = 0, resamples: int = 400) -> C
     low, high = medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
     quiet = _lower_quartile(b) / _lower_quartile(a)
     low, high = min(low, quiet), max(high, quiet)
-    verdict = "faster" if low > _GAIN else "slower" if high < 1.0 else "within noise"
+    verdict = "faster" if low > GAIN else "slower" if high < 1.0 else "within noise"
     return Comparison(statistics.median(ratios), low, high, verdict)
 
 

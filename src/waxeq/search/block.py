@@ -19,7 +19,7 @@ from waxeq.errors import BudgetError, FallbackError
 from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
 from waxeq.extract.candidates import Candidate, Space, State, candidates
 from waxeq.extract.choice import Choice, Problem
-from waxeq.extract.closer import closer
+from waxeq.extract.closer import closer, closer_within
 from waxeq.extract.cuts import Cuts
 from waxeq.extract.joint import joined
 from waxeq.extract.orders import Orders, dense_order
@@ -28,6 +28,7 @@ from waxeq.extract.rough import Rough
 from waxeq.extract.second import runners_up
 from waxeq.ir.blocks import Block
 from waxeq.plan.schedule import BlockPlan, schedule
+from waxeq.runtime.measure import GAIN
 from waxeq.search.choosing import Chosen, choose
 from waxeq.search.session import Session
 from waxeq.search.tuner import tuned
@@ -173,7 +174,7 @@ def _joined(session: Session, chosen: Chosen) -> Chosen:
 
 def _closer(session: Session, chosen: Chosen) -> Chosen:
     """A choice with, of calls that take as long, those of less error; where whole plans are timed, the other one is a
-    rival."""
+    rival, and so is one of less error that takes hardly longer."""
     key, measured = session.prices.key, session.prices.model.measured
 
     def error(c: Candidate) -> float | None:
@@ -181,7 +182,9 @@ def _closer(session: Session, chosen: Chosen) -> Chosen:
         return None if timing is None else timing.rms_relative_error
 
     other = closer(chosen.problem, chosen.choice, error)
-    return chosen if other is None else replace(chosen, choice=other, beaten=(chosen.choice, *chosen.beaten))
+    best = chosen if other is None else replace(chosen, choice=other, beaten=(chosen.choice, *chosen.beaten))
+    near = closer_within(best.problem, best.choice, error, GAIN - 1.0)
+    return best if near is None else replace(best, beaten=(*best.beaten, near))
 
 
 def place(block: Block) -> str:

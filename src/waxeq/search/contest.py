@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from waxeq.errors import WaxeqError
+from waxeq.extract.closer import CLOSER
 from waxeq.frontend.trace import Traced
 from waxeq.runtime.handover import Groups, handed
 from waxeq.runtime.measure import WIDE, Fresh, Samples
@@ -115,13 +116,15 @@ def hold(
     session: Session,
     traced: Traced,
     results: Sequence[Result],
+    errors: Sequence[float],
     ground: Future[Ground] | None = None,
     took: float | None = None,
     ran: Mapping[str, float] = MappingProxyType({}),
 ) -> Held:
     """Which result is the fastest in a contest of whole plans, and how it does against the model as written; the first
-    when the user does not wait for the outcome. `ground`: where, if that was thought of `ahead`; `took`:
-    seconds of a run of the model that was made before; `ran`: those of the first run of plans, by text.
+    when the user does not wait for the outcome. `errors`: that of each result's output that is furthest off; `ground`:
+    where, if that was thought of `ahead`; `took`: seconds of a run of the model that was made before; `ran`: those of
+    the first run of plans, by text.
 
     It takes what is left of the budget, at most three seconds or twice that; never less than one timed run of the first
     result and of the model, after a first where that could matter. Where there is time for some of the results alone,
@@ -140,7 +143,7 @@ def hold(
     note, some = BRIEF, _fit(session, results, took if alone else _SHARED * took, opens)
     if some:
         try:
-            return _apart(session, traced, texts[:some], ground, opens)
+            return _apart(session, traced, texts[:some], errors[:some], ground, opens)
         except WaxeqError as e:
             if session.options.strict:
                 raise
@@ -161,13 +164,20 @@ def _fit(session: Session, results: Sequence[Result], took: float, opens: float)
     return some
 
 
-def _apart(session: Session, traced: Traced, texts: Sequence[str], ground: Future[Ground] | None, opens: float) -> Held:
+def _apart(
+    session: Session,
+    traced: Traced,
+    texts: Sequence[str],
+    errors: Sequence[float],
+    ground: Future[Ground] | None,
+    opens: float,
+) -> Held:
     """The contest in a process of its own, which has begun after so many seconds. Raises WaxeqError where there is none
     in the end."""
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens - CLOSING)))
         answer = held.process.call(
-            contest, (texts, traced.origin, budget), stopped=lambda: session.events.stop_requested
+            contest, (texts, _closer(errors), traced.origin, budget), stopped=lambda: session.events.stop_requested
         )  # fmt: skip
     if answer is None:
         return Held(0, None)
@@ -175,6 +185,12 @@ def _apart(session: Session, traced: Traced, texts: Sequence[str], ground: Futur
     trial = Trial(**found)
     _remember(session, texts, winner, trial)
     return Held(winner, trial)
+
+
+def _closer(errors: Sequence[float]) -> list[list[int]]:
+    """Of each plan those of clearly less error, that of the least first."""
+    order = sorted(range(len(errors)), key=lambda i: errors[i])
+    return [[i for i in order if errors[i] < CLOSER * e] for e in errors]
 
 
 def _failed(why: WaxeqError) -> str:

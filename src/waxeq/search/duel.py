@@ -17,7 +17,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.frontend.load import load_target
 from waxeq.plan.encode import decode
 from waxeq.runtime.handover import Handed
-from waxeq.runtime.measure import Samples, compare, told_apart
+from waxeq.runtime.measure import GAIN, Samples, compare, told_apart
 from waxeq.runtime.program import Program
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
@@ -43,11 +43,12 @@ def laid_out(arrays: Handed) -> tuple[Mapping[str, Kernel], tuple[Arrays, Arrays
 def contest(
     ready: tuple[Mapping[str, Kernel], tuple[Arrays, Arrays, Arrays]],
     texts: Sequence[str],
+    closer: Sequence[Sequence[int]],
     origin: tuple[str, str] | None,
     budget: float,
 ) -> tuple[int, Mapping[str, object]]:
     """Time encoded plans on what is `laid_out` against the model as written; runs in a process of its own. The number
-    of the fastest plan, and how it compares."""
+    of the fastest plan, and how it compares. `closer`: of each plan, those of less error, that of the least first."""
     installed, (tensors, constants, inputs) = ready
     plans = [decode(json.loads(t), constants) for t in texts]
     rivals: dict[str, Callable[[], object]] = {
@@ -57,7 +58,7 @@ def contest(
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
     times = take_turns(rivals, rounds=200, fewest=FEWEST, budget=budget, unsettled=undecided, long=LONG)
-    winner = fastest([times[f"plan {i}"] for i in range(len(plans))])
+    winner = fastest([times[f"plan {i}"] for i in range(len(plans))], closer)
     best = _best_written(times)
     plan, written = times[f"plan {winner}"], times[best]
     c = compare(plan, written)
@@ -107,8 +108,10 @@ def _placed(other: Samples, first: Samples) -> bool:
     return told_apart(other, first) or (pairs >= FEWEST and (c.verdict != "within noise" or c.high < _CLOSE))
 
 
-def fastest(times: Sequence[Samples]) -> int:
+def fastest(times: Sequence[Samples], closer: Sequence[Sequence[int]]) -> int:
     """The plan to keep, of those timed in the same rounds: the first, which is predicted to be the fastest, unless
-    another is faster beyond the noise; of several such, the one with the lowest median."""
+    another is faster beyond the noise; of several such, the one with the lowest median. In its place one that comes
+    closer to what the model computes, and takes no longer than what is not believed to be a gain."""
     surely = [i for i, t in enumerate(times) if i and compare(t, times[0]).verdict == "faster"]
-    return min(surely, key=lambda i: times[i].median, default=0)
+    best = min(surely, key=lambda i: times[i].median, default=0)
+    return next((i for i in closer[best] if compare(times[best], times[i]).ratio <= GAIN), best)

@@ -86,7 +86,8 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
     winner, trial = 0, None
     if contest:
         took = session.joined(begun.truth).seconds if begun else None
-        winner, trial, note = hold(session, traced, [r for r, _ in right], begun and begun.ground, took, found.ran)
+        results, errors = [r for r, _ in right], [max((a.plan[1] for a in rows), default=0.0) for _, rows in right]
+        winner, trial, note = hold(session, traced, results, errors, begun and begun.ground, took, found.ran)
         notes += [note] if note else []
     if trial is None and session.events.stop_requested:
         notes.append("stopped early: the plan is right, but it was not timed against the model as written")

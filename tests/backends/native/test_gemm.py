@@ -120,6 +120,14 @@ def test_large(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, acc
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("deep", [1021, 1024])  # rows of `strided` have three elements more
+@pytest.mark.parametrize("rows", [*range(1, 12), 14, 15, 17, 20, 28, 29])
+def test_few_rows_whole_pages_apart(api: Api, kind: str, deep: int, rows: int) -> None:
+    """They are multiplied in lower tiles, as they take each other's place in a first cache."""
+    case(api, kind, "packed", (rows, 70, deep), (((1, 1), False),) * 2, rows % 2 == 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["packed", "several", "any"])
 @pytest.mark.parametrize(
     "sides", [(1, 1, 1), (7, 17, 9), (30, 50, 40), (70, 1100, 300), (1, 40, 20), (40, 1, 20), (5, 24, 9), (20, 40, 300)]

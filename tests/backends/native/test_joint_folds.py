@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -99,7 +100,10 @@ def test_rows_are_summed_and_added_several_at_a_time(dtype: str, rows: int) -> N
     a = draw(dtype, rows, 2801)
     steps, outs, wants = folds(a, [("sum", "i"), ("sum", "j")], threads=2)
     run = Run(steps)
-    assert as_one(run) == [2] and "_at + 8 <=" in run.loops[0].source
+    text = run.loops[0].source
+    assert as_one(run) == [2] and "_at + 4 <=" in text
+    ahead = {int(n) for n in re.findall(r"__builtin_prefetch\(.*\+ (\d+), 0, 2\);", text)}
+    assert ahead == {4 * 2801}, "the next four rows are asked for, into the second cache"
     run()
     for got, want in zip(outs, wants, strict=True):
         close(got, want, rows)

@@ -76,6 +76,28 @@ def test_parts_of_the_next_row_are_asked_for_once() -> None:
     assert "prefetch" not in _text(_call(_softmax(TOP), {"m": 9, "n": 16}))
 
 
+@pytest.mark.parametrize(
+    ("meaning", "ahead"),
+    [
+        (Term("Sum", "m", Term("Mul", operand(0, "m", "float32"), operand(1, "mn", "float32"))), 8 * 1100),
+        (Term("Sum", "m", operand(0, "mn", "float32")), 8 * 1100),
+    ],
+)
+def test_the_next_rows_that_are_added_are_asked_for_into_the_second_cache(meaning: Term, ahead: int) -> None:
+    """Piece by piece of the columns, of rows that no cache holds; and all columns are added, those after the last whole
+    piece too."""
+    axes = ["m", "mn"] if "Mul" in str(meaning) else ["mn"]
+    for rows, asks in ((1000, True), (200, False)):
+        sizes = {"m": rows, "n": 1100}
+        views = tuple(View.dense(a, sizes, "float32") for a in axes)
+        call = Call("native.loops", meaning, sizes, views, View.dense("n", sizes, "float32"))
+        work = LOOPS.work(call)
+        assert work is not None
+        found = {int(n) for n in re.findall(r"__builtin_prefetch\(.*\+ (\d+), 0, 2\);", work.parts[0].text)}
+        assert found == ({ahead} if asks else set())
+        assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
 def test_infinite_rows_are_as_numpy_has_them() -> None:
     x = np.float32([[-np.inf, -np.inf], [np.inf, 1], [np.nan, 1], [-200, 100], [-1e38, 1e38]])
     call = _call(_softmax(TOP), {"m": 5, "n": 2})
