@@ -69,34 +69,29 @@ def next_piece(loop: Loop) -> Iterator[str]:
         return
     v, point = loop.order[-1], space.outer[-1] if space.outer else None
     ahead = _SEVERAL if loop.values.others and not loop.values.folded else _AHEAD
-    for n, r in enumerate(loop.values.rows):
-        if not _walked(r, v) or _bytes_read(loop.values, r) <= _CACHED:
-            continue
+    for r in _read(loop, v, _CACHED):
         step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
-        if step and space.width(v) >= _AHEAD // 2 and not loop.loaded(n):
+        if step and space.width(v) >= _AHEAD // 2:
             yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to", ", 0, 2" if later is not None else "")
 
 
-def rows_ahead(loop: Loop, many: int) -> list[tuple[int, int]]:
+def rows_ahead(loop: Loop, many: int) -> list[tuple[Row, int]]:
     """Loads that a loop goes through so many rows at a time of, and how far on the same place of the next ones is: a
     core follows each row to the end of its page only, and rows that lie apart by a power of two take each other's place
     in the first cache. Rows of 32 KiB are read at 29 GB/s in place of 23 (Zen 4)."""
     rows, v = loop.order[-2:]
-    found = []
-    for n, r in enumerate(loop.values.rows):
-        step = r.name[1].stride(rows) if _walked(r, v) else None
-        if step and loop.e.ahead and not loop.loaded(n) and _bytes_read(loop.values, r) > _SECOND:
-            found.append((n, step * many))
-    return found
+    if loop.e.ahead is None:
+        return []
+    steps = [(r, r.name[1].stride(rows)) for r in _read(loop, v, _SECOND)]
+    return [(r, step * many) for r, step in steps if step]
 
 
-def ask_row(loop: Loop, found: Sequence[tuple[int, int]]) -> Iterator[str]:
+def ask_row(loop: Loop, found: Sequence[tuple[Row, int]]) -> Iterator[str]:
     """Each line of a piece of a row of loads, so many elements from where they are, into the second cache: the first
     holds the rows at hand, and what they are added to."""
     v = var(loop.order[-1])
     low, high = f"{v}_at", f"{v}_at + {ROWS_ASKED}"
-    for n, step in found:
-        load = loop.values.rows[n]
+    for load, step in found:
         at = loop.e.index(load.name[1].plus(Index(const=step)))
         yield f"for (int64_t {v} = {low}; {v} < {high}; {v} += {LINE // numpy_dtype(load.dtype).itemsize})"
         yield f"  {loop.e.ahead}(x{load.name[0]} + {at}, 0, 2);"
@@ -116,6 +111,14 @@ def in_whole(
         *loop(at, high),
         "}",
     ]
+
+
+def _read(loop: Loop, axis: str, most: int) -> Iterator[Row]:
+    """What a stage itself reads from one place after the other along an axis, of more bytes than a cache has."""
+    for n in loop.cone():
+        r = loop.values.rows[n]
+        if _walked(r, axis) and not loop.loaded(n) and _bytes_read(loop.values, r) > most:
+            yield r
 
 
 def _walked(r: Row, axis: str) -> bool:

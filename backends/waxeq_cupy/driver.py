@@ -173,7 +173,7 @@ class Driver:
             "flops": {**halves, "float32": 256 * unit, "float64": 128 * unit},
             "bandwidth": bytes_,
             "cache_bandwidth": 4 * bytes_,
-            "launch": 1e-6,  # what a small kernel takes of a graph
+            "launch": 1e-6 if self.early_threads else 2e-6,  # what a small kernel takes of a graph
         }
 
     @property

@@ -96,17 +96,20 @@ def _together(text: Text, v: str, need: list[int]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Square:
-    """What a block turns at once: `lines` of the vector axis `b`, each with `line` places along the axis `a`, of which
-    neighbours are read side by side. `sizes`: of both axes, a's first."""
+    """What a block turns at once: places of the vector axis `b`, each with a `line` of places along the axis `a`, of
+    which neighbours are read side by side. `sizes`: of both axes, a's first; `item`: bytes of shared memory for each
+    place."""
 
     a: str
     b: str
     sizes: tuple[int, int]
+    item: int
 
     @property
     def line(self) -> int:
-        """A long line is read better, and one longer than its axis not at all."""
-        return 2 * SQUARE if self.sizes[0] > SQUARE else SQUARE
+        """A long line is read better, where there is room for it and its axis has more places than a short one."""
+        fits = self.item * SQUARE * (2 * SQUARE + 1) <= _SHARED
+        return 2 * SQUARE if fits and self.sizes[0] > SQUARE else SQUARE
 
     @property
     def room(self) -> int:
@@ -147,9 +150,9 @@ def turned(text: Text, across: str) -> tuple[str, int, int]:
     vector axis. Raises Unsupported where the squares do not fit."""
     space, values, v = text.space, text.values, text.space.vector
     assert v is not None
-    square = Square(across, v, (values.sizes[across], values.sizes[v]))
     rows = sorted(space.turned)
     item = sum(numpy_dtype(carried(values.rows[n].dtype)).itemsize for n in rows)
+    square = Square(across, v, (values.sizes[across], values.sizes[v]), item)
     if item * square.room > _SHARED:
         raise Unsupported("squares that are too large")
     around = [k for k in space.outer if k not in (v, across)]

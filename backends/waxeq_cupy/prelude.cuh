@@ -44,7 +44,7 @@ template <class T, int W> struct alignas(W * sizeof(T) < 16 ? W * sizeof(T) : 16
 
 #ifndef WX_SIMULATED
 #define WX_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) /* threads, blocks at one time */
-/* By all threads, first of all: a launch may begin before the one in front of it has ended (driver.py), and the one behind
+/* By all threads, first of all: a launch may begin before the one in front of it has ended (prepared.py), and the one behind
    it may from now on. Waits until that in front, which has waited too, is done and all it wrote is seen. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define WX_BEHIND() asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory")

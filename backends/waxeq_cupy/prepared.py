@@ -59,7 +59,7 @@ class Prepared:
         parameters, _ = arguments
         self._row = (kernel, x.blocks, 1, 1, x.threads, 1, 1, x.shared, stream, parameters, None)
         self._early = None
-        if able and BEHIND in x.text:
+        if able and BEHIND in x.text and not x.shared:  # what asks for so much leaves no room to others while it waits
             own = ctypes.pointer(Attribute(_OVERLAP, 0, 1))
             config = Config((x.blocks, 1, 1), (x.threads, 1, 1), x.shared, stream, own, 1)
             self._early = (ctypes.byref(config), kernel, parameters, None)

@@ -50,14 +50,14 @@ WX_INLINE void N(tile)(const int rows, const int vectors, const int by_rows, WX_
   /* Two multipliers of four cycles each ask for eight sums under way: with few, every other k has sums of its own. */
   const int ways = rows * vectors <= 2 ? 4 : rows * vectors <= 6 ? 2 : 1;
   const int64_t next = by_rows ? 1 : sa;
+  const int asks = rows > WX_UNASKED || (rows > 1 && sb != N(columns)); /* panels lie one behind the other */
   N(vec) sum[4][WX_ROWS][2] = {{{{0}}}};
   WX_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(C + i * ldc + valid - 1, 1);
   int64_t k = 0;
   for (; k + ways <= depth; k += ways) {
     WX_UNROLL for (int w = 0; w < ways; w++) {
-      if (rows > WX_UNASKED) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
-      if (rows > WX_UNASKED && pace > WX_LINE_BYTES)
-        __builtin_prefetch(ahead + (k + w) * pace + WX_LINE_BYTES, 0, 2);
+      if (asks) __builtin_prefetch(ahead + (k + w) * pace, 0, 2);
+      if (asks && pace > WX_LINE_BYTES) __builtin_prefetch(ahead + (k + w) * pace + WX_LINE_BYTES, 0, 2);
       N(step)(rows, vectors, by_rows, A + (k + w) * next, sa, B + (k + w) * sb, sum[w]);
     }
   }

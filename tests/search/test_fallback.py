@@ -139,18 +139,23 @@ def test_another_plan_must_be_faster_beyond_the_noise() -> None:
     luckier = Samples((1.08, 0.97, 0.93, 1.0, 0.9) * 4)
     faster, fastest_ = Samples(tuple(s / 2 for s in first.seconds)), Samples(tuple(s / 3 for s in first.seconds))
     alike = [[]] * 3
-    assert luckier.median <= first.median and fastest([first, luckier], alike) == 0
-    assert fastest([first, luckier, faster], alike) == 2
-    assert fastest([first, faster, fastest_], alike) == 2
-    assert fastest([first], alike) == 0
+    slow = Samples(tuple(2 * s for s in first.seconds))
+    assert luckier.median <= first.median and fastest([first, luckier], slow, alike) == 0
+    assert fastest([first, luckier, faster], slow, alike) == 2
+    assert fastest([first, faster, fastest_], slow, alike) == 2
+    assert fastest([first], slow, alike) == 0
 
 
 def test_of_plans_that_no_clock_tells_apart_the_one_of_less_error_is_kept() -> None:
     first = Samples((1.0, 1.1, 0.9, 1.05, 0.95) * 4)
-    hardly, longer, faster = (Samples(tuple(s * r for s in first.seconds)) for r in (1.008, 1.03, 0.9))
+    hardly, longer, faster, slow = (Samples(tuple(s * r for s in first.seconds)) for r in (1.008, 1.03, 0.9, 2.0))
     for times, kept in (((first, hardly), 1), ((first, longer), 0), ((first, longer, hardly), 2)):
-        assert fastest(times, [[1, 2][: len(times) - 1], [], []]) == kept
-    assert fastest((first, hardly, faster), [[1], [], [0, 1]]) == 2, "what is faster beyond the noise stays"
+        assert fastest(times, slow, [[1, 2][: len(times) - 1], [], []]) == kept
+    assert fastest((first, hardly, faster), slow, [[1], [], [0, 1]]) == 2, "what is faster beyond the noise stays"
+    loud = Samples(tuple(s * r for s, r in zip(first.seconds, (0.9, 1.2, 1.005, 0.95, 1.1) * 4, strict=True)))
+    assert fastest((first, loud), slow, [[1], []]) == 0, "it may as well take a tenth longer"
+    near = Samples(tuple(s * 1.012 for s in first.seconds))
+    assert fastest((first, hardly), near, [[1], []]) == 0, "the model as written would be left in its place"
 
 
 def test_what_polishing_started_from_goes_to_the_trial(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from waxeq.runtime.handover import Groups, handed
 from waxeq.runtime.measure import WIDE, Fresh, Samples
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
-from waxeq.search.duel import FEWEST, LONG, contest, laid_out
+from waxeq.search.duel import FEWEST, LONG, Closer, contest, laid_out
 from waxeq.search.pace import CLOSING
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
@@ -131,8 +131,8 @@ def hold(
     these are the first. Where the process of a contest cannot be had, or ends before the contest does, a few runs are
     what there is, and the note says why. Raises WaxeqError then with `strict`.
     """
-    texts = [r.text for r in results]
-    known = _recalled(session, texts)
+    texts, closer = [r.text for r in results], _closer(errors)
+    known = _recalled(session, texts, closer)
     if known is not None:
         return known
     written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
@@ -143,7 +143,7 @@ def hold(
     note, some = BRIEF, _fit(session, results, took if alone else _SHARED * took, opens)
     if some:
         try:
-            return _apart(session, traced, texts[:some], errors[:some], ground, opens)
+            return _apart(session, traced, texts[:some], _closer(errors[:some]), ground, opens)
         except WaxeqError as e:
             if session.options.strict:
                 raise
@@ -168,7 +168,7 @@ def _apart(
     session: Session,
     traced: Traced,
     texts: Sequence[str],
-    errors: Sequence[float],
+    closer: Closer,
     ground: Future[Ground] | None,
     opens: float,
 ) -> Held:
@@ -177,17 +177,17 @@ def _apart(
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens - CLOSING)))
         answer = held.process.call(
-            contest, (texts, _closer(errors), traced.origin, budget), stopped=lambda: session.events.stop_requested
+            contest, (texts, closer, traced.origin, budget), stopped=lambda: session.events.stop_requested
         )  # fmt: skip
     if answer is None:
         return Held(0, None)
     winner, found = answer
     trial = Trial(**found)
-    _remember(session, texts, winner, trial)
+    _remember(session, texts, closer, winner, trial)
     return Held(winner, trial)
 
 
-def _closer(errors: Sequence[float]) -> list[list[int]]:
+def _closer(errors: Sequence[float]) -> Closer:
     """Of each plan those of clearly less error, that of the least first."""
     order = sorted(range(len(errors)), key=lambda i: errors[i])
     return [[i for i in order if errors[i] < CLOSER * e] for e in errors]
@@ -197,26 +197,26 @@ def _failed(why: WaxeqError) -> str:
     return f"the plan and the model as written were timed in a turn or a few each, as no contest could be held: {why}"
 
 
-def _recalled(session: Session, texts: Sequence[str]) -> Held | None:
+def _recalled(session: Session, texts: Sequence[str], closer: Closer) -> Held | None:
     """How a contest between plans ended that the table remembers."""
-    known = None if session.options.fresh else session.table.memo_get("contest", _key(session, texts))
+    known = None if session.options.fresh else session.table.memo_get("contest", _key(session, texts, closer))
     if known is None:
         return None
     winner, trial = json.loads(known)
     return Held(winner, replace(Trial(**trial), remembered=True))
 
 
-def _remember(session: Session, texts: Sequence[str], winner: int, trial: Trial) -> None:
+def _remember(session: Session, texts: Sequence[str], closer: Closer, winner: int, trial: Trial) -> None:
     """Keep how a contest ended, if that is settled: of these plans, and of the winner alone, which is all there is the
     next time. An interval that is wide, and not as far from 1, is not: the next time is another chance."""
     if trial.high < WIDE * trial.low or trial.low > WIDE or trial.high < 1 / WIDE:
-        for plans, n in ((texts, winner), (texts[winner : winner + 1], 0)):
+        for plans, others, n in ((texts, closer, winner), (texts[winner : winner + 1], [[]], 0)):
             outcome = json.dumps([n, asdict(trial)], sort_keys=True)
-            session.table.memo_put("contest", _key(session, plans), outcome)
+            session.table.memo_put("contest", _key(session, plans, others), outcome)
 
 
-def _key(session: Session, texts: Sequence[str]) -> str:
-    return hashlib.sha256("|".join([*texts, session.device.id]).encode()).hexdigest()
+def _key(session: Session, texts: Sequence[str], closer: Closer) -> str:
+    return hashlib.sha256("|".join([*texts, json.dumps(closer), session.device.id]).encode()).hexdigest()
 
 
 def _brief(

@@ -32,7 +32,12 @@ of it, and users wait for the outcome."""
 FEWEST = 3
 """Rounds that are taken in any case, where it is not clear before."""
 
+_HARDLY = 1.03
+"""What a plan of less error may turn out to take longer, of what its rounds leave open."""
+
 Arrays = dict[str, np.ndarray]
+Closer = Sequence[Sequence[int]]
+"""Of each plan the numbers of those of clearly less error, that of the least first."""
 
 
 def laid_out(arrays: Handed) -> tuple[Mapping[str, Kernel], tuple[Arrays, Arrays, Arrays]]:
@@ -43,12 +48,12 @@ def laid_out(arrays: Handed) -> tuple[Mapping[str, Kernel], tuple[Arrays, Arrays
 def contest(
     ready: tuple[Mapping[str, Kernel], tuple[Arrays, Arrays, Arrays]],
     texts: Sequence[str],
-    closer: Sequence[Sequence[int]],
+    closer: Closer,
     origin: tuple[str, str] | None,
     budget: float,
 ) -> tuple[int, Mapping[str, object]]:
     """Time encoded plans on what is `laid_out` against the model as written; runs in a process of its own. The number
-    of the fastest plan, and how it compares. `closer`: of each plan, those of less error, that of the least first."""
+    of the fastest plan, and how it compares."""
     installed, (tensors, constants, inputs) = ready
     plans = [decode(json.loads(t), constants) for t in texts]
     rivals: dict[str, Callable[[], object]] = {
@@ -58,8 +63,8 @@ def contest(
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
     times = take_turns(rivals, rounds=200, fewest=FEWEST, budget=budget, unsettled=undecided, long=LONG)
-    winner = fastest([times[f"plan {i}"] for i in range(len(plans))], closer)
     best = _best_written(times)
+    winner = fastest([times[f"plan {i}"] for i in range(len(plans))], times[best], closer)
     plan, written = times[f"plan {winner}"], times[best]
     c = compare(plan, written)
     if c.verdict == "within noise" and c.ratio > _PROMISING:  # a noisy machine: the two alone, for as long again
@@ -108,10 +113,18 @@ def _placed(other: Samples, first: Samples) -> bool:
     return told_apart(other, first) or (pairs >= FEWEST and (c.verdict != "within noise" or c.high < _CLOSE))
 
 
-def fastest(times: Sequence[Samples], closer: Sequence[Sequence[int]]) -> int:
+def fastest(times: Sequence[Samples], written: Samples, closer: Closer) -> int:
     """The plan to keep, of those timed in the same rounds: the first, which is predicted to be the fastest, unless
     another is faster beyond the noise; of several such, the one with the lowest median. In its place one that comes
-    closer to what the model computes, and takes no longer than what is not believed to be a gain."""
+    closer to what the model computes, takes no longer than what is not believed to be a gain, and is as surely faster
+    than the model as written."""
     surely = [i for i, t in enumerate(times) if i and compare(t, times[0]).verdict == "faster"]
     best = min(surely, key=lambda i: times[i].median, default=0)
-    return next((i for i in closer[best] if compare(times[best], times[i]).ratio <= GAIN), best)
+    found = compare(times[best], written).verdict
+
+    def instead(i: int) -> bool:
+        c = compare(times[best], times[i])
+        as_fast = c.ratio <= GAIN and c.high <= _HARDLY
+        return as_fast and (found != "faster" or compare(times[i], written).verdict == found)
+
+    return next(filter(instead, closer[best]), best)

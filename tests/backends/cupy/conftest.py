@@ -108,6 +108,9 @@ def _maps() -> Iterator[tuple[str, Call]]:
     yield "a transposed copy", call(operand(0, "ij", F32), sizes, ["ji"], "ij")
     added = Term("Add", Term("Map", "exp", operand(0, "ij", F32)), operand(1, "ij", F32))
     yield "transposed and added", call(added, {"i": 33, "j": 65}, ["ji", "ij"], "ij")
+    wide = [operand(n, "ij", "float64") for n in range(3)]
+    three = Term("Add", Term("Add", wide[0], wide[1]), wide[2])
+    yield "three wide ones transposed", call(three, {"i": 33, "j": 65}, ["ji", "ji", "ji"], "ij", "float64")
     yield "transposed in the middle", call(operand(0, "abc", F32), {"a": 5, "b": 40, "c": 50}, ["acb"], "abc")
     back = View("ij", (100, 70), (-70, -1), F32, 6999)  # pyright: ignore[reportArgumentType]
     yield "backwards", call(Term("Map", "neg", x), sizes, [back], "ij")

@@ -98,6 +98,17 @@ def test_the_next_rows_that_are_added_are_asked_for_into_the_second_cache(meanin
         assert check_call(LOOPS, call, np.random.default_rng(0)) is None
 
 
+def test_a_stage_asks_for_what_it_reads_itself() -> None:
+    """The maximum of one array asked for rows of the other, at a place along an axis that it does not go along."""
+    a = operand(0, "mn", "float32")
+    product = Term("Red", "max", "m", Term("Red", "max", "j", Term("Mul", operand(1, "mjn", "float32"), a)))
+    meaning = Term("Zip", "sub", product, Term("Red", "max", "m", a))
+    sizes = {"m": 64, "j": 16, "n": 1024}
+    views = (View.dense("mn", sizes, "float32"), View.dense("mjn", sizes, "float32"))
+    call = Call("native.loops_fast", meaning, sizes, views, View.dense("n", sizes, "float32"))
+    assert LOOPS.accepts(call) and check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
 def test_infinite_rows_are_as_numpy_has_them() -> None:
     x = np.float32([[-np.inf, -np.inf], [np.inf, 1], [np.nan, 1], [-200, 100], [-1e38, 1e38]])
     call = _call(_softmax(TOP), {"m": 5, "n": 2})
