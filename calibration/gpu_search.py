@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "backends")]
 
 from benchmarks.workload import Workload, flat, mapped  # noqa: E402
 from calibration.gpu.against import in_turns, tensor  # noqa: E402
+from calibration.gpu.clocked import quartile  # noqa: E402
 from calibration.gpu.journal import append  # noqa: E402
 from calibration.gpu.plans import PLANS, TOLERANCE, WORKLOADS, arguments  # noqa: E402
 
@@ -115,7 +116,7 @@ def measured(w: Workload, traced: Traced, plan: Any, given: Any, *, beside: bool
         return storage.seconds(program.again(there), repeats)
 
     replayed(2)
-    alone = sorted(replayed(_REPEATS) for _ in range(_SAMPLES))[(_SAMPLES - 1) // 4]
+    alone = quartile([replayed(_REPEATS) for _ in range(_SAMPLES)])
     row |= {"alone": alone, "kernels": [s.call.kernel for s in plan.steps]}
     if not beside or "torch" not in w.forms:
         return row
