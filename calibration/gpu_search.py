@@ -16,30 +16,27 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "backends")]
 
-from benchmarks.workload import Workload, flat, mapped  # noqa: E402
+from benchmarks.workload import Workload, mapped  # noqa: E402
 from calibration.gpu.against import in_turns, tensor  # noqa: E402
-from calibration.gpu.clocked import quartile  # noqa: E402
 from calibration.gpu.journal import append  # noqa: E402
-from calibration.gpu.plans import PLANS, TOLERANCE, WORKLOADS, arguments  # noqa: E402
+from calibration.gpu.plans import PLANS, TOLERANCE, WORKLOADS, Bound, arguments  # noqa: E402
 
 import waxeq_cupy  # noqa: E402
 from waxeq.compile import optimize_traced  # noqa: E402
 from waxeq.errors import UsageError, WaxeqError  # noqa: E402
 from waxeq.events import Events  # noqa: E402
-from waxeq.frontend.trace import Traced, trace  # noqa: E402
+from waxeq.frontend.trace import trace  # noqa: E402
 from waxeq.options import Options  # noqa: E402
-from waxeq.runtime.program import Program  # noqa: E402
-from waxeq.runtime.verify import Truth  # noqa: E402
+from waxeq.plan.plan import Plan  # noqa: E402
 from waxeq.search.session import Session  # noqa: E402
 from waxeq_cupy.device import MissingDevice, current  # noqa: E402
-
-_SAMPLES, _REPEATS = 12, 5
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,38 +88,25 @@ def searched(w: Workload, o: argparse.Namespace) -> dict[str, Any]:
         found = optimize_traced(session, traced)
     row: dict[str, Any] = {"workload": w.name, "searched": time.monotonic() - begun, "found": repr(found)}
     (o.out / f"{w.name}.txt").write_text(f"{found.explain()}\n", encoding="utf-8")
-    return row | measured(w, traced, found.plan, given, beside=not o.alone)
+    return row | measured(w, found.plan, given, beside=not o.alone)
 
 
-def measured(w: Workload, traced: Traced, plan: Any, given: Any, *, beside: bool) -> dict[str, Any]:
+def measured(w: Workload, plan: Plan, given: Mapping[str, Any], *, beside: bool) -> dict[str, Any]:
     """Error and seconds of a plan, and of torch in turns with it."""
     storage = current().storage
     assert storage is not None
-    arrays = {p: a for n, v in given.items() for p, a in flat(v, n).items()}
-    kinds = {x.name: x.kind for x in traced.graph.leaves}
-    inputs = {n: a for n, a in arrays.items() if kinds.get(n) == "input"}
-    weights = {n: a for n, a in arrays.items() if kinds.get(n) == "weight"}
-    program = Program(plan, waxeq_cupy.backend().kernels, weights)
-    for _ in range(2):
-        program.flat_results(inputs)
-    rows = Truth.of(plan.graph, inputs, weights).accuracy(program.flat_results(inputs))
-    worst = max(rows, key=lambda r: r.plan[1])
-    row: dict[str, Any] = {"error": worst.plan[1], "most": max(TOLERANCE, 3 * worst.written[1])}
+    ours = Bound(storage, waxeq_cupy.backend().kernels, plan, given)
+    row: dict[str, Any] = dict(zip(("error", "most"), ours.error(), strict=True))
     if plan.written:
         return row | {"written": True}
-    there = {n: storage.uploaded(a) for n, a in inputs.items()}
-
-    def replayed(repeats: int) -> float:
-        return storage.seconds(program.again(there), repeats)
-
-    replayed(2)
-    alone = quartile([replayed(_REPEATS) for _ in range(_SAMPLES)])
-    row |= {"alone": alone, "kernels": [s.call.kernel for s in plan.steps]}
+    row |= {"alone": ours.seconds(), "kernels": [s.call.kernel for s in plan.steps]}
     if not beside or "torch" not in w.forms:
         return row
     form, names = w.forms["torch"](), tuple(given)
     tensors = [mapped(v, tensor) for v in given.values()]
-    return row | in_turns(replayed, [tensors], lambda *xs: form(**dict(zip(names, xs, strict=True))), compiled=True)
+    return row | in_turns(
+        ours.replayed, [tensors], lambda *xs: form(**dict(zip(names, xs, strict=True))), compiled=True
+    )
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def against_plan(c: Check, name: str) -> Outcome:
             "why": "no plan was right" if not rows else why if "torch" in w.forms else "torch has no form"
         }
     best = min(rows, key=lambda r: r["seconds"])
-    ours = Bound(c, best["plan"], dict(best["chosen"]))
+    ours = Bound.of_kit(c, best["plan"], dict(best["chosen"]))
     given = {n: mapped(a, tensor) for n, a in arguments(w, small=bool(c.kit.about["small"])).items()}
     form, names = w.forms["torch"](), tuple(given)
 

@@ -15,6 +15,7 @@ from calibration.gpu.tuned import by, rivals
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
+from waxeq.backend.storage import Storage
 from waxeq.plan.encode import decode, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.program import Program
@@ -70,22 +71,24 @@ def plan_of(c: Check, name: str) -> Plan:
 
 
 class Bound:
-    """A plan of the kit, bound to its weights on the GPU, with its inputs there; `chosen`: other kernels than its own
-    for some steps."""
+    """A plan, bound to its weights on a GPU, with its inputs there; `arguments`: those of its model, by name."""
 
-    def __init__(self, c: Check, name: str, chosen: Mapping[int, str]) -> None:
-        self._on, w = c.storage, WORKLOADS[workload(name)]
-        plan = plan_of(c, name)
-        if chosen:
-            plan = by(plan, chosen, c.kernels)
-        arrays = {
-            p: a for n, v in arguments(w, small=bool(c.kit.about["small"])).items() for p, a in flat(v, n).items()
-        }
+    def __init__(self, on: Storage, kernels: Mapping[str, Kernel], plan: Plan, arguments: Mapping[str, Any]) -> None:
+        self._on = on
+        arrays = {p: a for n, v in arguments.items() for p, a in flat(v, n).items()}
         leaves = {x.name: x.kind for x in plan.graph.leaves}
         self._inputs = {n: a for n, a in arrays.items() if leaves.get(n) == "input"}
         self._weights = {n: a for n, a in arrays.items() if leaves.get(n) == "weight"}
-        self.program = Program(plan, c.kernels, self._weights)
-        self._there = {n: c.storage.uploaded(a) for n, a in self._inputs.items()}
+        self.program = Program(plan, kernels, self._weights)
+        self._there = {n: on.uploaded(a) for n, a in self._inputs.items()}
+
+    @staticmethod
+    def of_kit(c: Check, name: str, chosen: Mapping[int, str]) -> Bound:
+        """A plan of the kit; `chosen`: other kernels than its own for some steps."""
+        plan, small = plan_of(c, name), bool(c.kit.about["small"])
+        if chosen:
+            plan = by(plan, chosen, c.kernels)
+        return Bound(c.storage, c.kernels, plan, arguments(WORKLOADS[workload(name)], small=small))
 
     @property
     def steps(self) -> int:

@@ -140,7 +140,7 @@ def _one_timed_plan(c: Check, name: str) -> Outcome:
 
 
 def _one_plan(c: Check, name: str, chosen: Mapping[int, str] | None = None) -> Outcome:
-    plan = Bound(c, name, chosen or {})
+    plan = Bound.of_kit(c, name, chosen or {})
     error, allowed = plan.error()
     found = {"workload": workload(name), "rms_error": error, "steps": plan.steps, "plan": name}
     found["chosen"] = [[n, kernel] for n, kernel in (chosen or {}).items()]
