@@ -20,6 +20,9 @@ _CACHED = 12 << 20
 _SECOND = 2 << 20
 """Bytes up to which it may lie in the second one."""
 
+_SECOND_CACHE = ", 0, 2"
+"""What says that something is to come there, and not into the first one: to be read, soon but not at once."""
+
 ROWS_ASKED = 64
 """Elements of each of several rows that are asked for in one go."""
 
@@ -72,7 +75,7 @@ def next_piece(loop: Loop) -> Iterator[str]:
     for r in _read(loop, v, _CACHED):
         step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
         if step and space.width(v) >= _AHEAD // 2:
-            yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to", ", 0, 2" if later is not None else "")
+            yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to", _SECOND_CACHE if later is not None else "")
 
 
 def rows_ahead(loop: Loop, many: int) -> list[tuple[Row, int]]:
@@ -89,12 +92,9 @@ def rows_ahead(loop: Loop, many: int) -> list[tuple[Row, int]]:
 def ask_row(loop: Loop, found: Sequence[tuple[Row, int]]) -> Iterator[str]:
     """Each line of a piece of a row of loads, so many elements from where they are, into the second cache: the first
     holds the rows at hand, and what they are added to."""
-    v = var(loop.order[-1])
-    low, high = f"{v}_at", f"{v}_at + {ROWS_ASKED}"
+    at = f"{var(loop.order[-1])}_at"
     for load, step in found:
-        at = loop.e.index(load.name[1].plus(Index(const=step)))
-        yield f"for (int64_t {v} = {low}; {v} < {high}; {v} += {LINE // numpy_dtype(load.dtype).itemsize})"
-        yield f"  {loop.e.ahead}(x{load.name[0]} + {at}, 0, 2);"
+        yield from _asked(loop, load, step, at, f"{at} + {ROWS_ASKED}", _SECOND_CACHE)
 
 
 def in_whole(
