@@ -98,13 +98,17 @@ def ask_row(loop: Loop, found: Sequence[tuple[Row, int]]) -> Iterator[str]:
 
 
 def in_whole(
-    v: str, many: int, low: str, high: str, soon: Sequence[str], loop: Callable[[str, str], list[str]]
+    v: str, many: int, low: str, high: str, soon: Sequence[str], loop: Callable[[str, str], list[str]], lined: int = 0
 ) -> list[str]:
     """A loop from one place to another in pieces of one length, which a compiler makes no ends of vectors for, and what
-    is left; before each piece something is asked for. `loop`: its text between two places."""
+    is left; before each piece something is asked for. `loop`: its text between two places. `lined`: pieces begin at
+    multiples of so many places, after as many that are in part done again."""
     at = f"{v}_at"
+    first = [f"if ({at} % {lined} && {at} + {lined} <= {high}) {{", *loop(at, f"{at} + {lined}")] if lined else []
     return [
         f"{{ int64_t {at} = {low};",
+        *first,
+        *([f"  {at} += {lined} - {at} % {lined};", "}"] if lined else []),
         f"for (; {at} + {many} <= {high}; {at} += {many}) {{",
         *("  " + x for x in (*soon, *loop(at, f"{at} + {many}"))),
         "}",

@@ -41,7 +41,8 @@ class Emitter:
     result is written past the cache. `others`: the arguments that other results of the values are written to.
     `decided`: guards of which it is known whether they hold. `hides`: constant bounds are variables. `ahead`: asks for
     what is read later. `careful`: what is computed once for a whole row has fewer roundings than what is computed for
-    each element. `sections`: where guards begin to hold is a number."""
+    each element. `sections`: where guards begin to hold is a number. `lined`: loops that only write go through
+    multiples of so many places, where not 0, from the first one on."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -57,6 +58,7 @@ class Emitter:
     ahead: ClassVar[str | None] = "__builtin_prefetch"
     careful: ClassVar[bool] = True
     sections: ClassVar[bool] = True
+    lined: ClassVar[int] = 0
     outside: str = "((wx_context *)args[0])->outside"
 
     @property

@@ -164,8 +164,8 @@ class Loop:
         def text(first: str, last: str) -> list[str]:
             return [f"for (int64_t {v} = {first}; {v} < {last}; {v}++) {{", *inside, "}"]
 
-        if most >= _ASKED and (soon := [*self.e.soon(v, _ASKED)]):
-            return in_whole(v, _ASKED, low, high, soon, lambda a, b: self._straight(text(a, b), v, a, b))
+        if most >= _ASKED and ((soon := [*self.e.soon(v, _ASKED)]) or self.e.lined):
+            return in_whole(v, _ASKED, low, high, soon, lambda a, b: self._straight(text(a, b), v, a, b), self.e.lined)
         loop = text(low, high)
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 

@@ -190,14 +190,16 @@ class _Scheduler:
         return {n: c for n, c in chains.items() if n not in inside}
 
     def stages(self) -> tuple[Stage, ...]:
-        while twice := self._computed_twice():
-            self.kept.add(max(twice))
-            self._known.clear()
-        self.rewritten = self._read_again()
+        self.rewritten = self._read_again()  # first: what it is made of, a division among that, is then computed once
         if self.rewritten is not None:
-            self.kept.add(self.rewritten)
-            self._known.clear()
+            self._keep(self.rewritten)
+        while twice := self._computed_twice():
+            self._keep(max(twice))
         return tuple(self._grouped())
+
+    def _keep(self, row: int) -> None:
+        self.kept.add(row)
+        self._known.clear()
 
     # -- levels
 

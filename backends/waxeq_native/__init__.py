@@ -18,9 +18,20 @@ class NativeBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_native import calling, halves, loops, products, products_blas, sized, sliding, winograd
+        from waxeq_native import (
+            calling,
+            halves,
+            loops,
+            products,
+            products_blas,
+            products_deep,
+            sized,
+            sliding,
+            winograd,
+        )
 
-        found = [k() for m in (halves, loops, products, products_blas, sliding, winograd) for k in m.KERNELS]
+        modules = (halves, loops, products, products_blas, products_deep, sliding, winograd)
+        found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):
             k.sized, k.direct = ranges.get(k.name), calling.direct

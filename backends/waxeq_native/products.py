@@ -17,6 +17,7 @@ from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES, libm, own
+from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.online import Blocks, Online, online, walked
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES, var
@@ -127,18 +128,13 @@ class Products(NativeKernel):
         dtypes = [v.dtype for v in call.operands]
         emitter = BlockEmitter if isinstance(s, Blocks) else ProductEmitter
         e = emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts, deeper=deeper)
-        scratch = max(_scratch(s, p, p.fold in texts, deeper.get(p.fold)) for p in s.products)
-        if s.scratch + scratch > FRAME:
+        room = max(scratch(s, p, p.fold in texts, deeper.get(p.fold)) for p in s.products)
+        if s.scratch + room > FRAME:
             return None
         e.check()
 
         def write() -> tuple[Part, ...]:
-            text = e.function(NAME).replace(
-                "  (void)thread;",
-                "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
-                f"  WX_ALIGNED char scratch[{max(64, scratch)}];",
-            )
-            return (*parts, Part(text, e.space.points(), 1))
+            return (*parts, Part(function(e, room), e.space.points(), 1))
 
         return Work(write, workspace, packs=packs)
 
@@ -240,7 +236,18 @@ def _deeper(s: Space, p: Product) -> str | None:
     return next((k for k in p.around if step and left.name[1].stride(k) == step and k not in s.tiles), None)
 
 
-def _scratch(s: Space, p: Product, packed: bool, deeper: str | None) -> int:
+def function(e: Emitter, room: int) -> str:
+    """The text of a function that multiplies matrices with so many bytes of scratch."""
+    return e.function(NAME).replace(
+        "  (void)thread;",
+        "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
+        f"  WX_ALIGNED char scratch[{max(64, room)}];",
+    )
+
+
+def scratch(s: Space, p: Product, packed: bool, deeper: str | None = None) -> int:
+    """Bytes of scratch that a product needs; `packed`: its right side lies in panels, `deeper`: the axis that is taken
+    with its depth."""
     short = DTYPES[s.values.rows[p.fold].dtype]
     need = getattr(api(), f"gemm_scratch_{short}" if packed else f"gemm_any_scratch_{short}")
     depth = s.width(p.depth) * (1 if deeper is None else s.width(deeper))

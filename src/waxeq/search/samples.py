@@ -108,6 +108,8 @@ _MATRICES = (
     (1, 1024, 1024), (8, 512, 512), (32, 1024, 256), (128, 384, 1536), (256, 1024, 784), (512, 10, 1024),
     (1024, 64, 64), (2048, 32, 2048), (2048, 2, 512), (64, 4096, 64), (4096, 384, 384),
 )  # fmt: skip
+_COVARIANCES = ((32, 2048), (64, 65536), (200, 16384))
+"""Of how many columns, of how many rows each."""
 _LAYERS = (
     (16, 4096, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (128, 2048, 2048), (128, 8192, 2048),
     (128, 2048, 8192), (512, 4096, 1024),
@@ -126,6 +128,8 @@ def _products(dtype: str, quick: bool) -> Iterator[Sample]:
         yield _product(sizes, ("km", "kn"), "mn", dtype)
         yield _product(sizes, ("mk", "k"), "m", dtype)
         yield _product(sizes, ("km", "k"), "m", dtype)
+    for n, k in _COVARIANCES[: 1 if quick else None]:
+        yield _product({"m": n, "n": n, "k": k}, ("km", "kn"), "mn", dtype)
     for m, n, k in () if quick or dtype != "float32" else _LAYERS:
         for right in ("kn", "nk"):
             yield _product({"m": m, "n": n, "k": k}, ("mk", right), "mn", dtype)

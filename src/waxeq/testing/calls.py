@@ -39,6 +39,8 @@ _SIZES, _WHOLE = (1, 2, 5, 8, 17, 33, 70), (8, 16, 24, 40, 72)
 """Of products, and of those whose lines are whole groups of 16 bytes."""
 _SMALL = (4, 5, 8, 11, 19)
 """Of images, and of their channels."""
+_NARROW, _DEPTHS = (8, 9, 17, 40), (512, 700, 1031, 2050)
+"""Of products that are deep, and their depths."""
 _WHOLE_DTYPES = ("float16", "bfloat16", "float32")
 _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 """Heads that random loops are made of."""
@@ -46,7 +48,7 @@ _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 
 def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
     """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides. Of products
-    where it accepts none of memory laid out to hurt, those on whole lines of memory, or convolutions."""
+    where it accepts none of memory laid out to hurt, those on whole lines of memory, deep ones, or convolutions."""
     source = _source(kernel)
     pools = [(_ATTEMPTS * calls, calls, source)]
     if kernel.form == "loops":
@@ -60,9 +62,9 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
             if call is not None and kernel.accepts(call):
                 wanted, found = wanted - 1, found + 1
                 yield call
-    rarer: tuple[tuple[Source, bool], ...] = ((_in_lines, True), (convolved, False))
-    for n in range(2 * _RARE * calls if source is multiplied and not found else 0):
-        make, whole = rarer[n % 2]
+    rarer: tuple[tuple[Source, bool], ...] = ((_in_lines, True), (convolved, False), (_deep, False))
+    for n in range(len(rarer) * _RARE * calls if source is multiplied and not found else 0):
+        make, whole = rarer[n % len(rarer)]
         call = _draw(name, kernel, make(rng), rng, whole=whole) if found < calls else None
         if call is not None and kernel.accepts(call):
             found += 1
@@ -230,6 +232,20 @@ def multiplied(
 
 def _in_lines(rng: np.random.Generator) -> Found:
     return multiplied(rng, _WHOLE_DTYPES, _WHOLE)
+
+
+def _deep(rng: np.random.Generator) -> Found:
+    """A product of few elements that are sums of many, and what may come after one."""
+    dtype = str(rng.choice(("float32", "float32", "float64")))
+    sizes = {"m": int(rng.choice(_NARROW)), "n": int(rng.choice(_NARROW)), "k": int(rng.choice(_DEPTHS))}
+    kinds = [(frozenset(axes), dtype) for axes in ("mk", "kn")]
+    z = Term("Sum", "k", Term("Mul", operand(0, "mk", dtype), operand(1, "kn", dtype)))
+
+    def leaf(axes: str) -> Term:
+        kinds.append((frozenset(axes), dtype))
+        return operand(len(kinds) - 1, axes, dtype)
+
+    return (_after(z, leaf, rng) if rng.random() < 0.5 else z), sizes, kinds, frozenset()
 
 
 def convolved(rng: np.random.Generator) -> Found:

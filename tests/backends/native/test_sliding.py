@@ -68,6 +68,14 @@ def test_every_sweep_is_written_once() -> None:
     assert 2.0 < many / few < 2.2  # and a little more of what two tiles make
 
 
+def test_rows_in_cache_and_vectors_of_them_begin_with_lines() -> None:
+    """What lies across two lines is read and written twice."""
+    (part,) = Sliding().work(call(300, 600, 3)).parts  # type: ignore[union-attr]
+    begins = re.findall(r"origin\d = left \+ (-?\d+);", part.source)
+    assert len(begins) == 2 and all(int(b) % 16 == 0 for b in begins)
+    assert part.source.count("_at % 16 && ") == part.source.count("_at + 128 <= ") > 0
+
+
 def test_next_rows_are_asked_for_a_part_in_each_sweep() -> None:
     """Of arrays that lie in no cache: u and f that are read at nine places, and the result."""
     work = Sliding().of(call(1500, 1500, 4))
