@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,12 +24,15 @@ def product(rows: int, columns: int, depth: int, threads: int, dtype: str = "flo
     return Call("native.products_deep", meaning, sizes, (x, y, b), out, threads=threads)
 
 
-def covariance(columns: int, depth: int, threads: int) -> Call:
-    """x' x, of one buffer."""
+def covariance(
+    columns: int, depth: int, threads: int, dtype: str = "float32", *, shift: int = 0, shared: bool = True
+) -> Call:
+    """x' x, of one buffer or of two; the second x may begin so many elements later."""
     sizes = {"m": columns, "n": columns, "k": depth}
-    x, y, out = (View.dense(axes, sizes, "float32") for axes in ("km", "kn", "mn"))
-    meaning = Term("Sum", "k", Term("Mul", operand(0, "km", "float32"), operand(1, "kn", "float32")))
-    return Call("native.products_deep", meaning, sizes, (x, y), out, shared=(0, 0), threads=threads)
+    x, y, out = (View.dense(axes, sizes, dtype) for axes in ("km", "kn", "mn"))
+    meaning = Term("Sum", "k", Term("Mul", operand(0, "km", dtype), operand(1, "kn", dtype)))
+    y = replace(y, offset=shift)
+    return Call("native.products_deep", meaning, sizes, (x, y), out, (0, 0) if shared else (), threads=threads)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -53,6 +58,25 @@ def test_a_covariance_is_cut_in_groups_of_pieces_that_are_summed_in_pairs(thread
     assert work is not None and [p.tasks for p in work.parts] == [24, 50]
     assert work.workspace == work.parts[0].tasks * 50 * 50 * 4
     assert check_call(KERNEL, c, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "columns, depth, dtype",
+    [(33, 8192, "float32"), (64, 8200, "float64"), (129, 9001, "float32"), (255, 2100, "float32")],
+)
+def test_half_of_a_covariance_is_the_other_half_turned(columns: int, depth: int, dtype: str, threads: int) -> None:
+    c = covariance(columns, depth, threads, dtype)
+    work = KERNEL.of(c)
+    assert work is not None and "panels" in work.parts[0].source
+    assert check_call(KERNEL, c, np.random.default_rng(0)) is None
+
+
+def test_other_products_of_a_matrix_are_no_covariance() -> None:
+    """Of another buffer, of other columns of it, or where a piece is as soon made as turned."""
+    for c in (covariance(33, 8192, 1, shared=False), covariance(33, 8192, 1, shift=1), covariance(33, 1024, 1)):
+        work = KERNEL.of(c)
+        assert work is not None and "panels" not in work.parts[0].source
 
 
 def test_results_agree_for_one_thread_and_several_of_nan_and_infinity() -> None:
