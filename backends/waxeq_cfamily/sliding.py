@@ -104,9 +104,10 @@ class Walk:
 
     def spans(self, n: int) -> Mapping[str, int]:
         """Elements of sweep n that a row has room for in cache, along its inner axes: of the last one all that a tile
-        may need, those before its beginning too."""
+        may need, those before its beginning too, in whole lines."""
         s, inner = self.sweeps[n], self.inner(n)
-        return {**{k: s.values.sizes[k] for k in inner}, inner[-1]: self.width + self.beside(n)[1] - self.begin(n)}
+        lines = -(-(self.width + self.beside(n)[1] - self.begin(n)) // _LANES)
+        return {**{k: s.values.sizes[k] for k in inner}, inner[-1]: lines * _LANES}
 
     def inner(self, n: int) -> tuple[str, ...]:
         """Axes of the loops inside a row of sweep n, the last one innermost."""
@@ -126,7 +127,7 @@ class Walk:
 
     def row(self, n: int) -> int:
         """Elements that a row of sweep n takes in cache."""
-        return max(1, -(-math.prod(self.spans(n).values()) // _LANES)) * _LANES
+        return math.prod(self.spans(n).values())
 
     @cached_property
     def bytes(self) -> int:

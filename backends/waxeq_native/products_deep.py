@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from waxeq.backend.call import Call
 from waxeq.ir.types import numpy_dtype
@@ -15,8 +16,8 @@ from waxeq_cfamily.functions import DTYPES, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.spaces import Widths, space
-from waxeq_cfamily.split import Nest, cut
+from waxeq_cfamily.spaces import Widths, joined, space
+from waxeq_cfamily.split import cut
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
@@ -32,16 +33,16 @@ _MOST = 1 << 16
 """Elements of a result that lies in a second cache beside what it is made from."""
 _DEEP = 4
 """How many times as deep as its result is wide a product is that is worth it."""
-_BAND, _LAYER = 32, 256
-"""Rows of a band of a product of which half is the other half turned, and the depth of its layers: it is worth it from
-one of these on."""
-_PIECE = 64
-"""Depth of a piece at least."""
 _PAIRED = 8
 """Pieces that are summed in pairs, which rounds less often: as many, or a multiple."""
 _MANY, _ROOM = 4, 1 << 20
-"""Groups of these at most, and bytes that all of their results have: what is summed in two steps that are about as long
-rounds least often."""
+"""Groups of these at most, fewer where the results of all would take more bytes: what is summed in two steps that are
+about as long rounds least often."""
+_WIDTHS = (Widths(), Widths(2048, 128), Widths(512, 16))
+"""Of the walk that sums the pieces: the first of which every thread has a share."""
+_BAND, _LAYER = 32, 256
+"""Rows of a band of a product of which half is the other half turned, and the depth of its layers: of less depth, what
+is turned takes longer than what is not made."""
 
 
 @dataclass(frozen=True)
@@ -78,39 +79,63 @@ def _panels(m: int, dtype: str) -> int:
     return int(getattr(api(), f"packed_size_{DTYPES[dtype]}")(_LAYER, m))
 
 
+@dataclass(frozen=True)
+class _Pieces:
+    """A product cut in pieces: the walk that makes the product of each, `elements` of all of them, and the walk that
+    sums them and goes on from there."""
+
+    each: Space
+    elements: int
+    last: Space
+
+    @staticmethod
+    def of(call: Call, values: Values, products: tuple[Product, ...], least: int) -> _Pieces:
+        """Each of at least such a depth. Raises Unsupported."""
+        values, p = _deep(values, products)
+        width = _width(values, p, least)
+        partial, rest = cut(values, p.fold, p.depth, width, Widths(), len(call.operands))
+        walks = [space(rest, w) for w in _WIDTHS]
+        last = next((s for s in walks if s.points() >= call.threads and s.scratch <= FRAME), walks[-1])
+        if last.scratch > FRAME:
+            raise Unsupported("sums that leave the stack")
+        return _Pieces(_whole(partial.space.values, p.depth, width), partial.elements, last)
+
+    @property
+    def product(self) -> Product:
+        return self.each.products[0]
+
+    @property
+    def dtype(self) -> str:
+        return self.each.values.rows[self.product.fold].dtype
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * numpy_dtype(self.dtype).itemsize
+
+
 class DeepProducts(Products):
     """A sum of products of two matrices in pieces of its depth, with any epilogue."""
 
     name = "products_deep"
+    halves: ClassVar[bool] = False
+    least: ClassVar[int] = 64
+    """Depth of a piece at least."""
 
     def walked(self, call: Call, values: Values, products: tuple[Product, ...]) -> Work | None:
-        p = _deep(values, products)
-        width = self._width(values, p, call.threads)
-        partial, rest = cut(values, p.fold, p.depth, width, Widths(), len(call.operands))
-        return self._written(call, _whole(partial, p.depth, width), rest)
-
-    def _width(self, values: Values, p: Product, threads: int) -> int:
-        """The depth of a piece: every thread has several, so that one that is held up leaves some to the others."""
-        m, n, depth = (values.sizes[k] for k in (p.rows, p.columns, p.depth))
-        item = numpy_dtype(values.rows[p.fold].dtype).itemsize
-        room = max(_ROOM // (m * n * item), 4 * threads)
-        pieces = min(_MANY * _PAIRED, depth // _PIECE, room) // _PAIRED * _PAIRED
-        return -(-depth // max(_PAIRED, pieces))
-
-    def _written(self, call: Call, partial: Nest, rest: Values) -> Work | None:
+        pieces = _Pieces.of(call, values, products, self.least)
+        if self.halves and not _of_itself(call, pieces.each):
+            return None
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         functions = {**libm(), **own()}
-        p, kept = partial.space.products[0], partial.space.values.rows[-1].dtype
-        half = _of_itself(call, partial.space)
-        kind = _Gram if half else ProductEmitter
-        e = kind(partial.space, functions, operands, "args[1]", dtypes, limits=limits())
-        room = scratch(partial.space, p, packed=half)
-        panels = _panels(partial.space.values.sizes[p.rows], kept) * numpy_dtype(kept).itemsize if half else 0
-        if partial.space.scratch + room + panels > FRAME:
+        kind = _Gram if self.halves else ProductEmitter
+        e = kind(pieces.each, functions, operands, "args[1]", dtypes, limits=limits())
+        last = Emitter(
+            pieces.last, functions, [*operands, "args[1]"], "args[2]", [*dtypes, pieces.dtype], limits=limits()
+        )
+        room = scratch(pieces.each, pieces.product, packed=self.halves)
+        if pieces.each.scratch + room + self._panels(pieces) > FRAME:
             return None
-        last = Emitter(space(rest, Widths()), functions, [*operands, "args[1]"], "args[2]", [*dtypes, kept],
-                       limits=limits())  # fmt: skip
         e.check()
         last.check()
 
@@ -118,54 +143,74 @@ class DeepProducts(Products):
             made = Part(function(e, room), e.space.points(), 1)
             return made, Part(last.function(NAME), last.space.points(), Loops().grain(last, call.threads))
 
-        return Work(write, partial.elements * numpy_dtype(kept).itemsize)
+        return Work(write, pieces.bytes)
+
+    def _panels(self, pieces: _Pieces) -> int:
+        """Bytes of panels that a thread needs besides."""
+        m = pieces.each.values.sizes[pieces.product.rows]
+        return _panels(m, pieces.dtype) * numpy_dtype(pieces.dtype).itemsize if self.halves else 0
 
     def features(self, call: Call) -> Mapping[str, float]:
         values, products = self._arranged(call)
         assert products is not None
-        p = _deep(values, products)
-        m, n, depth = (values.sizes[k] for k in (p.rows, p.columns, p.depth))
-        width = self._width(values, p, call.threads)
-        partial, rest = cut(values, p.fold, p.depth, width, Widths(), len(call.operands))
-        half = _of_itself(call, _whole(partial, p.depth, width).space)
-        columns = (m + _band(m, values.rows[p.fold].dtype)) / 2 if half else n
-        moved = float(call.bytes_read + call.out.bytes)
-        return {
-            "launches": 2.0,
-            "bytes": moved,
-            **operations(space(rest, Widths())),
-            "flops": 2.0 * m * columns * depth,
-        }
+        pieces = _Pieces.of(call, values, products, self.least)
+        p, sizes = pieces.product, pieces.each.values.sizes
+        m, n = sizes[p.rows], sizes[p.columns]
+        columns = (m + _band(m, pieces.dtype)) / 2 if self.halves else n
+        moved = float(call.bytes_read + call.out.bytes + 2 * pieces.bytes)
+        flops = 2.0 * m * columns * sizes[p.depth]
+        return {"launches": 2.0, "bytes": moved, **operations(pieces.last), "flops": flops}
 
 
-def _deep(values: Values, products: tuple[Product, ...]) -> Product:
-    """The product that is cut in pieces. Raises Unsupported where that is not one of two matrices as they lie, of few
-    elements and deep."""
-    p, sizes = products[0], values.sizes
-    if len(products) > 1 or p.around or values.rows[p.fold].axes != {p.rows, p.columns}:
+class GramProducts(DeepProducts):
+    """The same of a matrix with itself turned. It is a kernel of its own: what a call is known by does not say whether
+    two sides that lie alike in one buffer begin at one place."""
+
+    name = "products_gram"
+    halves = True
+    least = _LAYER
+
+
+def _deep(values: Values, products: tuple[Product, ...]) -> tuple[Values, Product]:
+    """The product that is cut in pieces, its depth being one axis. Raises Unsupported where that is not one of two
+    matrices as they lie, of few elements and deep."""
+    if len(products) == 1 and products[0].around:
+        values = joined(values)
+        products = arranged(values) or ()
+    if len(products) != 1 or products[0].around:
         raise Unsupported("more than one product of two matrices")
-    if any(values.rows[n].op != "load" for n in (p.left, p.right)):
-        raise Unsupported("sides that are made first")
+    p, sizes = products[0], values.sizes
+    if values.rows[p.fold].axes != {p.rows, p.columns} or any(values.rows[n].op != "load" for n in (p.left, p.right)):
+        raise Unsupported("several products, or sides that are made first")
     m, n, depth = (sizes[k] for k in (p.rows, p.columns, p.depth))
-    if min(m, n) < _LEAST or m * n > _MOST or depth < max(_PAIRED * _PIECE, _DEEP * max(m, n)):
+    if min(m, n) < _LEAST or m * n > _MOST or depth < _DEEP * max(m, n):
         raise Unsupported("a product that is not deep")
-    return p
+    return values, p
+
+
+def _width(values: Values, p: Product, least: int) -> int:
+    """The depth of a piece. Raises Unsupported where there are too few of such a depth."""
+    m, n, depth = (values.sizes[k] for k in (p.rows, p.columns, p.depth))
+    room = _ROOM // (m * n * numpy_dtype(values.rows[p.fold].dtype).itemsize)
+    if depth < _PAIRED * least:
+        raise Unsupported("a product that is not deep")
+    pieces = min(_MANY * _PAIRED, depth // least, room) // _PAIRED * _PAIRED
+    return -(-depth // max(_PAIRED, pieces))
 
 
 def _of_itself(call: Call, s: Space) -> bool:
-    """Whether the sides of a piece's product are one matrix, and turning half of the result is little work."""
+    """Whether the sides of a piece's product are one matrix, which has more columns than a band has rows."""
     p, shared, views = s.products[0], call.canonical.shared, call.canonical.operands
     (i, left), (j, right) = (s.values.rows[n].name for n in (p.left, p.right))
     if i != j and not (shared and shared[i] == shared[j] and views[i].offset == views[j].offset):
         return False
     steps = (left.stride(p.rows), left.stride(p.depth)), (right.stride(p.columns), right.stride(p.depth))
     square = s.values.sizes[p.rows] == s.values.sizes[p.columns] and s.values.sizes[p.rows] > _BAND
-    return square and steps[0] == steps[1] and left.const == right.const and s.width(p.depth) >= _LAYER
+    return square and steps[0] == steps[1] and left.const == right.const
 
 
-def _whole(partial: Nest, depth: str, width: int) -> Nest:
+def _whole(values: Values, depth: str, width: int) -> Space:
     """The walk that makes a piece's product as a whole. Raises Unsupported."""
-    values = partial.space.values
     products = arranged(values)
     if products is None or len(products) != 1:
         raise Unsupported("a piece that is no product")
@@ -173,7 +218,7 @@ def _whole(partial: Nest, depth: str, width: int) -> Nest:
     walk = Space(values, (depth,), {depth: width}, (p.columns, p.rows, depth), products=products)
     if not walk.direct(p):
         raise Unsupported("a product that is turned")
-    return Nest(walk, partial.partial, partial.elements)
+    return walk
 
 
-KERNELS = (DeepProducts,)
+KERNELS = (DeepProducts, GramProducts)

@@ -20,18 +20,20 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """A meaning over operands "%0", "%1" ... in memory, and the order of axes of its result."""
+    """A meaning over operands "%0", "%1" ... in memory, and the order of axes of its result. `shared` is that of its
+    calls: which operands lie in one buffer."""
 
     meaning: Term
     sizes: Sizes
     operands: tuple[View, ...]
     order: tuple[str, ...]
+    shared: tuple[int, ...] = ()
 
     def calls(self, kernels: Mapping[str, Kernel], patterns: Mapping[str, Pattern], threads: int = 1) -> Iterator[Call]:
         """The call of each kernel that computes this, on so many threads; of those that prepare what stays the same
         also one with an operand that does."""
         out = View.dense(self.order, self.sizes, types(self.meaning)[self.meaning].dtype)
-        asked = Call("", self.meaning, self.sizes, self.operands, out, threads=threads)
+        asked = Call("", self.meaning, self.sizes, self.operands, out, self.shared, threads=threads)
         forms = {p.kernel: p for p in patterns.values()}
         for name, k in kernels.items():
             fits = k.dtypes is None or all(v.dtype in k.dtypes for v in self.operands)
@@ -42,10 +44,10 @@ class Sample:
                 yield from [c for c in taken[1:] if k.retained(c)][-1:]
 
     def _fixed(self) -> Iterator[tuple[int, ...]]:
-        """Which operands may stay the same, for kernels that take no others: none, or one of two."""
+        """Which operands may stay the same, for kernels that take no others: none, one of two, or both of a buffer."""
         yield ()
         if len(self.operands) == 2:
-            yield from ((0,), (1,))
+            yield from ((0, 1),) if self.shared else ((0,), (1,))
 
 
 def _may_compute(k: Kernel, p: Pattern | None, meaning: Term) -> bool:
@@ -108,8 +110,8 @@ _MATRICES = (
     (1, 1024, 1024), (8, 512, 512), (32, 1024, 256), (128, 384, 1536), (256, 1024, 784), (512, 10, 1024),
     (1024, 64, 64), (2048, 32, 2048), (2048, 2, 512), (64, 4096, 64), (4096, 384, 384),
 )  # fmt: skip
-_COVARIANCES = ((32, 2048), (64, 65536), (200, 16384))
-"""Of how many columns, of how many rows each."""
+_DEEP = ((40, 2048), (64, 65536), (200, 16384))
+"""Columns and rows of matrices that are multiplied turned, with another one and with themselves."""
 _LAYERS = (
     (16, 4096, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (128, 2048, 2048), (128, 8192, 2048),
     (128, 2048, 8192), (512, 4096, 1024),
@@ -128,8 +130,9 @@ def _products(dtype: str, quick: bool) -> Iterator[Sample]:
         yield _product(sizes, ("km", "kn"), "mn", dtype)
         yield _product(sizes, ("mk", "k"), "m", dtype)
         yield _product(sizes, ("km", "k"), "m", dtype)
-    for n, k in _COVARIANCES[: 1 if quick else None]:
-        yield _product({"m": n, "n": n, "k": k}, ("km", "kn"), "mn", dtype)
+    for n, k in _DEEP[: 1 if quick else None]:
+        other = _product({"m": n, "n": n, "k": k}, ("km", "kn"), "mn", dtype)
+        yield from (other, replace(other, shared=(0, 0)))
     for m, n, k in () if quick or dtype != "float32" else _LAYERS:
         for right in ("kn", "nk"):
             yield _product({"m": m, "n": n, "k": k}, ("mk", right), "mn", dtype)

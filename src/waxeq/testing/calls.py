@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ _SIZES, _WHOLE = (1, 2, 5, 8, 17, 33, 70), (8, 16, 24, 40, 72)
 """Of products, and of those whose lines are whole groups of 16 bytes."""
 _SMALL = (4, 5, 8, 11, 19)
 """Of images, and of their channels."""
-_NARROW, _DEPTHS = (8, 9, 17, 40), (512, 700, 1031, 2050)
+_NARROW, _DEPTHS = (8, 17, 33, 40), (512, 700, 2050, 2300)
 """Of products that are deep, and their depths."""
 _WHOLE_DTYPES = ("float16", "bfloat16", "float32")
 _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
@@ -66,6 +67,7 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
     for n in range(len(rarer) * _RARE * calls if source is multiplied and not found else 0):
         make, whole = rarer[n % len(rarer)]
         call = _draw(name, kernel, make(rng), rng, whole=whole) if found < calls else None
+        call = _of_one_buffer(call, rng) if call is not None and make is _deep else call
         if call is not None and kernel.accepts(call):
             found += 1
             yield call
@@ -238,6 +240,7 @@ def _deep(rng: np.random.Generator) -> Found:
     """A product of few elements that are sums of many, and what may come after one."""
     dtype = str(rng.choice(("float32", "float32", "float64")))
     sizes = {"m": int(rng.choice(_NARROW)), "n": int(rng.choice(_NARROW)), "k": int(rng.choice(_DEPTHS))}
+    sizes["n"] = sizes["m"] if rng.random() < 0.5 else sizes["n"]
     kinds = [(frozenset(axes), dtype) for axes in ("mk", "kn")]
     z = Term("Sum", "k", Term("Mul", operand(0, "mk", dtype), operand(1, "kn", dtype)))
 
@@ -246,6 +249,19 @@ def _deep(rng: np.random.Generator) -> Found:
         return operand(len(kinds) - 1, axes, dtype)
 
     return (_after(z, leaf, rng) if rng.random() < 0.5 else z), sizes, kinds, frozenset()
+
+
+def _of_one_buffer(call: Call, rng: np.random.Generator) -> Call:
+    """A deep product of a square with its second side in the buffer of the first: the same matrix turned, or one that
+    begins an element later."""
+    if call.sizes["m"] != call.sizes["n"]:
+        return call
+    first, second = call.operands[:2]
+    steps = dict(zip(first.axes, first.strides, strict=True))
+    strides = tuple(steps["m" if k == "n" else k] for k in second.axes)
+    same = replace(second, strides=strides, offset=first.offset + int(rng.random() < 0.3))
+    rest = range(1, len(call.operands) - 1)
+    return replace(call, operands=(first, same, *call.operands[2:]), shared=(0, 0, *rest))
 
 
 def convolved(rng: np.random.Generator) -> Found:

@@ -6,6 +6,7 @@ them again and again, and every operand that a kernel says the result may replac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from waxeq.testing.values import draw_leaves, evaluate, truncations, unheld
 _POISON = 0xA5
 _GUARD = LINE
 """Bytes before and after every buffer that nobody may touch; what lies between begins where allocated memory may."""
+_FEW = 4
+"""Numbers of which a sum is, now and then, finite though a third of all are not."""
 _DRAWS = ("normal", "normal", "positive", "unit", "sparse", "special")
 
 
@@ -87,12 +90,22 @@ class _Memory:
     """A buffer that holds a view, poisoned, with a guard before and behind it."""
 
     view: View
-    raw: np.ndarray = field(init=False)
+    raw: np.ndarray
 
-    def __post_init__(self) -> None:
-        v = self.view
-        reach = sum((n - 1) * s for n, s in zip(v.shape, v.strides, strict=True) if s > 0 and n > 0)
-        self.raw = _guarded((v.offset + reach + 1) * numpy_dtype(v.dtype).itemsize)
+    @staticmethod
+    def of(view: View) -> _Memory:
+        """Memory of its own."""
+        return _Memory(view, _guarded(_reach(view)))
+
+    @staticmethod
+    def shared(call: Call) -> list[_Memory]:
+        """That of a call's operands, some of which may be views of one buffer."""
+        numbers = call.shared or range(len(call.operands))
+        most: dict[int, int] = {}
+        for n, v in zip(numbers, call.operands, strict=True):
+            most[n] = max(most.get(n, 0), _reach(v))
+        raws = {n: _guarded(size) for n, size in most.items()}
+        return [_Memory(v, raws[n]) for n, v in zip(numbers, call.operands, strict=True)]
 
     @property
     def array(self) -> np.ndarray:
@@ -108,6 +121,12 @@ class _Memory:
         )
         spots[...] = True
         return bool(np.all(self.raw[~mark] == _POISON))
+
+
+def _reach(v: View) -> int:
+    """Bytes of a buffer up to the end of a view."""
+    reach = sum((n - 1) * s for n, s in zip(v.shape, v.strides, strict=True) if s > 0 and n > 0)
+    return (v.offset + reach + 1) * numpy_dtype(v.dtype).itemsize
 
 
 def _guarded(size: int) -> np.ndarray:
@@ -133,7 +152,7 @@ def check_call(
         Features(kernel.features(call))
     except ValueError as e:
         return str(e)
-    memory = [_Memory(v) for v in call.operands]
+    memory = _Memory.shared(call)
     if not _fill(call, memory, rng):
         return None  # no value to be equal to, such as the maximum of nothing
     leaves = {f"%{i}": NamedArray(m.view.axes, m.array.copy()) for i, m in enumerate(memory)}
@@ -166,6 +185,9 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
     if any(truncations(call.meaning)):
         kind = "positive"  # a float that an integer cannot hold becomes whatever the machine makes of it
     drawn = draw_leaves((call.meaning,), call.sizes, kind, Native(), rng)
+    if kind == "special" and (depth := _depth(call)) > _FEW:  # else every sum is NaN
+        usual = draw_leaves((call.meaning,), call.sizes, "normal", Native(), rng)
+        drawn = {n: _thinned(x, usual[n], _FEW / depth / 2, rng) for n, x in drawn.items()}
     for i, m in enumerate(memory):
         x = drawn.get(f"%{i}")
         if x is not None:
@@ -183,11 +205,24 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
     return True
 
 
+def _depth(call: Call) -> int:
+    """Of how many numbers a sum of the call is made at most."""
+    return math.prod(call.sizes[k] for k in {t.args[0] for t in postorder(call.meaning) if t.head == "Sum"})
+
+
+def _thinned(x: NamedArray, usual: NamedArray, part: float, rng: np.random.Generator) -> NamedArray:
+    """Part of the elements of a drawn float array, the others as usual."""
+    if x.data.dtype.kind in "biu":
+        return x
+    return NamedArray(x.axes, np.where(rng.random(x.data.shape) < part, x.data, usual.data))
+
+
 def _replaceable(kernel: Kernel, call: Call) -> tuple[int, ...]:
     """Operands whose memory a plan would give to the result."""
+    alone = [not call.shared or call.shared.count(n) == 1 for n in call.shared or call.operands]
     return tuple(
         i for i in kernel.in_place(call)
-        if call.operands[i].is_dense and call.operands[i].offset == 0
+        if alone[i] and call.operands[i].is_dense and call.operands[i].offset == 0
         and call.operands[i].bytes == call.out.bytes and call.out.is_dense and call.out.offset == 0
     )  # fmt: skip
 
@@ -229,7 +264,7 @@ def _run(
     wanted: Wanted,
     seen: Seen,
 ) -> str | None:
-    result = _Memory(call.out) if replaced is None else memory[replaced]
+    result = _Memory.of(call.out) if replaced is None else memory[replaced]
     size = kernel.workspace(call)
     scratch = _guarded(size)
     of, to = (_Place(kernel.storage() if d != CPU else None) for d in (kernel.origin, kernel.device))

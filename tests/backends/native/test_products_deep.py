@@ -10,9 +10,18 @@ import pytest
 from waxeq.backend.call import Call, View, operand
 from waxeq.ir.term import Term
 from waxeq.testing.conformance import check_call
-from waxeq_native.products_deep import DeepProducts
+from waxeq_native.products_deep import DeepProducts, GramProducts
 
-KERNEL = DeepProducts()
+KERNEL, GRAM = DeepProducts(), GramProducts()
+
+
+def right(kernel: DeepProducts, call: Call) -> None:
+    """On numbers above 0, with many zeros, and with some that are not finite."""
+    finite: list[bool] = []
+    for seed in (1, 3, 0):
+        rng = np.random.default_rng(seed)
+        assert check_call(kernel, call, rng, lambda _, out: finite.append(bool(np.isfinite(out).any()))) is None
+    assert finite == [True, True, True]
 
 
 def product(rows: int, columns: int, depth: int, threads: int, dtype: str = "float32", turned: str = "km") -> Call:
@@ -48,7 +57,7 @@ def covariance(
 )
 def test_pieces_make_the_product(rows: int, columns: int, depth: int, dtype: str, turned: str, threads: int) -> None:
     """The last piece is shorter; what follows the product comes after their sum."""
-    assert check_call(KERNEL, product(rows, columns, depth, threads, dtype, turned), np.random.default_rng(0)) is None
+    right(KERNEL, product(rows, columns, depth, threads, dtype, turned))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -57,7 +66,8 @@ def test_a_covariance_is_cut_in_groups_of_pieces_that_are_summed_in_pairs(thread
     work = KERNEL.of(c)
     assert work is not None and [p.tasks for p in work.parts] == [24, 50]
     assert work.workspace == work.parts[0].tasks * 50 * 50 * 4
-    assert check_call(KERNEL, c, np.random.default_rng(0)) is None
+    assert KERNEL.features(c)["bytes"] == c.bytes_read + c.out.bytes + 2 * work.workspace
+    right(KERNEL, c)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -67,27 +77,55 @@ def test_a_covariance_is_cut_in_groups_of_pieces_that_are_summed_in_pairs(thread
 )
 def test_half_of_a_covariance_is_the_other_half_turned(columns: int, depth: int, dtype: str, threads: int) -> None:
     c = covariance(columns, depth, threads, dtype)
-    work = KERNEL.of(c)
-    assert work is not None and "panels" in work.parts[0].source
-    assert check_call(KERNEL, c, np.random.default_rng(0)) is None
+    assert GRAM.of(c) is not None and KERNEL.of(c) is not None
+    assert GRAM.features(c)["flops"] < KERNEL.features(c)["flops"]
+    right(GRAM, c)
+
+
+@pytest.mark.parametrize("kernel", [KERNEL, GRAM])
+def test_a_covariance_is_the_same_on_any_threads_and_of_nan_and_infinity(kernel: DeepProducts) -> None:
+    x = np.random.default_rng(0).standard_normal((4100, 37)).astype(np.float32)
+    x[3, 2], x[4000, 35] = np.nan, np.inf
+    outs = []
+    for threads in (1, 2):
+        c = covariance(37, 4100, threads)
+        outs.append(np.empty((37, 37), np.float32))
+        (step,) = kernel.bind(c, [x, x], outs[-1], np.empty(kernel.workspace(c), np.uint8))
+        step()
+    np.testing.assert_array_equal(*outs)
+    np.testing.assert_array_equal(outs[0], outs[0].T)
+    assert np.isnan(outs[0][2]).all() and not np.isfinite(outs[0][35]).any()
+    usual = np.delete(np.arange(37), [2, 35])
+    wide = x[:, usual].astype(np.float64)
+    np.testing.assert_allclose(outs[0][np.ix_(usual, usual)], wide.T @ wide, rtol=1e-5, atol=1e-3)
 
 
 def test_other_products_of_a_matrix_are_no_covariance() -> None:
     """Of another buffer, of other columns of it, or where a piece is as soon made as turned."""
-    for c in (covariance(33, 8192, 1, shared=False), covariance(33, 8192, 1, shift=1), covariance(33, 1024, 1)):
-        work = KERNEL.of(c)
-        assert work is not None and "panels" not in work.parts[0].source
+    others = covariance(33, 8192, 1, shared=False), covariance(33, 8192, 1, shift=1), covariance(33, 1024, 1)
+    for c in (*others, covariance(32, 8192, 1)):
+        assert GRAM.of(c) is None
+        right(KERNEL, c)
 
 
-def test_results_agree_for_one_thread_and_several_of_nan_and_infinity() -> None:
-    c = covariance(16, 1024, 2)
-    (step,) = KERNEL.bind(c, [x := np.ones((1024, 16), np.float32)] * 2, out := np.empty((16, 16), np.float32),
-                          np.empty(KERNEL.workspace(c), np.uint8))  # fmt: skip
-    x[3, 2], x[900, 5] = np.nan, np.inf
-    step()
-    bad = np.isnan(out)
-    assert bad[2].all() and bad[:, 2].all() and bad.sum() == 31
-    assert np.isinf(np.delete(out[5], 2)).all() and (np.delete(np.delete(out, [2, 5], 0), [2, 5], 1) == 1024).all()
+def test_depth_over_two_axes_that_are_one_in_memory() -> None:
+    sizes = {"a": 40, "b": 60, "m": 16, "n": 20}
+    x, y, out = (View.dense(axes, sizes, "float32") for axes in ("abm", "abn", "mn"))
+    meaning = Term("Mul", operand(0, "abm", "float32"), operand(1, "abn", "float32"))
+    c = Call("native.products_deep", Term("Sum", "a", Term("Sum", "b", meaning)), sizes, (x, y), out)
+    right(KERNEL, c)
+
+
+def test_what_follows_row_by_row_has_a_share_for_every_thread() -> None:
+    """A softmax of each row of the product."""
+    sizes = {"m": 128, "n": 128, "k": 4096}
+    x, y, out = (View.dense(axes, sizes, "float32") for axes in ("km", "kn", "mn"))
+    s = Term("Sum", "k", Term("Mul", operand(0, "km", "float32"), operand(1, "kn", "float32")))
+    e = Term("Map", "exp", Term("Zip", "sub", s, Term("Red", "max", "n", s)))
+    c = Call("native.products_deep", Term("Zip", "div", e, Term("Sum", "n", e)), sizes, (x, y), out, threads=2)
+    work = KERNEL.of(c)
+    assert work is not None and work.parts[1].tasks >= 2
+    right(KERNEL, c)
 
 
 @pytest.mark.parametrize("rows, columns, depth", [(7, 50, 4000), (50, 50, 511), (300, 300, 4000), (200, 8, 700)])

@@ -11,7 +11,7 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.cost.features import whole
 from waxeq.ir.term import Term
 from waxeq.testing.calls import generated
-from waxeq.testing.conformance import check_kernel
+from waxeq.testing.conformance import check_call, check_kernel
 from waxeq_cfamily import sliding
 from waxeq_native.sliding import FastSliding, Sliding
 
@@ -74,6 +74,32 @@ def test_rows_in_cache_and_vectors_of_them_begin_with_lines() -> None:
     begins = re.findall(r"origin\d = left \+ (-?\d+);", part.source)
     assert len(begins) == 2 and all(int(b) % 16 == 0 for b in begins)
     assert part.source.count("_at % 16 && ") == part.source.count("_at + 128 <= ") > 0
+
+
+def test_rows_of_planes_in_cache_begin_with_lines_too() -> None:
+    """Seven points: the rows of a plane lie behind each other."""
+    axes, x = "ijk", operand(0, "ijk", "float32")
+    sizes = {"i": 12, "j": 20, "k": 300} | {"a": 10, "b": 18, "c": 298}
+
+    def at(t: Term, *places: int) -> Term:
+        for old, new, place in zip(axes, "abc", places, strict=True):
+            t = Term("Slice", old, new, place, 1, t)
+        return t
+
+    def swept_once(t: Term) -> Term:
+        sides = [(0, 1, 1), (2, 1, 1), (1, 0, 1), (1, 2, 1), (1, 1, 0), (1, 1, 2)]
+        total = at(t, 1, 1, 1)
+        for places in sides:
+            total = Term("Add", total, at(t, *places))
+        for old, new in zip("abc", axes, strict=True):
+            total = Term("Pad", old, new, 1, 0.0, total)
+        return total
+
+    view = View.dense(axes, sizes, "float32")
+    c = Call("native.sliding", swept_once(swept_once(x)), sizes, (view,), view)
+    walk = Sliding().walk(c)
+    assert len(walk.inner(0)) == 2 and [*walk.spans(0).values()] == [20, 320] and walk.row(0) == 20 * 320
+    assert check_call(Sliding(), c, np.random.default_rng(1)) is None
 
 
 def test_next_rows_are_asked_for_a_part_in_each_sweep() -> None:
