@@ -38,8 +38,6 @@ _PAIRED = 8
 _MANY, _ROOM = 4, 1 << 20
 """Groups of these at most, fewer where the results of all would take more bytes: what is summed in two steps that are
 about as long rounds least often."""
-_WIDTHS = (Widths(), Widths(2048, 128), Widths(512, 16))
-"""Of the walk that sums the pieces: the first of which every thread has a share."""
 _BAND, _LAYER = 32, 256
 """Rows of a band of a product of which half is the other half turned, and the depth of its layers: of less depth, what
 is turned takes longer than what is not made."""
@@ -94,15 +92,19 @@ class _Pieces:
         values, p = _deep(values, products)
         width = _width(values, p, least)
         partial, rest = cut(values, p.fold, p.depth, width, Widths(), len(call.operands))
-        walks = [space(rest, w) for w in _WIDTHS]
-        last = next((s for s in walks if s.points() >= call.threads and s.scratch <= FRAME), walks[-1])
-        if last.scratch > FRAME:
+        walks = [s for w in Loops.narrower if (s := space(rest, w)).scratch <= FRAME]
+        if not walks:
             raise Unsupported("sums that leave the stack")
+        last = next((s for s in walks if s.points() >= call.threads), walks[-1])
         return _Pieces(_whole(partial.space.values, p.depth, width), partial.elements, last)
 
     @property
     def product(self) -> Product:
         return self.each.products[0]
+
+    @property
+    def rows(self) -> int:
+        return self.each.values.sizes[self.product.rows]
 
     @property
     def dtype(self) -> str:
@@ -117,24 +119,37 @@ class DeepProducts(Products):
     """A sum of products of two matrices in pieces of its depth, with any epilogue."""
 
     name = "products_deep"
-    halves: ClassVar[bool] = False
+    emitter: ClassVar[type[ProductEmitter]] = ProductEmitter
+    packed: ClassVar[bool] = False
+    """Whether it is panels that are multiplied."""
     least: ClassVar[int] = 64
     """Depth of a piece at least."""
 
+    def takes(self, call: Call, pieces: _Pieces) -> bool:
+        """Whether it is for this product."""
+        return True
+
+    def panels(self, pieces: _Pieces) -> int:
+        """Bytes of panels that a thread needs besides."""
+        return 0
+
+    def columns(self, pieces: _Pieces) -> float:
+        """Columns of the product that are made of each row, on average."""
+        return pieces.each.values.sizes[pieces.product.columns]
+
     def walked(self, call: Call, values: Values, products: tuple[Product, ...]) -> Work | None:
         pieces = _Pieces.of(call, values, products, self.least)
-        if self.halves and not _of_itself(call, pieces.each):
+        if not self.takes(call, pieces):
             return None
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         functions = {**libm(), **own()}
-        kind = _Gram if self.halves else ProductEmitter
-        e = kind(pieces.each, functions, operands, "args[1]", dtypes, limits=limits())
+        e = self.emitter(pieces.each, functions, operands, "args[1]", dtypes, limits=limits())
         last = Emitter(
             pieces.last, functions, [*operands, "args[1]"], "args[2]", [*dtypes, pieces.dtype], limits=limits()
         )
-        room = scratch(pieces.each, pieces.product, packed=self.halves)
-        if pieces.each.scratch + room + self._panels(pieces) > FRAME:
+        room = scratch(pieces.each, pieces.product, packed=self.packed)
+        if pieces.each.scratch + room + self.panels(pieces) > FRAME:
             return None
         e.check()
         last.check()
@@ -145,20 +160,13 @@ class DeepProducts(Products):
 
         return Work(write, pieces.bytes)
 
-    def _panels(self, pieces: _Pieces) -> int:
-        """Bytes of panels that a thread needs besides."""
-        m = pieces.each.values.sizes[pieces.product.rows]
-        return _panels(m, pieces.dtype) * numpy_dtype(pieces.dtype).itemsize if self.halves else 0
-
     def features(self, call: Call) -> Mapping[str, float]:
         values, products = self._arranged(call)
         assert products is not None
         pieces = _Pieces.of(call, values, products, self.least)
         p, sizes = pieces.product, pieces.each.values.sizes
-        m, n = sizes[p.rows], sizes[p.columns]
-        columns = (m + _band(m, pieces.dtype)) / 2 if self.halves else n
         moved = float(call.bytes_read + call.out.bytes + 2 * pieces.bytes)
-        flops = 2.0 * m * columns * sizes[p.depth]
+        flops = 2.0 * sizes[p.rows] * self.columns(pieces) * sizes[p.depth]
         return {"launches": 2.0, "bytes": moved, **operations(pieces.last), "flops": flops}
 
 
@@ -167,8 +175,18 @@ class GramProducts(DeepProducts):
     two sides that lie alike in one buffer begin at one place."""
 
     name = "products_gram"
-    halves = True
+    emitter = _Gram
+    packed = True
     least = _LAYER
+
+    def takes(self, call: Call, pieces: _Pieces) -> bool:
+        return _of_itself(call, pieces.each)
+
+    def panels(self, pieces: _Pieces) -> int:
+        return _panels(pieces.rows, pieces.dtype) * numpy_dtype(pieces.dtype).itemsize
+
+    def columns(self, pieces: _Pieces) -> float:
+        return (pieces.rows + _band(pieces.rows, pieces.dtype)) / 2
 
 
 def _deep(values: Values, products: tuple[Product, ...]) -> tuple[Values, Product]:

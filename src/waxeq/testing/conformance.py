@@ -95,7 +95,7 @@ class _Memory:
     @staticmethod
     def of(view: View) -> _Memory:
         """Memory of its own."""
-        return _Memory(view, _guarded(_reach(view)))
+        return _Memory(view, _guarded(_bytes(view)))
 
     @staticmethod
     def shared(call: Call) -> list[_Memory]:
@@ -103,7 +103,7 @@ class _Memory:
         numbers = call.shared or range(len(call.operands))
         most: dict[int, int] = {}
         for n, v in zip(numbers, call.operands, strict=True):
-            most[n] = max(most.get(n, 0), _reach(v))
+            most[n] = max(most.get(n, 0), _bytes(v))
         raws = {n: _guarded(size) for n, size in most.items()}
         return [_Memory(v, raws[n]) for n, v in zip(numbers, call.operands, strict=True)]
 
@@ -123,10 +123,9 @@ class _Memory:
         return bool(np.all(self.raw[~mark] == _POISON))
 
 
-def _reach(v: View) -> int:
-    """Bytes of a buffer up to the end of a view."""
-    reach = sum((n - 1) * s for n, s in zip(v.shape, v.strides, strict=True) if s > 0 and n > 0)
-    return (v.offset + reach + 1) * numpy_dtype(v.dtype).itemsize
+def _bytes(v: View) -> int:
+    """Of a buffer that holds a view."""
+    return v.extent * numpy_dtype(v.dtype).itemsize
 
 
 def _guarded(size: int) -> np.ndarray:
