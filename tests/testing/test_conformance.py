@@ -12,10 +12,11 @@ import pytest
 from waxeq.backend.call import Call, View, aligned, operand
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.evaluate import Native
+from waxeq.basis.scalar import SCALARS
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.errors import AccuracyError
 from waxeq.ir.term import Term
-from waxeq.ir.types import FLOATS, INTEGERS
+from waxeq.ir.types import FLOATS, INTEGERS, numpy_dtype
 from waxeq.testing import calls
 from waxeq.testing.conformance import check_call, check_kernel
 from waxeq.testing.rounding import deviations
@@ -299,3 +300,20 @@ def test_a_bound_where_all_deviations_level_off_is_not_nothing() -> None:
     a, b = (leaves[n].aligned(k).astype(np.float64) for n, k in (("%0", "ik"), ("%1", "kj")))
     usual = np.abs(np.tanh(a @ b)) < 0.9
     assert usual.sum() > 100 and near[usual].min() > 0.5
+
+
+@pytest.mark.parametrize("f", ["tan", "recip"])
+def test_a_bound_where_a_pole_is_near_is_no_number(f: str) -> None:
+    """The least of 130 tangents of sums was -120.5 where -2064 was meant, one unit of the sum further, and no draw had
+    come as near to the pole: a few draws say nothing of how far the others may be."""
+    x = operand(0, "ik", "bfloat16")
+    root, sizes = Term("Map", f, Term("Sum", "k", x)), {"i": 20_000, "k": 4}
+    rng, domain = np.random.default_rng(0), Native()
+    leaves = draw_leaves((root,), sizes, "normal", domain, rng)
+    near = deviations(root, leaves, sizes, 0.0, rng).aligned(("i",))
+    exact = leaves["%0"].aligned("ik").astype(np.float64).sum(axis=1)
+    unit = np.spacing(exact.astype(numpy_dtype("bfloat16"))).astype(np.float64)
+    with np.errstate(all="ignore"):
+        value, *others = (SCALARS[f](exact + by * unit) for by in (0, -1, 1))
+    assert all(np.all(np.abs(other - value) <= near) for other in others)
+    assert np.isinf(near).mean() < 0.05

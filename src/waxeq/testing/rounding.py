@@ -8,7 +8,7 @@ element: little where the term is well-conditioned, much where it cancels or dec
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,12 @@ _ROUNDED = frozenset({"Map", "Zip", "Add", "Mul", "Sum", "Scan", "Cast", "Scatte
 """Heads that compute with floats, as products along an axis do; others move them or choose among them."""
 _FOLDED = {"Sum": 0, "Red": 1, "Scan": 1, "Scatter": 2}
 """Where the axis stands that is folded: each of n terms may come first, and errors are of their magnitudes."""
+_SIDES: Mapping[str, Callable[..., np.ndarray]] = {
+    "tan": lambda x: np.round(x / np.pi),
+    "recip": np.sign,
+    "div": lambda x, y: np.sign(y),
+}
+"""Between which poles of a function its arguments lie. Others end at their poles: beyond lies no number."""
 
 
 class _Draws(Canonical):
@@ -72,7 +78,7 @@ def deviations(
         x = e.apply(t.head, args, {n: _widened(a) for n, a in leaves.items()})
         rounded = t.head in _ROUNDED or t.args[0] == "prod" or (error and not t.terms)
         if rounded and is_float(kinds[t].dtype):
-            x = _moved(e, t, args, x, kinds[t].dtype, error, rng)
+            x = _moved(e, t, args, _undecided(e, t, args, x), kinds[t].dtype, error, rng)
         done[t] = x
     return _spread(done[root])
 
@@ -138,9 +144,26 @@ def _off(x: NamedArray, size: NamedArray, unit: float, least: float, rng: np.ran
 
 
 def _stilled(by: np.ndarray, axes: Sequence[str]) -> np.ndarray:
-    """Deviations with none in the first draw: all others may end at one bound of a function that levels off."""
-    np.moveaxis(by, axes.index(_DRAW), 0)[0] = 0.0
+    """Deviations with none in the first draw: all others may end at one bound of a function that levels off. Two are
+    opposite: what jumps or has a pole between them is seen from both sides."""
+    draws = np.moveaxis(by, axes.index(_DRAW), 0)
+    draws[0], draws[2] = 0.0, -draws[1]
     return by
+
+
+def _undecided(e: _Draws, t: Term, args: list[Any], x: NamedArray) -> NamedArray:
+    """A value with no number in its first draw where a pole lies among the draws of what it is made of: how much two
+    results differ there is not to be seen from a few."""
+    sides = _SIDES.get(t.args[0]) if t.head in ("Map", "Zip") else None
+    if sides is None or all(_DRAW not in a.axes for a in args[1:]):
+        return x
+    y = e._pointwise(sides, *args[1:])
+    draws = y.axes.index(_DRAW)
+    apart = np.any(y.data != np.take(y.data, [0], draws), axis=draws)
+    x = e.present(x, _DRAW)
+    first = NamedArray((_DRAW,), np.arange(_DRAWS) == 0)
+    apart = NamedArray(tuple(k for k in y.axes if k != _DRAW), apart)
+    return e._pointwise(lambda x, apart, first: np.where(apart & first, np.nan, x), x, apart, first)
 
 
 def _magnitude(x: Any) -> Any:
