@@ -81,27 +81,37 @@ class Emitter:
         lines += [*self._pointers(), *self._hidden()]
         watched = bool(self.values.positions)
         lines += ["  int32_t bad = 0;"] * watched
-        lines += ["  for (int64_t t = begin; t < end; t++) {", *("    " + x for x in self._point()), "  }"]
+        lines += self.walked()
         lines += [f"  if (bad) {self.outside} = 1;"] * watched + ["  wx_streamed();"] * self.streams
         return "\n".join([*lines, "}"])
 
-    def _point(self) -> list[str]:
+    def walked(self) -> Iterator[str]:
+        """The loop over points."""
+        yield "  for (int64_t t = begin; t < end; t++) {"
+        yield from ("    " + x for x in self.point())
+        yield "  }"
+
+    def point(self) -> list[str]:
         """What is done for one point of the outer axes: again, where an argument was beyond the limit of a function."""
-        body = [*self._place(), *self._buffers()]
+        body = [*self.place(), *self._buffers()]
         done: set[int] = set()
         for s in self.space.stages:
             if s.product is not None:
                 body += self.multiplied(s.product)
             else:
-                loop = Loop(self, s)
-                loop = Paired(self, s) if Paired.takes(loop) else loop
+                loop = self.loop(s)
                 ending = () if loop.finishing is None else self._scalars(loop.finishing.stage, done)
                 body += [*self._scalars(s, done), *ending, *loop.text()]
         if not self.limited:
             return body
         beyond = {pair: name for pair, (_, name) in self.limits.items()}
-        again = replace(self, functions={**self.functions, **beyond}, limits={})._point()
+        again = replace(self, functions={**self.functions, **beyond}, limits={}).point()
         return ["int32_t far = 0;", "{", *("  " + x for x in body), "}", "if (far) {", *("  " + x for x in again), "}"]
+
+    def loop(self, stage: Stage) -> Loop:
+        """The text of a stage."""
+        loop = Loop(self, stage)
+        return Paired(self, stage) if Paired.takes(loop) else loop
 
     @cached_property
     def limited(self) -> bool:
@@ -157,7 +167,7 @@ class Emitter:
         first, second = (f"q{bound}", other) if r.name in ("max", "min") else (other, f"q{bound}")
         return f"({first} {_BOUNDS[r.name]} {second} ? {first} : {second})"
 
-    def _place(self) -> Iterator[str]:
+    def place(self) -> Iterator[str]:
         """The outer axes from the number of the point."""
         rest, first = "t", True
         for k in reversed(self.space.outer):

@@ -16,7 +16,7 @@ from waxeq_cfamily.sections import Sections
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.turned import squares, turns
-from waxeq_cfamily.values import chain
+from waxeq_cfamily.values import Row, chain
 
 if TYPE_CHECKING:
     from waxeq_cfamily.loops import Emitter
@@ -97,23 +97,23 @@ class Loop:
             value = f"{held}{n}" if held else self.e.buffer(n)
             yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, value)};"
         elif self.values.rows[n].op == "scan":
-            yield from self._ran(n)
+            yield from self.ran(n)
         else:
             yield from self.e.declared(n)
 
-    def _ran(self, n: int) -> Iterator[str]:
+    def ran(self, n: int) -> Iterator[str]:
         """One step of a scan: from a variable where its axis is the innermost loop, else from the row before."""
         r = self.values.rows[n]
         axis, x = r.folded[0], self.e.name(r.args[0])
         last = f"a{n}" if self.order[-1] == axis else self.e.buffer(n, axis)
-        name = str(_STEPS.get(r.name, r.name))
-        text = expression(name, r.dtype, r.dtype, {})
-        assert text is not None
-        step = text.format(last, x)
-        step = rounded(step, r.dtype) if rounds(name, r.dtype) else step
-        yield f"const {variable(r.dtype)} r{n} = {var(axis)} > 0 ? {step} : {x};"
+        yield f"const {variable(r.dtype)} r{n} = {var(axis)} > 0 ? {stepped(r, last, x)} : {x};"
         if self.order[-1] == axis:
             yield f"a{n} = r{n};"
+
+    def running(self) -> list[str]:
+        """The variables of scans along the innermost loop."""
+        ran = [n for n in self.stage.kept if self.values.rows[n].folded == (self.order[-1],)]
+        return [f"{variable(self.values.rows[n].dtype)} a{n} = 0;" for n in ran]
 
     def _kept(self, n: int, value: str) -> str:
         """A value read from a buffer or an accumulator: sums are not rounded there."""
@@ -129,8 +129,7 @@ class Loop:
         begun = [f for f in self.scalar if self._free(f) == depth]
         lines = [*self.at.get(depth, []), *(x for f in begun for x in self._begin(f))]
         if depth == len(self.order) - 1:
-            ran = [n for n in self.stage.kept if self.values.rows[n].folded == (self.order[-1],)]
-            lines += [f"{variable(self.values.rows[n].dtype)} a{n} = 0;" for n in ran]
+            lines += self.running()
         if depth < len(self.order):
             lines += self._opened(depth)
         else:
@@ -371,6 +370,15 @@ class Loop:
             result = narrowed(self.e.name(n), self.values.rows[n].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
             yield f"piece{nth(i)}[{at}] = {result};" if at else f"out{nth(i)}[{self.e.index(where)}] = {result};"
+
+
+def stepped(r: Row, last: str, x: str) -> str:
+    """What a scan has come to with one more value."""
+    name = str(_STEPS.get(r.name, r.name))
+    text = expression(name, r.dtype, r.dtype, {})
+    assert text is not None
+    step = text.format(last, x)
+    return rounded(step, r.dtype) if rounds(name, r.dtype) else step
 
 
 def _in_pieces(

@@ -227,7 +227,7 @@ class Row(Emitter):
 
     def text(self) -> list[str]:
         """What is done for one step of the walk."""
-        return [*self._hidden(), *self._point()]
+        return [*self._hidden(), *self.point()]
 
     def pointers(self) -> Iterator[str]:
         """The addresses of all operands, and of the result."""
@@ -238,7 +238,7 @@ class Row(Emitter):
         assert self.walk is not None
         return self.walk
 
-    def _place(self) -> Iterator[str]:
+    def place(self) -> Iterator[str]:
         """The place of the row: sweeps that others read are ahead of those."""
         w, n = self._walk, self.number
         axes = w.sweeps[n].axes

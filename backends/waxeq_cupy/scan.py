@@ -8,19 +8,18 @@ fixed (G. E. Blelloch, Prefix Sums and Their Applications, 1990).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from waxeq.backend.call import Call
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
-from waxeq_cfamily.scalars import CTYPES, NARROW, carried, number, rounded, start, var
-from waxeq_cfamily.spaces import collapsed
-from waxeq_cfamily.split import cut, piece
+from waxeq_cfamily.scalars import CTYPES, number, rounded, start, var
+from waxeq_cfamily.scans import Scan
+from waxeq_cfamily.split import piece
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported, Values, kept
+from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported
 from waxeq_cupy.kernels import (
     MOST_BLOCKS,
     Launch,
@@ -46,56 +45,6 @@ _TEAMS, _COLUMNS = 264, 132 * 1024
 """Blocks, and threads with a column each, from which a large GPU has enough."""
 _PIECE, _SHORT = 4096, 64
 """Elements that a piece of a row, of a column, has at least."""
-
-
-@dataclass(frozen=True)
-class Scan:
-    """`row` is the one scan of some values; it runs along `axis`."""
-
-    values: Values
-    row: int
-    axis: str
-
-    @property
-    def around(self) -> tuple[str, ...]:
-        """Axes of which every place has a scan of its own, the slowest first."""
-        own = (k for k in self.values.sizes if k != self.axis)
-        return tuple(sorted(own, key=lambda k: (-abs(self.values.out.stride(k) or 0), k)))
-
-    @property
-    def points(self) -> int:
-        return math.prod(self.values.sizes[k] for k in self.around)
-
-    @property
-    def size(self) -> int:
-        return self.values.sizes[self.axis]
-
-    @property
-    def beside(self) -> bool:
-        """Whether what is read or written lies side by side along the axis, and nothing does along another one."""
-        steps = {k: self.values.out.stride(k) for k in self.values.sizes if self.values.sizes[k] > 1}
-        return steps.get(self.axis) == 1 or 1 not in steps.values()
-
-    @property
-    def kind(self) -> str:
-        return self.values.rows[self.row].name
-
-    @property
-    def dtype(self) -> str:
-        """Of what is kept while it runs: sums of narrow floats are not rounded there."""
-        return carried(self.values.rows[self.row].dtype)
-
-
-def found(values: Values) -> Scan:
-    """The scan that a meaning is. Raises Unsupported."""
-    if len(values.scans) != 1 or any(r.op == "fold" for r in values.rows):
-        raise Unsupported("no scan, or other folds as well")
-    values = collapsed(values)
-    n = values.scans[0]
-    r = values.rows[n]
-    if r.name == "prod" and r.dtype in NARROW:
-        raise Unsupported("a float32 does not underflow where a narrow float does")
-    return Scan(values, n, r.folded[0])
 
 
 @dataclass(frozen=True)
@@ -163,23 +112,11 @@ class Written:
         beside = sum(operations(s.values, n) for n in range(len(s.values.rows))) + float(s.points * s.size)
         if self.piece is None:
             return Work((self._launch(reads, self.dtypes, None),), operations=beside)
-        nest = self._partial(len(reads))
+        nest = threaded(s.totals(self.piece, WIDTHS, len(reads), s.dtype).space)
         slot = Slot(0, s.points * self.pieces, s.dtype)
         first = launched(nest, self.dtypes, frozenset(), reads, slot, self.aligned)
         last = self._launch((*reads, slot), (*self.dtypes, slot.dtype), nest.values.out)
         return Work((first, last), slot.room, 2.0 * beside)
-
-    def _partial(self, operand: int) -> Space:
-        """The walk that folds every piece."""
-        values, n = self.scan.values, self.scan.row
-        r = values.rows[n]
-        fold = replace(r, op="fold", axes=r.axes - {self.scan.axis}, dtype=self.scan.dtype)
-        rows = kept((*values.rows[:n], fold), n)
-        used = {k for x in rows for k in (*x.axes, *x.folded)}
-        own = Values(rows, {k: size for k, size in values.sizes.items() if k in used}, Index())
-        assert self.piece is not None
-        nest, _ = cut(own, own.root, self.scan.axis, self.piece, WIDTHS, operand)
-        return threaded(nest.space)
 
     def _launch(self, reads: tuple[int | Slot, ...], dtypes: tuple[str, ...], before: Index | None) -> Launch:
         s, values = self.scan, self.scan.values
@@ -338,7 +275,7 @@ class Scans(Loops):
 
     def scan(self, call: Call) -> Scan:
         """The scan of a call. Raises Unsupported."""
-        return decided(call, "cuda scan", lambda: found(values_of(call)))
+        return decided(call, "cuda scan", lambda: Scan.of(values_of(call)))
 
     def _work(self, call: Call, aligned: bool) -> Work | None:
         try:

@@ -25,12 +25,13 @@ class NativeBackend(Backend):
             products,
             products_blas,
             products_deep,
+            scan,
             sized,
             sliding,
             winograd,
         )
 
-        modules = (halves, loops, products, products_blas, products_deep, sliding, winograd)
+        modules = (halves, loops, products, products_blas, products_deep, scan, sliding, winograd)
         found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):

@@ -125,7 +125,7 @@ class BlockEmitter(ProductEmitter):
         if self.limited:
             raise Unsupported("functions that end, in blocks")
 
-    def _point(self) -> list[str]:
+    def point(self) -> list[str]:
         before, inside, after = self.walk.phases
         k, width = var(self.walk.axis), self.walk.width(self.walk.axis)
         size = self.values.sizes[self.walk.axis]
@@ -139,7 +139,7 @@ class BlockEmitter(ProductEmitter):
             *("  " + x for x in self._staged(inside, set(done))),
             "}",
         ]
-        return [*self._place(), *self._buffers(), *self._begun(), *first, *blocks, *self._staged(after, done)]
+        return [*self.place(), *self._buffers(), *self._begun(), *first, *blocks, *self._staged(after, done)]
 
     def _staged(self, stages: tuple[Stage, ...], done: set[int]) -> list[str]:
         lines: list[str] = []

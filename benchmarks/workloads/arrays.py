@@ -1,4 +1,4 @@
-"""Array programs that are no neural network: a stencil, distances, reductions over both axes."""
+"""Array programs that are no neural network: a stencil, distances, reductions and prefix sums over both axes."""
 
 from __future__ import annotations
 
@@ -159,6 +159,55 @@ def _reductions_numba() -> Callable[..., Any]:
     return run
 
 
+def prefix_sums(x):
+    """Sums of all elements so far, along each row."""
+    return np.cumsum(x, axis=1)
+
+
+def prefix_sums_down(x):
+    """Sums of all elements so far, down each column."""
+    return np.cumsum(x, axis=0)
+
+
+def _prefix_sums_torch(axis: int) -> Callable[..., Any]:
+    return lambda x: x.cumsum(axis)
+
+
+def _prefix_sums_numba() -> Callable[..., Any]:
+    from numba import njit, prange
+
+    @njit(parallel=True, fastmath=True)
+    def run(x):
+        out = np.empty_like(x)
+        for i in prange(x.shape[0]):
+            total = np.float64(0)
+            for j in range(x.shape[1]):
+                total += x[i, j]
+                out[i, j] = total
+        return out
+
+    return run
+
+
+def _prefix_sums_down_numba() -> Callable[..., Any]:
+    from numba import get_num_threads, njit, prange
+
+    @njit(parallel=True, fastmath=True)
+    def run(x):
+        n, m = x.shape
+        parts, out = get_num_threads(), np.empty_like(x)
+        for p in prange(parts):
+            first, last = p * m // parts, (p + 1) * m // parts
+            totals = np.zeros(last - first)
+            for i in range(n):
+                for j in range(last - first):
+                    totals[j] += x[i, first + j]
+                    out[i, first + j] = totals[j]
+        return out
+
+    return run
+
+
 WORKLOADS = (
     Workload(
         "jacobi_2048",
@@ -188,5 +237,21 @@ WORKLOADS = (
         partial(_square, 6),
         forms={"torch": _reductions_torch, "numba": _reductions_numba},
         moved=4 * 4096**2,
+    ),
+    Workload(
+        "prefix_sums_4096",
+        prefix_sums,
+        partial(_square, 4096),
+        partial(_square, 6),
+        forms={"torch": partial(_prefix_sums_torch, 1), "numba": _prefix_sums_numba},
+        moved=4 * 2 * 4096**2,
+    ),
+    Workload(
+        "prefix_sums_down_4096",
+        prefix_sums_down,
+        partial(_square, 4096),
+        partial(_square, 6),
+        forms={"torch": partial(_prefix_sums_torch, 0), "numba": _prefix_sums_down_numba},
+        moved=4 * 2 * 4096**2,
     ),
 )

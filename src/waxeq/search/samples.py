@@ -328,6 +328,7 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Pad", "i", "k", 1, 0.0, x), "ijk", [("ij", f)], "kj"),
                 (Term("Pad", "j", "l", 1, 0.0, Term("Pad", "i", "k", 1, 0.0, x)), "ijkl", [("ij", f)], "kl"),
                 (Term("Scan", "sum", "j", x), "ij", [("ij", f)], "ij"),
+                (Term("Scan", "sum", "i", x), "ij", [("ij", f)], "ij"),
                 (Term("Sort", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Argsort", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Red", "argmax", "j", x), "ij", [("ij", f)], "i"),

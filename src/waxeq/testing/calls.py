@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from waxeq.search.samples import windows
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.pattern import Pattern, pattern
+from waxeq.testing.runs import RUN, scanned
 from waxeq.testing.stencils import swept
 from waxeq.testing.values import evaluate, truncations, unheld
 
@@ -99,6 +101,8 @@ def _source(kernel: Kernel) -> Source:
         return swept
     if kernel.form == "loops" and kernel.matches(multiplied(np.random.default_rng(0))[0]):
         return multiplied
+    if kernel.form == "loops" and not kernel.matches(RUN.terms[0]) and kernel.matches(RUN):
+        return lambda rng: next(f for f in iter(partial(scanned, rng, _MOST), None) if kernel.matches(f[0]))
     if kernel.form == "loops":
         own = _own(kernel)
         return lambda rng: _pattern(_tree(rng, int(rng.integers(1, 5)), own))

@@ -176,6 +176,11 @@ def _least(dtype: str) -> tuple[float, float]:
     return float(info.eps), float(info.smallest_subnormal if dtype == "float16" else info.tiny)
 
 
+def largest(dtype: str) -> float:
+    """The largest number of a float."""
+    return float(_finfo(dtype).max)
+
+
 def _finfo(dtype: str) -> Any:
     """What NumPy knows of a float; bfloat16 alone needs ml_dtypes, which is not everywhere that kernels are checked."""
     if dtype != "bfloat16":

@@ -1,0 +1,289 @@
+"""Running folds (prefix sums, products, extremes) with anything element-wise before and after them.
+
+A row goes through the first cache block by block. Where it lies side by side, a vector of it is folded with itself
+shifted, again and again (W. D. Hillis and G. L. Steele, Data Parallel Algorithms, CACM 29:12, 1986); where it lies
+across memory, rows of columns are folded into what has come so far. Long rows of which there are few are cut in pieces
+that threads share out: each begins with the folds of those before it (G. E. Blelloch, Prefix Sums and Their
+Applications, 1990).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from waxeq.backend.call import Call
+from waxeq.backend.kernel import Features
+from waxeq.ir.term import Term, postorder
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.nest import Loop, stepped
+from waxeq_cfamily.scalars import CTYPES, rounded, rounds, var, variable
+from waxeq_cfamily.scans import Scan
+from waxeq_cfamily.spaces import Widths, space
+from waxeq_cfamily.split import Nest, piece
+from waxeq_cfamily.stages import Space, Stage
+from waxeq_cfamily.taken import NAME, empty
+from waxeq_cfamily.values import INDEX_MAPS, Unsupported
+from waxeq_native.joint import STREAMED
+from waxeq_native.loops import FastLoops, Loops, operations
+from waxeq_native.scan_text import Run
+from waxeq_native.steps import OPERANDS
+from waxeq_native.work import Part, Work, kept, same
+
+_BLOCK = 2048
+"""Elements that lie in the first cache between what they are made of and what is made of them."""
+_COLUMNS, _NARROWEST = 8192, 1024
+"""Columns that are run through side by side: at most, and at least where threads share them out."""
+_PIECES, _LONG = 8, 1 << 14
+"""Pieces for each thread, and the elements that one has at least."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a scan is walked: a block of `space` after the other, `blocks` of them for each of `pieces` of a row.
+    `totals`: the walk that folds all pieces before, where there are several."""
+
+    scan: Scan
+    space: Space
+    blocks: int
+    totals: Nest | None
+
+    @staticmethod
+    def of(scan: Scan, threads: int, operand: int) -> _Way:
+        """`operand`: the number of the one that folds of pieces are. Raises Unsupported."""
+        values, k = scan.values, scan.axis
+        whole = space(values, Widths(columns=_COLUMNS), merge=False)
+        v = whole.vector
+        if v is None or whole.across is not None or v not in values.rows[scan.row].axes:
+            raise Unsupported("nothing lies side by side")
+        if v != k and threads > 1 and whole.points() < threads:
+            narrow = max(_NARROWEST, -(-values.sizes[v] // threads))
+            whole = space(values, Widths(columns=min(_COLUMNS, narrow)), merge=False)
+        columns = 1 if v == k else whole.width(v)
+        width = max(1, _BLOCK // columns)
+        blocks = -(-scan.size // width)
+        pieces = 1
+        if whole.points() < threads:
+            pieces = min(blocks, _PIECES * threads, scan.size * columns // _LONG)
+        each = -(-blocks // max(1, pieces))
+        walk = replace(whole, outer=(*whole.outer, k), tiles={**whole.tiles, k: width})
+        totals = scan.totals(each * width, Widths(), operand, Run(scan).carried) if each < blocks else None
+        return _Way(scan, walk, each, totals)
+
+    @property
+    def run(self) -> Run:
+        return Run(self.scan)
+
+    @property
+    def lies(self) -> bool:
+        """Whether rows lie side by side."""
+        return self.space.vector == self.scan.axis
+
+    @property
+    def all(self) -> int:
+        """Blocks of a row."""
+        return self.space.extent(self.scan.axis)
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of a row."""
+        return -(-self.all // self.blocks)
+
+    @property
+    def rows(self) -> int:
+        return self.space.points((self.scan.axis,))
+
+    @property
+    def carried(self) -> int:
+        """Numbers that go from one block to the next."""
+        return 1 if self.lies else self.space.width(self.space.vector or "")
+
+
+@dataclass(frozen=True)
+class _Emitter(Emitter):
+    """Text for one scan. `way`: how it is walked. `folds`: the argument where the folds of pieces are."""
+
+    way: _Way | None = None
+    folds: str = ""
+
+    @property
+    def carry(self) -> str:
+        """What has come so far, at the loops' places."""
+        assert self.way is not None
+        v = self.space.vector or ""
+        if self.way.lies:
+            return "carry[0]"
+        return f"carry[{var(v)} - {var(v)}_lo]" if v in self.space.tiles else f"carry[{var(v)}]"
+
+    def walked(self) -> Iterator[str]:
+        way = self.way
+        assert way is not None
+        t = CTYPES[way.run.carried]
+        yield "  for (int64_t task = begin; task < end; task++) {"
+        yield f"    const int64_t row = task / {way.pieces}, piece = task % {way.pieces}, first = row * {way.all};"
+        yield f"    const int64_t from = piece * {way.blocks};"
+        yield f"    const int64_t to = from + {way.blocks} < {way.all} ? from + {way.blocks} : {way.all};"
+        yield f"    WX_ALIGNED {t} carry[{way.carried}];"
+        yield from ("    " + x for x in self._begun())
+        yield "    for (int64_t t = first + from; t < first + to; t++) {"
+        yield from ("      " + x for x in self.point())
+        yield "    }"
+        yield "  }"
+
+    def _begun(self) -> Iterator[str]:
+        """What a piece begins with: nothing, and what those before it come to."""
+        way = self.way
+        assert way is not None
+        r = way.run.step
+        yield f"for (int64_t z = 0; z < {way.carried}; z++) carry[z] = {way.run.nothing};"
+        if way.totals is None:
+            return
+        where, v = way.totals.space.values.out, self.space.vector or ""
+        yield "{"
+        yield "  const int64_t t = first;"
+        yield from ("  " + x for x in self.place())
+        t = CTYPES[way.run.carried]
+        yield f"  const {t} *folds = (const {t} *)({self.folds});"
+        yield "  for (int64_t before = 0; before < piece; before++) {"
+        yield f"    const int64_t {var(piece(way.scan.axis))} = before;"
+        if not way.lies:
+            low, high = (f"{var(v)}_lo", f"{var(v)}_hi") if v in self.space.tiles else ("0", self.values.sizes[v])
+            yield "    #pragma omp simd"
+            yield f"    for (int64_t {var(v)} = {low}; {var(v)} < {high}; {var(v)}++)"
+        step = stepped(r, self.carry, f"folds[{self.index(where)}]")
+        yield f"      {self.carry} = {step};"
+        yield "  }"
+        yield "}"
+
+    def loop(self, stage: Stage) -> Loop:
+        way = self.way
+        assert way is not None
+        return _Runs(self, stage, way) if way.scan.row in stage.kept else super().loop(stage)
+
+
+class _Runs(Loop):
+    """The stage that a scan is made in. Where rows lie side by side what is scanned is made first, as any value is, and
+    run through in the buffer where it lies."""
+
+    def __init__(self, e: _Emitter, stage: Stage, way: _Way) -> None:
+        super().__init__(e, replace(stage, straight=True))
+        self.way, self.carry = way, e.carry
+
+    def running(self) -> list[str]:
+        return []
+
+    def ran(self, n: int) -> Iterator[str]:
+        r = self.values.rows[n]
+        x = self.e.name(r.args[0])
+        if self.way.lies:
+            yield f"const {variable(r.dtype)} r{n} = {x};"
+            return
+        yield f"{self.carry} = {stepped(self.way.run.step, self.carry, x)};"
+        text = f"({variable(r.dtype)}){self.carry}"
+        yield f"const {variable(r.dtype)} r{n} = {rounded(text, r.dtype) if rounds('Add', r.dtype) else text};"
+
+    def text(self) -> list[str]:
+        lines = super().text()
+        if not self.way.lies:
+            return lines
+        n, v = self.way.scan.row, var(self.way.scan.axis)
+        dtype, many = self.values.rows[n].dtype, f"{v}_hi - {v}_lo"
+        lines.append(f"carry[0] = {self.way.run.name}(b{n}, {many}, carry[0]);")
+        if rounds("Add", dtype):
+            lines.append(f"for (int64_t z = 0; z < {many}; z++) b{n}[z] = {rounded(f'b{n}[z]', dtype)};")
+        return lines
+
+
+class Scans(Loops):
+    """A running fold along one axis, with anything element-wise around it."""
+
+    name = "scan"
+    heads = INDEX_MAPS | {"Scan"}
+
+    def matches(self, meaning: Term) -> bool:
+        return any(t.head == "Scan" for t in postorder(meaning))
+
+    def work(self, call: Call) -> Work | None:
+        c = call.canonical
+        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)) or (self.streams and 1 not in c.out.strides):
+            return None
+        try:
+            values = self.values(call)
+            if empty(values) or values.positions or any(r.dtype not in CTYPES for r in values.rows):
+                return None
+            return self._parts(call, self.way(call)) if call.out.elements else None
+        except Unsupported:
+            return None
+
+    def way(self, call: Call) -> _Way:
+        """Raises Unsupported."""
+
+        def made() -> _Way:
+            return _Way.of(Scan.of(self.values(call)), call.threads, len(call.operands))
+
+        key = "way of a scan"
+        return call.remember(key, lambda: kept((key, *same(call)), made))
+
+    def _parts(self, call: Call, way: _Way) -> Work:
+        """Raises Unsupported."""
+        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        dtypes = [v.dtype for v in call.operands]
+        e = _Emitter(
+            way.space, self.functions(), operands, "args[2]", dtypes, frozenset(self.in_place(call)), self.limits(),
+            self.streams, way=way, folds="args[1]",
+        )  # fmt: skip
+        e.check()
+        if e.limited:
+            raise Unsupported("a block that may be computed again")
+        first = None
+        if way.totals is not None:
+            first = Emitter(way.totals.space, self.functions(), operands, "args[1]", dtypes, limits=self.limits())
+            first.check()
+
+        def write() -> tuple[Part, ...]:
+            tasks = way.rows * way.pieces
+            grain = -(-self.grain(e, call.threads) // way.blocks)
+            last = Part(way.run.text() * way.lies + e.function(NAME), tasks, min(grain, tasks))
+            if first is None:
+                return (last,)
+            return Part(first.function(NAME), first.space.points(), self.grain(first, call.threads)), last
+
+        room = 0 if way.totals is None else way.totals.elements * numpy_dtype(way.run.carried).itemsize
+        return Work(write, room)
+
+    def features(self, call: Call) -> Features:
+        way = self.way(call)
+        twice = way.totals is not None
+        moved = float((1 + twice) * call.bytes_read + call.out.bytes)
+        return {"launches": 1.0 + twice, "bytes": moved, **operations(way.space)}
+
+
+class FastScans(Scans):
+    """The same with functions of our own, which become vectors; only for meanings that have such a function."""
+
+    name = "scan_fast"
+    error = FastLoops.error
+    functions, limits = FastLoops.functions, FastLoops.limits
+
+    def matches(self, meaning: Term) -> bool:
+        return super().matches(meaning) and FastLoops().matches(meaning)
+
+
+class StreamingScans(Scans):
+    """The same for results that no cache holds: they are written past it."""
+
+    name = "scan_stream"
+    streams = True
+    smallest = STREAMED
+
+
+class FastStreamingScans(FastScans):
+    """The same with functions of our own."""
+
+    name = "scan_fast_stream"
+    streams = True
+    smallest = STREAMED
+
+
+KERNELS = (Scans, FastScans, StreamingScans, FastStreamingScans)

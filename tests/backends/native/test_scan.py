@@ -1,0 +1,144 @@
+"""Running folds along rows and down columns, in blocks and in pieces that threads share out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.backend.kernel import prepare
+from waxeq.basis.scalar import SCANS, load
+from waxeq.ir.term import Term
+from waxeq.ir.types import numpy_dtype
+from waxeq.testing.conformance import check_call
+from waxeq_cfamily.scans import Scan
+from waxeq_native.scan import FastScans, Scans, StreamingScans, _Way
+
+KERNEL = Scans()
+SHAPES = ((1, 5), (3, 2049), (1, 70_001), (700, 3), (4099, 40), (60, 9001))
+
+
+def called(shape: tuple[int, int], axis: str, kind: str, dtype: str, threads: int, order: str = "ij") -> Call:
+    sizes = dict(zip("ij", shape, strict=True))
+    x, out = View.dense(order, sizes, dtype), View.dense("ij", sizes, dtype)
+    return Call("native.scan", Term("Scan", kind, axis, operand(0, "ij", dtype)), sizes, (x,), out, threads=threads)
+
+
+def ran(call: Call, x: np.ndarray, kernel: Scans = KERNEL) -> np.ndarray:
+    assert kernel.accepts(call)
+    out = np.full(x.shape, 7, x.dtype)
+    for step in kernel.bind(call, (x,), out, np.empty(kernel.workspace(call), np.uint8)):
+        step()
+    return out
+
+
+def runs(kind: str, dtype: str) -> list[tuple[tuple[int, int], int, Call]]:
+    """Calls of many shapes along either axis, compiled at once."""
+    rows = [(s, "ij".index(a), called(s, a, kind, dtype, t)) for s in SHAPES for a in "ij" for t in (1, 3)]
+    prepare((KERNEL, call) for *_, call in rows)
+    return rows
+
+
+@pytest.mark.parametrize("kind", SCANS)
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool"])
+def test_whole_numbers_are_what_numpy_has(kind: str, dtype: str) -> None:
+    """Sums and products wrap around."""
+    rng = np.random.default_rng(0)
+    for shape, axis, call in runs(kind, dtype):
+        x = rng.integers(-(1 << 40), 1 << 40, shape).astype(dtype)
+        np.testing.assert_array_equal(ran(call, x), load(SCANS[kind]).accumulate(x, axis=axis, dtype=x.dtype))
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_extremes_so_far_are_exact_and_nan_from_nan_on(kind: str, dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    for shape, axis, call in runs(kind, dtype):
+        x = rng.standard_normal(shape).astype(dtype)
+        x[rng.random(shape) < 0.3 / max(shape)] = np.nan
+        x[rng.random(shape) < 0.1] = np.inf if kind == "min" else -np.inf
+        np.testing.assert_array_equal(ran(call, x), load(SCANS[kind]).accumulate(x, axis=axis))
+
+
+@pytest.mark.parametrize(
+    "dtype, most", [("float32", 1.5e-7), ("float64", 1e-13), ("float16", 1e-3), ("bfloat16", 8e-3)]
+)
+def test_long_sums_keep_their_digits(dtype: str, most: float) -> None:
+    """NumPy's float32 sums of 70,001 normal numbers are off by 4e-6 of their size."""
+    rng = np.random.default_rng(2)
+    for shape, axis, call in runs("sum", dtype):
+        x = rng.standard_normal(shape).astype(numpy_dtype(dtype))
+        got, want = ran(call, x), np.cumsum(x.astype(np.longdouble), axis=axis)
+        assert np.sqrt(np.mean((got.astype(np.longdouble) - want) ** 2) / np.mean(want**2)) < most
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_signs_of_zero_and_what_is_not_finite_stay(dtype: str) -> None:
+    """Also where a sum of float32 ends beyond the largest number in the one that has more digits."""
+    largest = np.finfo(dtype).max
+    for shape in ((2, 40), (1, 3000), (1, 70_001)):
+        n = shape[1]
+        x = np.full(shape, -0.0, dtype)
+        assert np.all(np.signbit(ran(called(shape, "j", "sum", dtype, 1), x)))
+        for value in (np.inf, -np.inf, np.nan):
+            x = np.ones(shape, dtype)
+            x[:, n // 2] = value
+            for threads in (1, 2):
+                got = ran(called(shape, "j", "sum", dtype, threads), x)
+                np.testing.assert_array_equal(got, np.cumsum(x, axis=1))
+        x = np.zeros(shape, dtype)
+        x[:, n // 3], x[:, n // 2] = largest, largest
+        for threads in (1, 2):
+            got = ran(called(shape, "j", "sum", dtype, threads), x)
+            np.testing.assert_array_equal(got, np.cumsum(x, axis=1))
+
+
+@pytest.mark.parametrize("order", ["ij", "ji"])
+@pytest.mark.parametrize("axis", ["i", "j"])
+def test_an_operand_may_lie_either_way(axis: str, order: str) -> None:
+    for shape in ((37, 4100), (4100, 37)):
+        for threads in (1, 3):
+            call = called(shape, axis, "sum", "float32", threads, order)
+            assert check_call(KERNEL, call, np.random.default_rng(4)) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [FastScans(), StreamingScans()])
+def test_what_comes_before_and_after_is_made_beside(kernel: Scans, threads: int) -> None:
+    """A product of weights and of what came so far, as a ray through a volume has it."""
+    for sizes in ({"i": 300, "j": 200}, {"i": 2, "j": 50_000}):
+        x = operand(0, "ij", "float32")
+        passed = Term("Map", "exp", Term("Scan", "sum", "j", Term("Map", "neg", Term("Map", "square", x))))
+        meaning = Term("Mul", Term("Map", "tanh", x), Term("Mul", passed, operand(1, "j", "float32")))
+        views = View.dense("ij", sizes, "float32"), View.dense("j", sizes, "float32")
+        call = Call("native.scan", meaning, sizes, views, View.dense("ij", sizes, "float32"), threads=threads)
+        assert kernel.accepts(call) and kernel.matches(meaning)
+        for seed in range(4):
+            assert check_call(kernel, call, np.random.default_rng(seed)) is None
+
+
+def test_few_long_rows_are_cut_in_pieces_and_others_are_not() -> None:
+    def pieces(shape: tuple[int, int], axis: str, threads: int) -> int:
+        call = called(shape, axis, "sum", "float32", threads)
+        return _Way.of(Scan.of(KERNEL.values(call)), threads, 1).pieces
+
+    assert pieces((1, 1_000_000), "j", 1) == 1
+    assert pieces((1, 1_000_000), "j", 2) > 8
+    assert pieces((2, 1_000_000), "j", 2) == 1
+    assert pieces((100_000, 20), "i", 2) > 8
+    assert pieces((4000, 4096), "i", 2) == 1
+
+
+def test_what_has_other_folds_or_several_scans_is_for_other_kernels() -> None:
+    sizes = {"i": 40, "j": 300}
+    x = operand(0, "ij", "float32")
+    scan = Term("Scan", "sum", "j", x)
+    view = View.dense("ij", sizes, "float32")
+    for meaning in (
+        Term("Zip", "div", scan, Term("Sum", "j", x)),
+        Term("Scan", "sum", "i", scan),
+        Term("Add", scan, Term("Scan", "max", "j", x)),
+    ):
+        assert not KERNEL.accepts(Call("native.scan", meaning, sizes, (view,), view))
+    assert not KERNEL.matches(Term("Map", "exp", x))
