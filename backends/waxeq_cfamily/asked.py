@@ -72,7 +72,7 @@ def next_piece(loop: Loop) -> Iterator[str]:
         return
     v, point = loop.order[-1], space.outer[-1] if space.outer else None
     ahead = _SEVERAL if loop.values.others and not loop.values.folded else _AHEAD
-    for r in _read(loop, v, _CACHED):
+    for r in read_in_turn(loop, v, _CACHED):
         step = ahead if later is None else r.name[1].stride(point) if point and point not in space.tiles else 0
         if step and space.width(v) >= _AHEAD // 2:
             yield from _asked(loop, r, step, f"{var(v)}_at", f"{var(v)}_to", _SECOND_CACHE if later is not None else "")
@@ -85,7 +85,7 @@ def rows_ahead(loop: Loop, many: int) -> list[tuple[Row, int]]:
     rows, v = loop.order[-2:]
     if loop.e.ahead is None:
         return []
-    steps = [(r, r.name[1].stride(rows)) for r in _read(loop, v, _SECOND)]
+    steps = [(r, r.name[1].stride(rows)) for r in read_in_turn(loop, v, _SECOND)]
     return [(r, step * many) for r, step in steps if step]
 
 
@@ -117,7 +117,7 @@ def in_whole(
     ]
 
 
-def _read(loop: Loop, axis: str, most: int) -> Iterator[Row]:
+def read_in_turn(loop: Loop, axis: str, most: int) -> Iterator[Row]:
     """What a stage itself reads from one place after the other along an axis, of more bytes than a cache has."""
     for n in loop.cone():
         r = loop.values.rows[n]

@@ -1,4 +1,4 @@
-"""Scans: what every member of the C family knows of a running fold with anything element-wise around it."""
+"""Running folds with anything element-wise around them, as the C family sees them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Running folds (prefix sums, products, extremes) with anything element-wise before and after them.
 
-A row goes through the first cache block by block. Where it lies side by side, a vector of it is folded with itself
-shifted, again and again (W. D. Hillis and G. L. Steele, Data Parallel Algorithms, CACM 29:12, 1986); where it lies
-across memory, rows of columns are folded into what has come so far. Long rows of which there are few are cut in pieces
-that threads share out: each begins with the folds of those before it (G. E. Blelloch, Prefix Sums and Their
-Applications, 1990).
+Where a row lies side by side, it goes through the first cache block by block, of which parts are run through at once:
+no step waits for all before it. Where it lies across memory, rows of columns are folded into what has come so far. Long
+rows of which there are few are cut in pieces that threads share out: each begins with the folds of those before it (G.
+E. Blelloch, Prefix Sums and Their Applications, 1990).
 """
 
 from __future__ import annotations
@@ -16,23 +15,24 @@ from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.asked import read_in_turn
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import Loop, stepped
-from waxeq_cfamily.scalars import CTYPES, rounded, rounds, var, variable
+from waxeq_cfamily.scalars import CTYPES, NARROW, rounded, var, variable
 from waxeq_cfamily.scans import Scan
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, piece
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.taken import NAME, empty
-from waxeq_cfamily.values import INDEX_MAPS, Unsupported
+from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported
 from waxeq_native.joint import STREAMED
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.scan_text import Run
 from waxeq_native.steps import OPERANDS
 from waxeq_native.work import Part, Work, kept, same
 
-_BLOCK = 2048
-"""Elements that lie in the first cache between what they are made of and what is made of them."""
+_BLOCK = 1024
+"""Elements of a block: of rows that lie side by side, and of a few columns. More columns than these are one row."""
 _COLUMNS, _NARROWEST = 8192, 1024
 """Columns that are run through side by side: at most, and at least where threads share them out."""
 _PIECES, _LONG = 8, 1 << 14
@@ -55,7 +55,7 @@ class _Way:
         values, k = scan.values, scan.axis
         whole = space(values, Widths(columns=_COLUMNS), merge=False)
         v = whole.vector
-        if v is None or whole.across is not None or v not in values.rows[scan.row].axes:
+        if v is None or v not in values.rows[scan.row].axes:
             raise Unsupported("nothing lies side by side")
         if v != k and threads > 1 and whole.points() < threads:
             narrow = max(_NARROWEST, -(-values.sizes[v] // threads))
@@ -64,11 +64,11 @@ class _Way:
         width = max(1, _BLOCK // columns)
         blocks = -(-scan.size // width)
         pieces = 1
-        if whole.points() < threads:
+        if whole.points() < threads and Run(scan).apart:
             pieces = min(blocks, _PIECES * threads, scan.size * columns // _LONG)
         each = -(-blocks // max(1, pieces))
         walk = replace(whole, outer=(*whole.outer, k), tiles={**whole.tiles, k: width})
-        totals = scan.totals(each * width, Widths(), operand, Run(scan).carried) if each < blocks else None
+        totals = scan.totals(each * width, Widths(), operand, Run(scan).dtype) if each < blocks else None
         return _Way(scan, walk, each, totals)
 
     @property
@@ -81,36 +81,35 @@ class _Way:
         return self.space.vector == self.scan.axis
 
     @property
-    def all(self) -> int:
+    def whole(self) -> int:
         """Blocks of a row."""
         return self.space.extent(self.scan.axis)
 
     @property
     def pieces(self) -> int:
         """Pieces of a row."""
-        return -(-self.all // self.blocks)
+        return -(-self.whole // self.blocks)
 
     @property
     def rows(self) -> int:
         return self.space.points((self.scan.axis,))
 
     @property
-    def carried(self) -> int:
-        """Numbers that go from one block to the next."""
+    def columns(self) -> int:
+        """How many scans are walked side by side: as many numbers go from one block to the next."""
         return 1 if self.lies else self.space.width(self.space.vector or "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Emitter(Emitter):
     """Text for one scan. `way`: how it is walked. `folds`: the argument where the folds of pieces are."""
 
-    way: _Way | None = None
-    folds: str = ""
+    way: _Way
+    folds: str
 
     @property
     def carry(self) -> str:
         """What has come so far, at the loops' places."""
-        assert self.way is not None
         v = self.space.vector or ""
         if self.way.lies:
             return "carry[0]"
@@ -118,13 +117,12 @@ class _Emitter(Emitter):
 
     def walked(self) -> Iterator[str]:
         way = self.way
-        assert way is not None
-        t = CTYPES[way.run.carried]
+        t = CTYPES[way.run.dtype]
         yield "  for (int64_t task = begin; task < end; task++) {"
-        yield f"    const int64_t row = task / {way.pieces}, piece = task % {way.pieces}, first = row * {way.all};"
+        yield f"    const int64_t row = task / {way.pieces}, piece = task % {way.pieces}, first = row * {way.whole};"
         yield f"    const int64_t from = piece * {way.blocks};"
-        yield f"    const int64_t to = from + {way.blocks} < {way.all} ? from + {way.blocks} : {way.all};"
-        yield f"    WX_ALIGNED {t} carry[{way.carried}];"
+        yield f"    const int64_t to = from + {way.blocks} < {way.whole} ? from + {way.blocks} : {way.whole};"
+        yield f"    WX_ALIGNED {t} carry[{way.columns}];"
         yield from ("    " + x for x in self._begun())
         yield "    for (int64_t t = first + from; t < first + to; t++) {"
         yield from ("      " + x for x in self.point())
@@ -134,16 +132,15 @@ class _Emitter(Emitter):
     def _begun(self) -> Iterator[str]:
         """What a piece begins with: nothing, and what those before it come to."""
         way = self.way
-        assert way is not None
         r = way.run.step
-        yield f"for (int64_t z = 0; z < {way.carried}; z++) carry[z] = {way.run.nothing};"
+        yield f"for (int64_t z = 0; z < {way.columns}; z++) carry[z] = {way.run.nothing};"
         if way.totals is None:
             return
         where, v = way.totals.space.values.out, self.space.vector or ""
         yield "{"
         yield "  const int64_t t = first;"
         yield from ("  " + x for x in self.place())
-        t = CTYPES[way.run.carried]
+        t = CTYPES[way.run.dtype]
         yield f"  const {t} *folds = (const {t} *)({self.folds});"
         yield "  for (int64_t before = 0; before < piece; before++) {"
         yield f"    const int64_t {var(piece(way.scan.axis))} = before;"
@@ -158,17 +155,16 @@ class _Emitter(Emitter):
 
     def loop(self, stage: Stage) -> Loop:
         way = self.way
-        assert way is not None
-        return _Runs(self, stage, way) if way.scan.row in stage.kept else super().loop(stage)
+        return _Runs(self, stage) if way.scan.row in stage.kept else super().loop(stage)
 
 
 class _Runs(Loop):
     """The stage that a scan is made in. Where rows lie side by side what is scanned is made first, as any value is, and
     run through in the buffer where it lies."""
 
-    def __init__(self, e: _Emitter, stage: Stage, way: _Way) -> None:
+    def __init__(self, e: _Emitter, stage: Stage) -> None:
         super().__init__(e, replace(stage, straight=True))
-        self.way, self.carry = way, e.carry
+        self.way, self.carry = e.way, e.carry
 
     def running(self) -> list[str]:
         return []
@@ -181,7 +177,19 @@ class _Runs(Loop):
             return
         yield f"{self.carry} = {stepped(self.way.run.step, self.carry, x)};"
         text = f"({variable(r.dtype)}){self.carry}"
-        yield f"const {variable(r.dtype)} r{n} = {rounded(text, r.dtype) if rounds('Add', r.dtype) else text};"
+        yield f"const {variable(r.dtype)} r{n} = {rounded(text, r.dtype) if self._rounds() else text};"
+
+    def _rounds(self) -> bool:
+        """Whether what a scan comes to has more digits than its dtype."""
+        return self.way.scan.kind in ("sum", "prod") and self.values.rows[self.way.scan.row].dtype in NARROW
+
+    def _soon(self) -> str:
+        """Where something that the next block is made of lies, and the bytes of its elements."""
+        r = next(read_in_turn(self, self.way.scan.axis, 0), None)
+        if r is None:
+            return f"(const char *)b{self.way.scan.row}, 0"
+        at = self.e.index(r.name[1].plus(Index(const=self.space.width(self.way.scan.axis))))
+        return f"(const char *)(x{r.name[0]} + {at}), {numpy_dtype(r.dtype).itemsize}"
 
     def text(self) -> list[str]:
         lines = super().text()
@@ -189,8 +197,9 @@ class _Runs(Loop):
             return lines
         n, v = self.way.scan.row, var(self.way.scan.axis)
         dtype, many = self.values.rows[n].dtype, f"{v}_hi - {v}_lo"
-        lines.append(f"carry[0] = {self.way.run.name}(b{n}, {many}, carry[0]);")
-        if rounds("Add", dtype):
+        lines.append(f"{{ const int64_t {v} = {v}_lo;")
+        lines.append(f"  carry[0] = {self.way.run.name}(b{n}, {many}, carry[0], {self._soon()}); }}")
+        if self._rounds():
             lines.append(f"for (int64_t z = 0; z < {many}; z++) b{n}[z] = {rounded(f'b{n}[z]', dtype)};")
         return lines
 
@@ -243,13 +252,13 @@ class Scans(Loops):
 
         def write() -> tuple[Part, ...]:
             tasks = way.rows * way.pieces
-            grain = -(-self.grain(e, call.threads) // way.blocks)
+            grain = 1 if way.totals is not None else -(-self.grain(e, call.threads) // way.blocks)
             last = Part(way.run.text() * way.lies + e.function(NAME), tasks, min(grain, tasks))
             if first is None:
                 return (last,)
             return Part(first.function(NAME), first.space.points(), self.grain(first, call.threads)), last
 
-        room = 0 if way.totals is None else way.totals.elements * numpy_dtype(way.run.carried).itemsize
+        room = 0 if way.totals is None else way.totals.elements * numpy_dtype(way.run.dtype).itemsize
         return Work(write, room)
 
     def features(self, call: Call) -> Features:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.ir.types import is_float
 from waxeq_cfamily.nest import stepped
 from waxeq_cfamily.scalars import CTYPES, number, start
 from waxeq_cfamily.scans import Scan
 from waxeq_cfamily.values import Row
-from waxeq_native.gemm import api
 
-_ACCURATE = 256
-"""Elements of float32 whose sums are added to what came before with more digits."""
-_LANES = {"float32": "f32", "float64": "f64", "int32": "f32", "int64": "f64"}
-"""Of what size the elements are of vectors that run, by dtype: as floats of it."""
+_ASKED = 16
+"""Elements of a part for which a line is asked for, of what is read next."""
+_CHAINS, _PART, _SHORTEST = 4, 128, 16
+"""Parts of a row that are run through side by side, and elements of one: at most, and at least."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +24,27 @@ class Run:
     scan: Scan
 
     @property
-    def carried(self) -> str:
-        """The dtype of what has come so far: float32 loses the last digits of long sums."""
+    def dtype(self) -> str:
+        """Of what has come so far. Sums of float32 are made in float64: the last digits of long ones stay."""
         return "float64" if (self.scan.kind, self.scan.dtype) == ("sum", "float32") else self.scan.dtype
+
+    @property
+    def apart(self) -> bool:
+        """Whether parts of a row may be folded on their own: products of floats would overflow, or come to nothing,
+        where that of all before does not."""
+        return self.scan.kind != "prod" or not is_float(self.scan.dtype)
 
     @property
     def step(self) -> Row:
         """A step of what has come so far."""
-        return replace(self.scan.values.rows[self.scan.row], dtype=self.carried)
+        return replace(self.scan.values.rows[self.scan.row], dtype=self.dtype)
 
     @property
     def nothing(self) -> str:
-        """What it begins with: nothing changes by it, not even -0."""
-        if self.scan.kind == "sum" and is_float(self.scan.dtype):
-            return number("-0.0", self.scan.dtype)
-        return start(self.scan.kind, self.scan.dtype)
+        """What a row begins with: nothing changes by it, not even -0."""
+        if self.scan.kind == "sum" and is_float(self.dtype):
+            return number("-0.0", self.dtype)
+        return start(self.scan.kind, self.dtype)
 
     @property
     def name(self) -> str:
@@ -48,79 +52,43 @@ class Run:
         return f"wx_run_{self.scan.kind}_{self.scan.dtype}"
 
     def text(self) -> str:
-        """The text of that function: it has what came before, and answers what the row comes to."""
-        t, c, guard = CTYPES[self.scan.dtype], CTYPES[self.carried], self.name.upper()
-        vectors = ["#ifdef WX_TURNS", *self._vectors(), "#endif"] if self.scan.dtype in _LANES else []
+        """The text of that function: it has what came before, and answers what the row comes to. `soon`: where what the
+        next block is made of lies, elements of `size` bytes."""
+        t, c, guard = CTYPES[self.scan.dtype], CTYPES[self.dtype], self.name.upper()
         lines = [
-            f"static inline {c} {self.name}({t} *b, int64_t n, {c} c) {{",
+            f"static inline {c} {self.name}({t} *b, int64_t n, {c} c, const char *soon, int64_t size) {{",
             "  int64_t i = 0;",
-            *vectors,
-            f"  for (; i < n; i++) b[i] = ({t})(c = {stepped(self.step, 'c', 'b[i]')});",
+            *(self._chains() if self.apart else ()),
+            f"  for (; i < n; i++) b[i] = ({t})(c = {self._stepped('c', 'b[i]')});",
             "  return c;",
             "}",
         ]
         return "\n".join([f"#ifndef {guard}", f"#define {guard}", *lines, "#endif", ""])
 
-    @cached_property
-    def _lanes(self) -> int:
-        return int(getattr(api(), f"nr_{_LANES[self.scan.dtype]}")) // 2
-
-    def _vectors(self) -> Iterator[str]:
-        """The loop over whole vectors."""
-        size, lanes = numpy_dtype(self.scan.dtype).itemsize, self._lanes
-        wraps = self.scan.kind in ("sum", "prod") and not is_float(self.scan.dtype)
-        element = f"uint{8 * size}_t" if wraps else CTYPES[self.scan.dtype]  # signed sums must not overflow
-        yield f"  typedef {element} vec __attribute__((vector_size({lanes * size})));"
-        yield f"  typedef int{8 * size}_t mask __attribute__((vector_size({lanes * size})));"
-        yield f"  const vec none = {self._every(self.nothing)};"
-        if self.carried != self.scan.dtype:
-            yield from self._accurately()
-            return
-        yield f"  vec all = {self._every('c')};"
-        yield f"  for (; i + {lanes} <= n; i += {lanes}) {{"
-        yield from self._vector("all")
-        yield "  }"
-        yield f"  c = ({CTYPES[self.scan.dtype]})all[0];"
-
-    def _accurately(self) -> Iterator[str]:
-        """The same in pieces that begin with nothing: what came before is added to each element as two numbers, its
-        float32 and what that leaves."""
-        lanes = self._lanes
-        yield f"  while (i + {lanes} <= n) {{"
-        yield "    const float first = (float)c;"
-        yield "    float more = (float)(c - (double)first);"
-        yield "    if (!(more - more == 0) || more == 0) more = -0.0f;"
-        yield f"    const vec high = {self._every('first')}, low = {self._every('more')};"
-        yield "    vec all = none;"
-        yield f"    for (const int64_t to = i + {_ACCURATE}; i < to && i + {lanes} <= n; i += {lanes}) {{"
-        yield from ("  " + x for x in self._vector("high + (low + (all + x))"))
+    def _chains(self) -> Iterator[str]:
+        """The loop over pieces, of which so many parts are run through side by side: no step waits for those of others.
+        A part begins with just what the one before ends with. Memory is asked for meanwhile: it stands still else."""
+        t, c = CTYPES[self.scan.dtype], CTYPES[self.dtype]
+        chains = range(_CHAINS)
+        yield f"  while (n - i >= {_CHAINS * _SHORTEST}) {{"
+        yield f"    const int64_t part = (n - i) / {_CHAINS} < {_PART} ? (n - i) / {_CHAINS} : {_PART};"
+        yield f"    WX_ALIGNED {c} made[{_CHAINS * _PART}];"
+        yield f"    {c} {', '.join(f'p{k} = {self.nothing}' for k in chains)};"
+        yield f"    {t} *{', *'.join(f'b{k} = b + i + {k} * part' for k in chains)};"
+        yield f"    for (int64_t first = 0; first < part; first += {_ASKED}) {{"
+        yield f"      const int64_t last = first + {_ASKED} < part ? first + {_ASKED} : part;"
+        yield from (f"      __builtin_prefetch(soon + (i + {k} * part + first) * size, 0, 2);" for k in chains)
+        yield "      for (int64_t j = first; j < last; j++) {"
+        yield from (f"        made[{k} * part + j] = p{k} = {self._stepped(f'p{k}', f'b{k}[j]')};" for k in chains)
+        yield "      }"
         yield "    }"
-        yield "    c += all[0];"
+        for k in chains:
+            yield "    #pragma omp simd"
+            whole = self._stepped("c", f"made[{k} * part + j]")
+            yield f"    for (int64_t j = 0; j < part; j++) b{k}[j] = ({t})({whole});"
+            yield f"    c = {self._stepped('c', f'p{k}')};"
+        yield f"    i += {_CHAINS} * part;"
         yield "  }"
 
-    def _vector(self, result: str) -> Iterator[str]:
-        """One vector, folded with itself shifted by one place, by two, by four. It waits for the one before with its
-        last step only."""
-        lanes = self._lanes
-        yield "    vec x, y;"
-        yield "    __builtin_memcpy(&x, b + i, sizeof x);"
-        for shift in (1 << n for n in range((lanes - 1).bit_length())):
-            places = ", ".join(str(0 if i < shift else lanes + i - shift) for i in range(lanes))
-            yield f"    y = __builtin_shufflevector(none, x, {places});"
-            yield f"    x = {self._folded('y', 'x')};"
-        yield f"    y = {self._folded('all', 'x') if result == 'all' else result};"
-        yield "    __builtin_memcpy(b + i, &y, sizeof y);"
-        last = ", ".join([str(lanes - 1)] * lanes)
-        yield f"    x = __builtin_shufflevector(x, x, {last});"
-        yield f"    all = {self._folded('all', 'x')};"
-
-    def _folded(self, before: str, x: str) -> str:
-        """A vector with what comes before each of its elements."""
-        if self.scan.kind in ("sum", "prod"):
-            return f"{before} {'+' if self.scan.kind == 'sum' else '*'} {x}"
-        sign = ">" if self.scan.kind == "max" else "<"
-        taken = f"((mask)({x} {sign} {before}) | (mask)({x} != {x}))"
-        return f"(vec)(((mask){x} & {taken}) | ((mask){before} & ~{taken}))"
-
-    def _every(self, x: str) -> str:
-        return "{" + ", ".join([x] * self._lanes) + "}"
+    def _stepped(self, last: str, x: str) -> str:
+        return stepped(self.step, last, x)

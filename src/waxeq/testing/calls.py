@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +101,7 @@ def _source(kernel: Kernel) -> Source:
     if kernel.form == "loops" and kernel.matches(multiplied(np.random.default_rng(0))[0]):
         return multiplied
     if kernel.form == "loops" and not kernel.matches(RUN.terms[0]) and kernel.matches(RUN):
-        return lambda rng: next(f for f in iter(partial(scanned, rng, _MOST), None) if kernel.matches(f[0]))
+        return lambda rng: next(f for f in (scanned(rng, _MOST) for _ in range(_RARE)) if kernel.matches(f[0]))
     if kernel.form == "loops":
         own = _own(kernel)
         return lambda rng: _pattern(_tree(rng, int(rng.integers(1, 5)), own))

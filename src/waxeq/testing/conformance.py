@@ -206,7 +206,9 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
 
 def _depth(call: Call) -> int:
     """Of how many numbers a sum of the call is made at most."""
-    return math.prod(call.sizes[k] for k in {t.args[0] for t in postorder(call.meaning) if t.head == "Sum"})
+    folded = {"Sum": 0, "Scan": 1}
+    axes = {t.args[folded[t.head]] for t in postorder(call.meaning) if t.head in folded}
+    return math.prod(call.sizes[k] for k in axes)
 
 
 def _thinned(x: NamedArray, usual: NamedArray, part: float, rng: np.random.Generator) -> NamedArray:
@@ -304,9 +306,10 @@ def difference(got: np.ndarray, call: Call, wanted: Wanted) -> str | None:
             close = (np.abs(g - w) <= near) | ~np.isfinite(near)
             # rounding may have taken one of both, and not the other, beyond the largest number
             least = np.minimum(np.abs(g), np.abs(w))
-            over = (np.isinf(g) != np.isinf(w)) & np.isfinite(near) & (least + near > largest(call.out.dtype))
+            over = (np.isinf(g) != np.isinf(w)) & (np.signbit(g) == np.signbit(w)) & np.isfinite(near) & (near > 0)
+            over &= least + near > largest(call.out.dtype)
         # what is infinite in one order of adding and multiplying is NaN in another
-        summed = any(t.head == "Sum" or (t.head, t.args[0]) == ("Scan", "sum") for t in postorder(call.meaning))
+        summed = any(t.head == "Sum" for t in postorder(call.meaning))
         ends = ~np.isfinite(g) if summed else (np.isnan(g) & np.isnan(w)) | (g == w)
         same = np.where(np.isfinite(w), close, ends) | over
     wrong = int(np.size(same) - np.count_nonzero(same))

@@ -35,6 +35,8 @@ _ROUNDED = frozenset({"Map", "Zip", "Add", "Mul", "Sum", "Scan", "Cast", "Scatte
 """Heads that compute with floats, as products along an axis do; others move them or choose among them."""
 _FOLDED = {"Sum": 0, "Red": 1, "Scan": 1, "Scatter": 2}
 """Where the axis stands that is folded: each of n terms may come first, and errors are of their magnitudes."""
+_DRIFT = 32
+"""Numbers of which one is added in order that cost a unit where all are alike: each rounds the same way then."""
 _SIDES: Mapping[str, Callable[..., np.ndarray]] = {
     "tan": lambda x: np.round(x / np.pi),
     "recip": np.sign,
@@ -76,11 +78,16 @@ def deviations(
             done[t] = _contracted(e, t.args[0], pair, kinds[t].dtype, error, rng)
             continue
         x = e.apply(t.head, args, {n: _widened(a) for n, a in leaves.items()})
-        rounded = t.head in _ROUNDED or t.args[0] == "prod" or (error and not t.terms)
-        if rounded and is_float(kinds[t].dtype):
+        if _rounds(t, error) and is_float(kinds[t].dtype):
             x = _moved(e, t, args, _undecided(e, t, args, x), kinds[t].dtype, error, rng)
         done[t] = x
     return _spread(done[root])
+
+
+def _rounds(t: Term, error: float) -> bool:
+    """Whether a step computes, or is a leaf that is taken for another by so much."""
+    chooses = t.head == "Scan" and t.args[0] in ("max", "min")
+    return (t.head in _ROUNDED and not chooses) or t.args[0] == "prod" or (error > 0 and not t.terms)
 
 
 def _spread(x: NamedArray) -> NamedArray:
@@ -131,7 +138,8 @@ def _moved(
     x, unit, size = e.present(x, _DRAW), _UNITS * eps, x
     if t.head in _FOLDED:
         n = e.sizes[t.args[_FOLDED[t.head]]]
-        unit, size = eps * math.sqrt(n), e.apply(t.head, [_magnitude(a) for a in args])
+        steps = math.sqrt(n) if t.head != "Scan" else max(math.sqrt(n), n / _DRIFT)
+        unit, size = eps * steps, e.apply(t.head, [_magnitude(a) for a in args])
     return _off(x, size, unit + error, least, rng)
 
 
