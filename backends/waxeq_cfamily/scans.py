@@ -72,3 +72,11 @@ class Scan:
         used = {k for x in rows for k in (*x.axes, *x.folded)}
         own = Values(rows, {k: size for k, size in values.sizes.items() if k in used}, Index())
         return cut(own, own.root, self.axis, width, widths, operand)[0]
+
+
+def longest(values: Values) -> int:
+    """How long the scan is that a meaning is; 0 for other meanings."""
+    try:
+        return Scan.of(values).size if values.scans else 0
+    except Unsupported:
+        return 0

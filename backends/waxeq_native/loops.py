@@ -15,6 +15,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.scalars import CTYPES, carried
+from waxeq_cfamily.scans import longest
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
@@ -34,6 +35,8 @@ _GRAIN = 1 << 15
 _SHORT, _TAKES = 1 << 22, 2
 """Operations up to which a thread takes what it does in so many chunks: a dozen would cost it a tenth of its time, and
 two are enough for others to take one that has not been begun."""
+_SCANNED = 256
+"""How long a scan may be that is made for one point of the others; longer ones have kernels of their own."""
 _COSTLY = 16
 """Operations of a function that needs a polynomial."""
 
@@ -72,7 +75,7 @@ class Loops(NativeKernel):
                 return None
             if call.out.elements == 0:
                 return Work(tuple)
-            if matrices(values) or (self.streams and values.others):
+            if matrices(values) or (self.streams and values.others) or longest(values) > _SCANNED:
                 return None
             for widths in (self.widths, *self.narrower):
                 walks = tuple(nests(values, widths, call.threads, len(call.operands)))
