@@ -39,6 +39,17 @@ _PIECES, _LONG = 8, 1 << 14
 """Pieces for each thread, and the elements that one has at least."""
 
 
+class _Down(Space):
+    """A walk down columns. What is made of what has come so far is made there and then."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        every = super().stages
+        if len(every) != 2 or every[0].kept != self.values.scans or {*every[0].order} != {*every[1].order}:
+            return every
+        return (replace(every[0], kept=(), results=every[1].results),)
+
+
 @dataclass(frozen=True)
 class _Way:
     """How a scan is walked: a block of `space` after the other, `blocks` of them for each of `pieces` of a row.
@@ -64,16 +75,16 @@ class _Way:
         width = max(1, _BLOCK // columns)
         blocks = -(-scan.size // width)
         pieces = 1
-        if whole.points() < threads and Run(scan).apart:
+        if whole.points() < threads and Run(scan, v == k).apart:
             pieces = min(blocks, _PIECES * threads, scan.size * columns // _LONG)
         each = -(-blocks // max(1, pieces))
-        walk = replace(whole, outer=(*whole.outer, k), tiles={**whole.tiles, k: width})
-        totals = scan.totals(each * width, Widths(), operand, Run(scan).dtype) if each < blocks else None
+        walk = (Space if v == k else _Down)(values, (*whole.outer, k), {**whole.tiles, k: width}, whole.vectors)
+        totals = scan.totals(each * width, Widths(), operand, Run(scan, v == k).dtype) if each < blocks else None
         return _Way(scan, walk, each, totals)
 
     @property
     def run(self) -> Run:
-        return Run(self.scan)
+        return Run(self.scan, self.lies)
 
     @property
     def lies(self) -> bool:
@@ -155,7 +166,8 @@ class _Emitter(Emitter):
 
     def loop(self, stage: Stage) -> Loop:
         way = self.way
-        return _Runs(self, stage) if way.scan.row in stage.kept else super().loop(stage)
+        made = way.scan.row in stage.kept or way.scan.row not in self.space.buffered
+        return _Runs(self, stage) if made else super().loop(stage)
 
 
 class _Runs(Loop):

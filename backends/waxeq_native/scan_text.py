@@ -19,14 +19,17 @@ _CHAINS, _PART, _SHORTEST = 4, 128, 16
 
 @dataclass(frozen=True)
 class Run:
-    """How one scan goes on from what has come so far."""
+    """How one scan goes on from what has come so far: of rows that lie side by side, or of columns."""
 
     scan: Scan
+    beside: bool
 
     @property
     def dtype(self) -> str:
-        """Of what has come so far. Sums of float32 are made in float64: the last digits of long ones stay."""
-        return "float64" if (self.scan.kind, self.scan.dtype) == ("sum", "float32") else self.scan.dtype
+        """Of what has come so far. Along rows sums of float32 are made in float64, so that the last digits of long ones
+        stay; down columns in order, to the bit as NumPy has them: their own time is what memory leaves of it."""
+        wide = self.beside and (self.scan.kind, self.scan.dtype) == ("sum", "float32")
+        return "float64" if wide else self.scan.dtype
 
     @property
     def apart(self) -> bool:
