@@ -27,6 +27,7 @@ from waxeq_cfamily.taken import NAME, empty
 from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported
 from waxeq_native.joint import STREAMED
 from waxeq_native.loops import FastLoops, Loops, operations
+from waxeq_native.products import FRAME
 from waxeq_native.scan_text import Run
 from waxeq_native.steps import OPERANDS
 from waxeq_native.work import Part, Work, kept, same
@@ -255,6 +256,8 @@ class Scans(Loops):
             self.streams, way=way, folds="args[1]",
         )  # fmt: skip
         e.check()
+        if way.space.scratch > FRAME:
+            raise Unsupported("buffers that leave the stack")
         if e.limited:
             raise Unsupported("a block that may be computed again")
         first = None

@@ -202,7 +202,8 @@ def _large() -> Iterator[Sample]:
     """Results that no cache of a core holds, and such that it pays to write past all caches."""
     x = operand(0, "i", "float32")
     for n, f in product((1 << 22, 1 << 23), ("neg", "exp")):
-        yield _sample(Term("Map", f, x), {"i": n}, [("i", "float32")], "i")
+        for meaning in (made := Term("Map", f, x), Term("Scan", "sum", "i", made)):
+            yield _sample(meaning, {"i": n}, [("i", "float32")], "i")
 
 
 # -- loops that read each other
