@@ -18,7 +18,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import read_in_turn
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import Loop, stepped
-from waxeq_cfamily.scalars import CTYPES, NARROW, rounded, var, variable
+from waxeq_cfamily.scalars import CTYPES, rounded, var, variable
 from waxeq_cfamily.scans import Scan
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, piece
@@ -56,7 +56,7 @@ class _Way:
     """How a scan is walked: a block of `space` after the other, `blocks` of them for each of `pieces` of a row.
     `totals`: the walk that folds all pieces before, where there are several."""
 
-    scan: Scan
+    run: Run
     space: Space
     blocks: int
     totals: Nest | None
@@ -72,25 +72,25 @@ class _Way:
         if v != k and threads > 1 and whole.points() < threads:
             narrow = max(_NARROWEST, -(-values.sizes[v] // threads))
             whole = space(values, Widths(columns=min(_COLUMNS, narrow)), merge=False)
-        columns = 1 if v == k else whole.width(v)
+        run, columns = Run(scan, lies=v == k), 1 if v == k else whole.width(v)
         width = max(1, _BLOCK // columns)
         blocks = -(-scan.size // width)
         pieces = 1
-        if whole.points() < threads and Run(scan, v == k).apart:
+        if whole.points() < threads and run.apart:
             pieces = min(blocks, _PIECES * threads, scan.size * columns // _LONG)
         each = -(-blocks // max(1, pieces))
         walk = (Space if v == k else _Down)(values, (*whole.outer, k), {**whole.tiles, k: width}, whole.vectors)
-        totals = scan.totals(each * width, Widths(), operand, Run(scan, v == k).dtype) if each < blocks else None
-        return _Way(scan, walk, each, totals)
+        totals = scan.totals(each * width, Widths(), operand, run.dtype) if each < blocks else None
+        return _Way(run, walk, each, totals)
 
     @property
-    def run(self) -> Run:
-        return Run(self.scan, self.lies)
+    def scan(self) -> Scan:
+        return self.run.scan
 
     @property
     def lies(self) -> bool:
         """Whether rows lie side by side."""
-        return self.space.vector == self.scan.axis
+        return self.run.lies
 
     @property
     def whole(self) -> int:
@@ -190,11 +190,7 @@ class _Runs(Loop):
             return
         yield f"{self.carry} = {stepped(self.way.run.step, self.carry, x)};"
         text = f"({variable(r.dtype)}){self.carry}"
-        yield f"const {variable(r.dtype)} r{n} = {rounded(text, r.dtype) if self._rounds() else text};"
-
-    def _rounds(self) -> bool:
-        """Whether what a scan comes to has more digits than its dtype."""
-        return self.way.scan.kind in ("sum", "prod") and self.values.rows[self.way.scan.row].dtype in NARROW
+        yield f"const {variable(r.dtype)} r{n} = {rounded(text, r.dtype) if self.way.run.rounds else text};"
 
     def _soon(self) -> str:
         """Where something that the next block is made of lies, and the bytes of its elements."""
@@ -212,7 +208,7 @@ class _Runs(Loop):
         dtype, many = self.values.rows[n].dtype, f"{v}_hi - {v}_lo"
         lines.append(f"{{ const int64_t {v} = {v}_lo;")
         lines.append(f"  carry[0] = {self.way.run.name}(b{n}, {many}, carry[0], {self._soon()}); }}")
-        if self._rounds():
+        if self.way.run.rounds:
             lines.append(f"for (int64_t z = 0; z < {many}; z++) b{n}[z] = {rounded(f'b{n}[z]', dtype)};")
         return lines
 

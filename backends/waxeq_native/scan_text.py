@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.nest import stepped
-from waxeq_cfamily.scalars import CTYPES, number, start
+from waxeq_cfamily.scalars import CTYPES, NARROW, number, start
 from waxeq_cfamily.scans import Scan
 from waxeq_cfamily.values import Row
 
@@ -19,17 +19,22 @@ _CHAINS, _PART, _SHORTEST = 4, 128, 16
 
 @dataclass(frozen=True)
 class Run:
-    """How one scan goes on from what has come so far: of rows that lie side by side, or of columns."""
+    """How one scan goes on from what has come so far. `lies`: whether its rows lie side by side."""
 
     scan: Scan
-    beside: bool
+    lies: bool
 
     @property
     def dtype(self) -> str:
         """Of what has come so far. Along rows sums of float32 are made in float64, so that the last digits of long ones
         stay; down columns in order, to the bit as NumPy has them: their own time is what memory leaves of it."""
-        wide = self.beside and (self.scan.kind, self.scan.dtype) == ("sum", "float32")
+        wide = self.lies and (self.scan.kind, self.scan.dtype) == ("sum", "float32")
         return "float64" if wide else self.scan.dtype
+
+    @property
+    def rounds(self) -> bool:
+        """Whether what has come so far has more digits than what is made of it."""
+        return self.scan.kind in ("sum", "prod") and self.scan.values.rows[self.scan.row].dtype in NARROW
 
     @property
     def apart(self) -> bool:

@@ -24,7 +24,7 @@ from waxeq.errors import AccuracyError, WaxeqError
 from waxeq.ir.term import dump, postorder
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq.testing.calls import generated
-from waxeq.testing.rounding import deviations, largest
+from waxeq.testing.rounding import FOLDED, deviations, largest
 from waxeq.testing.values import draw_leaves, evaluate, truncations, unheld
 
 _POISON = 0xA5
@@ -206,8 +206,7 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
 
 def _depth(call: Call) -> int:
     """Of how many numbers a sum of the call is made at most."""
-    folded = {"Sum": 0, "Scan": 1}
-    axes = {t.args[folded[t.head]] for t in postorder(call.meaning) if t.head in folded}
+    axes = {t.args[FOLDED[t.head]] for t in postorder(call.meaning) if t.head in ("Sum", "Scan")}
     return math.prod(call.sizes[k] for k in axes)
 
 

@@ -33,7 +33,7 @@ _FAR = 8.0
 """How many times the largest deviation seen is allowed: both of two results may be off, further than was seen."""
 _ROUNDED = frozenset({"Map", "Zip", "Add", "Mul", "Sum", "Scan", "Cast", "Scatter"})
 """Heads that compute with floats, as products along an axis do; others move them or choose among them."""
-_FOLDED = {"Sum": 0, "Red": 1, "Scan": 1, "Scatter": 2}
+FOLDED = {"Sum": 0, "Red": 1, "Scan": 1, "Scatter": 2}
 """Where the axis stands that is folded: each of n terms may come first, and errors are of their magnitudes."""
 _DRIFT = 32
 """Numbers of which one is added in order that cost a unit where all are alike: each rounds the same way then."""
@@ -136,8 +136,8 @@ def _moved(
     """The value with what rounding may add, another in every draw and never nothing, so that no two steps cancel."""
     eps, least = _least(dtype)
     x, unit, size = e.present(x, _DRAW), _UNITS * eps, x
-    if t.head in _FOLDED:
-        n = e.sizes[t.args[_FOLDED[t.head]]]
+    if t.head in FOLDED:
+        n = e.sizes[t.args[FOLDED[t.head]]]
         steps = math.sqrt(n) if t.head != "Scan" else max(math.sqrt(n), n / _DRIFT)
         unit, size = eps * steps, e.apply(t.head, [_magnitude(a) for a in args])
     return _off(x, size, unit + error, least, rng)
