@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from waxeq.backend.extent import Extent
 from waxeq_cfamily.scalars import carried, combine, var, variable
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 LANES = 16
 """Numbers side by side in one accumulator: one vector of the widest machines."""
+
+
+_FEWEST = 4
+"""Elements of a row from which so many numbers are made side by side; fewer are left to the compiler."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,24 @@ class Lanes:
         or flags are folded beside."""
         loop = self.loop
         flags = loop.e.limited or bool(loop.values.positions)
-        if not loop.scalar or flags or not loop.stage.straight or loop.space.width(loop.order[-1]) < LANES:
+        width = loop.space.width(loop.order[-1])
+        if not loop.scalar or flags or not loop.stage.straight or width < _FEWEST:
             return 0
-        return LANES * loop.chains
+        if width >= LANES:
+            return LANES * loop.chains
+        return 0 if isinstance(width, Extent) else 1 << (width.bit_length() - 1)
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Into how many elements at a time the end of a row falls that fills no vector, where its length is known. They
+        have accumulators of their own: a core waits for what was written in part and is read as a whole (a row of 100
+        took 16 ns, and takes 6)."""
+        k = self.loop.order[-1]
+        size = self.loop.values.sizes[k]
+        known = not isinstance(size, Extent) and self.loop.bounds(k) == ("0", str(size))
+        if not self.many or self.loop.blocked or not known:
+            return ()
+        return tuple(n for n in (8, 4, 2, 1) if size % min(LANES, self.many) & n)
 
     def cleared(self, f: int, x: str) -> Iterator[str]:
         """The accumulator `x` of a fold before it has met anything."""
@@ -44,8 +64,9 @@ class Lanes:
         if not self.many:
             yield f"{self._dtype(f, x)} {x} = {empty};"
             return
-        yield f"{self._dtype(f, x)} {x}[{self.many}];"
-        yield from _once(self.many, f"{x}[lane] = {empty};")
+        for n, name in ((self.many, x), *((n, _end(x, n)) for n in self.ends)):
+            yield f"{self._dtype(f, x)} {name}[{n}];"
+            yield from _once(n, f"{name}[lane] = {empty};")
 
     def taken(self, x: str) -> str:
         """The number of an accumulator that takes in an element."""
@@ -57,30 +78,51 @@ class Lanes:
 
     def merged(self, f: int, x: str) -> Iterator[str]:
         """The numbers of an accumulator become its first one."""
-        r, half = self.loop.values.rows[f], self.many // 2
+        yield from self._halved(f, x, self.many)
+        for n in self.ends:
+            yield from self._halved(f, x, n, _end(x, n))
+            yield f"{x}[0] = {self._both(f, x, f'{x}[0]', f'{_end(x, n)}[0]')};"
+
+    def _halved(self, f: int, x: str, many: int, name: str = "") -> Iterator[str]:
+        a, half = f"{name or x}[lane]", many // 2
         while half:
-            a, b = f"{x}[lane]", f"{x}[lane + {half}]"
-            both = f"{a} | {b}" if x[0] == "n" else combine(r.name, r.dtype, a, b)
-            yield from _once(half, f"{a} = {both};")
+            yield from _once(half, f"{a} = {self._both(f, x, a, f'{a[:-1]} + {half}]')};")
             half //= 2
+
+    def _both(self, f: int, x: str, a: str, b: str) -> str:
+        r = self.loop.values.rows[f]
+        return f"{a} | {b}" if x[0] == "n" else combine(r.name, r.dtype, a, b)
 
     def whole(self, x: str) -> str:
         """An accumulator when it is one number."""
         return f"{x}[0]" if self.many else x
 
     def text(self, body: Sequence[str], low: str, high: str) -> list[str]:
-        """The innermost loop: so many elements at a time, one for each number; those that are left go to the first."""
+        """The innermost loop: so many elements at a time, one for each number; those that are left go to the first, or
+        to accumulators of their own."""
         n, k = self.many, self.loop.order[-1]
-        v = var(k)
+        v, size = var(k), self.loop.values.sizes[k]
         lines = [
             f"const int64_t {v}_whole = {low} + ({high} - {low}) / {n} * {n};",
             f"for (int64_t {v}_lane = {low}; {v}_lane < {v}_whole; {v}_lane += {n}) {{",
             *("  " + x for x in self._full(body, v)),
             "}",
         ]
-        if self.loop.values.sizes[k] % n or self.loop.space.width(k) % n:
+        if self.ends:
+            lines += self._left(body, v, size // n * n, size)
+        elif size % n or self.loop.space.width(k) % n:
             lines += _each(f"{high} - {v}_whole", [f"  const int64_t {v} = {v}_whole + lane;", *body])
         return ["{", *("  " + x for x in lines), "}"]
+
+    def _left(self, body: Sequence[str], v: str, at: int, size: int) -> Iterator[str]:
+        """The elements from `at` on of a row of this size."""
+        if vectors := (size - at) // min(LANES, self.many) * min(LANES, self.many):
+            yield from _each(str(vectors), [f"  const int64_t {v} = {at} + lane;", *body])
+            at += vectors
+        for n in self.ends:
+            moved = (re.sub(r"\b(\w+)\[lane\]", lambda x, n=n: f"{_end(x[1], n)}[lane]", line) for line in body)
+            yield from _each(str(n), [f"  const int64_t {v} = {at} + lane;", *moved])
+            at += n
 
     def _full(self, body: Sequence[str], v: str) -> list[str]:
         """One element for each number. NaN is looked for in two at once: one comparison tells of both."""
@@ -104,6 +146,11 @@ class Lanes:
         numbers or one at a time."""
         r = self.loop.values.rows[f]
         return r.name == "sum" and carried(r.dtype) == "float32" and (x[0] == "s" or not self.loop.stage.straight)
+
+
+def _end(x: str, n: int) -> str:
+    """The accumulator beside `x` that takes n elements of a row's end."""
+    return f"{x}_end{n}"
 
 
 def _paired(line: str, i: int) -> str:

@@ -28,10 +28,11 @@ class NativeBackend(Backend):
             scan,
             sized,
             sliding,
+            sort,
             winograd,
         )
 
-        modules = (halves, loops, products, products_blas, products_deep, scan, sliding, winograd)
+        modules = (halves, loops, products, products_blas, products_deep, scan, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):

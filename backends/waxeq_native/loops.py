@@ -16,6 +16,7 @@ from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.scans import longest
+from waxeq_cfamily.shares import shares
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
@@ -255,12 +256,12 @@ def _functions(meaning: Term) -> frozenset[tuple[str, str]]:
 
 def operations(s: Space) -> dict[str, float]:
     """How many operations of each kind a walk makes: "operations", and those of functions by name. What depends on
-    fewer axes than there are points is made anew by each of them."""
+    fewer axes than there are points is made anew by each of them, what is needed at a part of the places there only."""
     values = s.values
     rows: dict[str, float] = {}
-    for r in values.rows:
+    for r, share in zip(values.rows, shares(values), strict=True):
         axes = r.axes | {k for a in r.args for k in values.rows[a].axes} if r.op == "fold" else r.axes
-        count = float(s.points(axes) * math.prod(values.sizes[k] for k in axes))
+        count = share * s.points(axes) * math.prod(values.sizes[k] for k in axes)
         if r.costly:
             rows["operations"] = rows.get("operations", 0.0) + _COSTLY * count
             name = f"native:{r.name}:{carried(r.dtype)}"

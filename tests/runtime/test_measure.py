@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import random
+import signal
 import threading
 import time
 
@@ -32,9 +33,16 @@ def test_what_a_process_begins_with_is_there_for_its_call() -> None:
 
 
 def test_a_failure_of_what_a_process_begins_with_is_told_by_the_call() -> None:
-    for begin, said in ((operator.truediv, (1, 0)), "failed: ZeroDivisionError"), ((os._exit, (1,)), "died"):
+    failed = ((operator.truediv, (1, 0)), "failed: ZeroDivisionError"), ((os._exit, (1,)), "died: exit code 1")
+    for begin, said in failed:
         with Fresh(threads=1, begin=begin) as process, pytest.raises(WaxeqError, match=f"the timing process {said}"):
             process.call(operator.neg, ())
+
+
+def test_who_was_killed_is_said() -> None:
+    """A process that is killed has said nothing itself."""
+    with pytest.raises(WaxeqError, match=r"died: signal 9, Killed \(most likely as memory ran out\)$"):
+        in_fresh_process(signal.raise_signal, (signal.SIGKILL,), threads=1)
 
 
 def test_nobody_waits_any_more() -> None:

@@ -11,6 +11,7 @@ import math
 import os
 import pickle
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -215,11 +216,19 @@ class Fresh:
             return None
         out, err = (self._begun + said[0]).lstrip(_DONE), said[1]
         if not out:
-            raise WaxeqError(f"the timing process died: {err.decode(errors='replace').strip()[-300:]}")
+            raise WaxeqError(f"the timing process died: {_cause(self._child.wait(), err)}")
         fine, value = pickle.loads(out)
         if not fine:
             raise WaxeqError(f"the timing process failed: {value}")
         return value
+
+
+def _cause(status: int, err: bytes) -> str:
+    """What a process ended by, and the end of what it said: one that is killed says nothing."""
+    said = err.decode(errors="replace").strip()[-300:]
+    by = f"exit code {status}" if status >= 0 else f"signal {-status}, {signal.strsignal(-status)}"
+    hint = " (most likely as memory ran out)" if status == -signal.SIGKILL else ""
+    return f"{by}{hint}{': ' if said else ''}{said}"
 
 
 def _job(fn: Callable[..., Any], args: Sequence[Any]) -> bytes:
