@@ -128,8 +128,8 @@ def test_most_rows_of_what_has_a_border_are_read_without_masks() -> None:
 
 
 def test_what_is_put_side_by_side_is_counted_where_it_is_read() -> None:
-    """Both halves of a rotary embedding were counted for all of the row: one loop of it, 1.1 ms, was taken for 3 ms, and
-    two were chosen that take 3.4."""
+    """Both halves of a rotary embedding were counted for all of the row: one loop of it, 1.1 ms, was taken for 3 ms,
+    and two were chosen that take 3.4."""
     both = Loops().features(_call(Term("Cat", "n", "r", "s", Term("Mul", X, Y), Z), "ms"))["operations"]
     assert both == SIZES["m"] * (3 * SIZES["n"] + SIZES["r"])
     padded = Loops().features(_call(columns(Term("Mul", X, Y)), "mp"))["operations"]
