@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from waxeq.events import Deadline, Events
+from waxeq.events import FOREVER, Deadline, Events
 from waxeq.extract.multiplied import Products
 from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
-from waxeq.search.block import grow_all, make_space, saturated
+from waxeq.search.block import grow, grow_all, make_space, saturated
 from waxeq.search.session import Session
 
 X = np.linspace(0.1, 1.0, 5_000, dtype=np.float32)
@@ -91,3 +93,32 @@ def test_attention_is_a_cut_without_what_projects_keys_and_values(tmp_path: Path
         rows = [c for c in grow_all(space).rows if c.out in roots]
         folds = [sorted(e.head for _, e in c.nodes if e.head in ("Red", "Sum")) for c in rows]
         assert ["Red", "Sum", "Sum", "Sum"] in folds
+
+
+def rotated(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
+    """A rotary embedding: both halves are made of both halves."""
+    a, b = x[..., :32], x[..., 32:]
+    return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
+
+
+def updated(x: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return x + np.outer(u, v) - np.outer(v, u)
+
+
+@pytest.mark.parametrize(
+    "fn, shapes", [(rotated, ((8, 16, 512, 64), (512, 32), (512, 32))), (updated, ((1500, 1500), (1500,), (1500,)))]
+)
+def test_what_can_be_seen_in_another_form_of_itself_is_made_inside_loops_too(
+    fn: Callable[..., np.ndarray], shapes: Sequence[tuple[int, ...]], tmp_path: Path
+) -> None:
+    """Half of it under other names of its axes, or its transpose, lay in memory: seen so it seemed to cost half, and
+    the form that loops can have inside was pruned. An update with two outer products took 0.95 ms, and takes 0.29."""
+    arrays = {n: np.ones(s, np.float32) for n, s in zip(inspect.signature(fn).parameters, shapes, strict=True)}
+    (block,) = cut(expand(trace(fn, arrays).graph))
+    options = Options.of(table=tmp_path / "t.duckdb", backends=("native",), threads=1)
+    with Session.open(options, Events()) as session:
+        at = saturated(session, block)
+        space, roots = make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        leaves = set(space.leaves)
+        whole = [c for c in grow(space, roots, FOREVER).rows if c.out in roots]
+        assert any({s.number for s in c.inputs} <= leaves and len(c.nodes) > 3 for c in whole)

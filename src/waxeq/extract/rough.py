@@ -211,8 +211,13 @@ class Rough:
         return replace(self.snapshot, classes=tuple(classes))
 
     def _excess(self, m: Means) -> float:
-        """How much dearer a class gets by these means."""
-        return max(0.0, m.work + self.flow_of(m.inputs) - self.flow[m.number])
+        """How much dearer a class gets by these means. To what is made point by point all that it can be seen in counts
+        in full: that is in memory, where loops cannot have it inside, and its other users are as like as not other
+        forms of the same."""
+        best = self._best.get(m.number)
+        seen = best is not None and best.work == 0.0 and m.node is not None and m.node.head in COMPUTED
+        least = self.price(self._base[m.number]) if seen else 0.0
+        return max(0.0, m.work + self.flow_of(m.inputs) - max(least, self.flow[m.number]))
 
     def _near(self, m: Means) -> bool:
         """Whether what only these means need costs about what only the cheapest need."""
