@@ -26,10 +26,15 @@ _SHORTEST = 32
 """Elements of a loop from which it is worth the beginnings of several."""
 
 _PARTS, _SHARE = 2, 8
-"""Parts of an outer axis that are written at most, and what part of it each of them is at least."""
+"""Parts of an outer axis that are written at most, and what part of it each of them is at least, where the text is not
+short anyway."""
 
 _MOST = 5
 """Sections that are written at most: each is the whole text of the loop."""
+
+_ROWS = 2048
+"""Values of the loop times sections, up to which there may be more of both: of many arrays that are put side by side
+each section has one only, and elsewhere each element would be looked for in all of them."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,11 @@ class Sections:
         loop = self.loop
         if not loop.e.sections or loop.scalar or loop.streamed or loop.space.width(loop.order[-1]) < _SHORTEST:
             return False
-        return bool(self.along or self.before) and len(self.places) < _MOST
+        return bool(self.along or self.before) and (len(self.places) < _MOST or self._short(len(self.places) + 1))
+
+    def _short(self, many: int) -> bool:
+        """Whether there are more sections than usual, and their text is short."""
+        return many > _MOST and many * len(self.loop.cone()) <= _ROWS
 
     def text(self, low: str, high: str) -> list[str]:
         """The loop from `low` to `high`."""
@@ -99,7 +108,9 @@ class Sections:
         held = {(a, b): {g: g[1] <= a + g[0].const < g[2] for g in self.before} for a, b in pairwise(ends)}
         if any(all(known.values()) for known in held.values()):
             return everywhere
-        longest = [p for p in sorted(held, key=lambda p: p[0] - p[1])[:_PARTS] if (p[1] - p[0]) * _SHARE >= size]
+        longest = sorted(held, key=lambda p: p[0] - p[1])
+        if not self._short(len(held)):
+            longest = [p for p in longest[:_PARTS] if (p[1] - p[0]) * _SHARE >= size]
         parts: list[_Part] = [([(Index.of(v).plus(Index((), -a)), 0, b - a)], held[a, b]) for a, b in longest]
         if len(longest) == len(held) > 1:
             return parts[:-1], parts[-1][1]

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
+from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.crossed import crossed
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.stages import Space
+from waxeq_cfamily.stages import TURNED, Space
 from waxeq_cfamily.values import Index, Values, indices, reindexed, renumbered
 
 _SHORT = 8
@@ -21,13 +22,15 @@ _FAR = 6.0
 @dataclass(frozen=True, slots=True)
 class Widths:
     """How many elements of the vector axis one point takes: `flat` where nothing is folded, `columns` where rows are
-    added to rows, `square` of both axes where one is read across; `pairs`: whether folds over pairs have tiles of
-    their own, in which those of `held` rows stay in registers; `rewrites`: whether a value that is needed again may lie
-    where the result will be."""
+    added to rows, `square` of both axes where one is read across, and `turned` where that is turned in registers (0: as
+    else; just so many, so that squares begin with lines of the cache where rows do); `pairs`: whether folds over pairs
+    have tiles of their own, in which those of `held` rows stay in registers; `rewrites`: whether a value that is needed
+    again may lie where the result will be."""
 
     flat: int = 8192
     columns: int = 512
     square: int = 32
+    turned: int = 0
     pairs: bool = False
     held: int = 0
     rewrites: bool = False
@@ -51,7 +54,9 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
         width = widths.columns if loops else widths.flat
         across = None if loops else _across(values, outer, v)
         if across is not None:
-            tiles = {k: _piece(values.sizes[k], widths.square) for k in (across, v)}
+            turned = widths.turned if _turns(values, across, v) else 0
+            sides = {k: values.sizes[k] for k in (across, v)}
+            tiles = {k: min(n, turned) if turned else _piece(n, widths.square) for k, n in sides.items()}
         else:
             tiles = {v: _piece(values.sizes[v], width)}
     return Space(values, tuple(outer), tiles, () if v is None else (v,), across, rewrites=widths.rewrites)
@@ -91,6 +96,12 @@ def _across(values: Values, outer: list[str], v: str) -> str | None:
                 if k != v and r.name[1].stride(k) == 1:
                     return k
     return None
+
+
+def _turns(values: Values, across: str, v: str) -> bool:
+    """Whether all that is read across has elements that can be turned in registers."""
+    loads = (r for r in values.rows if r.op == "load" and r.name[1].stride(across) == 1)
+    return all(numpy_dtype(r.dtype).itemsize == TURNED for r in loads if r.name[1].stride(v) not in (0, 1))
 
 
 def _piece(size: int, width: int) -> int:

@@ -14,6 +14,7 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.parted import parted
 from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.scans import longest
 from waxeq_cfamily.shares import shares
@@ -49,7 +50,7 @@ class Loops(NativeKernel):
     form = "loops"
     heads = INDEX_MAPS | RUNNING
     streams: ClassVar[bool] = False
-    widths = Widths(columns=4096, pairs=True, held=8, rewrites=True)
+    widths = Widths(columns=4096, turned=64, pairs=True, held=8, rewrites=True)
     narrower = (Widths(), Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""
 
@@ -80,6 +81,8 @@ class Loops(NativeKernel):
                 return None
             for widths in (self.widths, *self.narrower):
                 walks = tuple(nests(values, widths, call.threads, len(call.operands)))
+                if self.streams and any(_in_parts_of_lines(w.space) for w in walks):
+                    return None
                 if all(w.space.scratch <= _SCRATCH for w in walks):
                     return self._written(call, walks, widths)
             return None
@@ -87,9 +90,10 @@ class Loops(NativeKernel):
             return None
 
     def looped(self, call: Call) -> Values:
-        """The values as loops compute them: axes of a few elements are written out. Raises Unsupported."""
+        """The values as loops compute them: axes whose places are divided are two, and those of a few elements are
+        written out. Raises Unsupported."""
         values = self.values(call)
-        return call.remember("looped", lambda: kept(("looped", *same(call)), lambda: unrolled(values)))
+        return call.remember("looped", lambda: kept(("looped", *same(call)), lambda: unrolled(parted(values))))
 
     def _written(self, call: Call, walks: Sequence[Nest], widths: Widths) -> Work:
         """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
@@ -156,7 +160,15 @@ class Loops(NativeKernel):
         return replaceable(values, call.canonical)
 
     def features(self, call: Call) -> Features:
-        return _features(space(self.looped(call), self.widths), call.bytes_read + call.out.bytes)
+        """Of what is put side by side, padded or looked up the axes of a call are no space that anybody walks: thirty
+        rows side by side have 30! places."""
+        found = _features(space(self.looped(call), self.widths), call.bytes_read + call.out.bytes)
+        values, c = self.values(call), call.canonical
+        if values.sizes.keys() == c.sizes.keys():
+            return found
+        inner = next((c.sizes[k] for k, s in zip(c.out.axes, c.out.strides, strict=True) if s == 1), 1)
+        lines = math.prod(values.sizes.values()) / max(1, inner)
+        return {**found, "rows": float(lines), "folds": float(call.out.elements) if values.folded else 0.0}
 
     @staticmethod
     def together(rows: Sequence[tuple[Kernel, Call]], reads: Sequence[Sequence[Hashable]]) -> Features | None:
@@ -235,6 +247,13 @@ def _called(kind: type[Loops]) -> frozenset[tuple[str, str]]:
 def _apart() -> frozenset[tuple[str, str]]:
     """Functions of our own, but for the machine's division and square root, which all loops have."""
     return frozenset(p for p, row in functions().items() if p in own() and (row.kind != "exact" or p in libm()))
+
+
+def _in_parts_of_lines(s: Space) -> bool:
+    """Whether the result is written in squares that end within lines of the cache: past it that takes twenty times as
+    long."""
+    item = numpy_dtype(s.values.rows[s.values.root].dtype).itemsize
+    return s.across is not None and s.vector is not None and s.width(s.vector) * item % 64 != 0
 
 
 def _features(s: Space, moved: int) -> Features:

@@ -75,7 +75,7 @@ CASES = {
         "gn",
         2,
     ),
-    "a row of each": (Term("Cat", "m", "q", "k", X, operand(1, "qn", "float32")), "kn", 2),
+    "a row of each": (Term("Cat", "m", "q", "k", X, operand(1, "qn", "float32")), "kn", 3),
     "of a fold": (columns(Term("Zip", "sub", X, Term("Red", "max", "n", X))), "mp", 7),
     "wide": (columns(rows(operand(0, "mn", "float64"))), "qp", 6),
     "half": (columns(rows(operand(0, "mn", "float16"))), "qp", 6),
@@ -113,11 +113,14 @@ def test_short_rows_are_one_loop() -> None:
     assert _loops(_text(_call(columns(X), "mp", {**SIZES, "n": 29, "p": 32}))) == 3
 
 
-def test_many_sections_are_left_in_one_loop() -> None:
+def test_many_sections_are_left_in_one_loop_where_each_is_a_long_text() -> None:
     many = Term("Mul", columns(X, 0), Term("Mul", Term("Mul", columns(X, 1), columns(X, 2)), columns(Y, 3)))
     call = _call(many, "mp")
-    assert _loops(_text(call)) == 1
+    assert _loops(_text(call)) == 7
     assert check_call(Loops(), call, np.random.default_rng(0)) is None
+    for _ in range(150):
+        many = Term("Map", "square", Term("Map", "neg", many))
+    assert _loops(_text(_call(many, "mp"))) == 1
 
 
 def test_most_rows_of_what_has_a_border_are_read_without_masks() -> None:
@@ -135,3 +138,20 @@ def test_what_is_put_side_by_side_is_counted_where_it_is_read() -> None:
     padded = Loops().features(_call(columns(Term("Mul", X, Y)), "mp"))["operations"]
     assert padded == pytest.approx(SIZES["m"] * 3 * SIZES["n"])
     assert padded < Loops().features(_call(Term("Mul", columns(X), columns(Y)), "mp"))["operations"]
+
+
+def test_many_arrays_side_by_side_have_parts_of_their_own() -> None:
+    """Along the slowest axis a row is one array's, along the fastest a stretch; of fewer than thirty each element was
+    looked for in all of them, and a call of thirty was taken to have 30! places."""
+    for axes, inner in (("sn", "n"), ("ns", "n")):
+        sizes, meaning = {"n": 300, "s0": 1}, operand(0, "n", "float32")
+        for i in range(1, 30):
+            sizes |= {f"a{i}": 1, f"s{i}": i + 1}
+            meaning = Term("Cat", f"s{i - 1}", f"a{i}", f"s{i}", meaning, operand(i, "n", "float32"))
+        views = tuple(View.dense("n", sizes, "float32") for _ in range(30))
+        order = tuple("s29" if a == "s" else a for a in axes)
+        call = Call("native.loops", meaning, sizes, views, View.dense(order, sizes, "float32"))
+        features = Loops().features(call)
+        assert features["operations"] == pytest.approx(30 * 300, rel=0.01) and features["rows"] <= 300, inner
+        assert " ? " not in "".join(x for x in _text(call).splitlines() if "= x" in x)
+        assert check_call(Loops(), call, np.random.default_rng(0)) is None
