@@ -12,6 +12,7 @@ from waxeq.backend.call import Call, View, operand, operand_index
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term, postorder
 from waxeq.testing.conformance import check_call
+from waxeq_cfamily import sections
 from waxeq_native.loops import FastLoops, Loops, NarrowLoops
 
 ROWS = {"a": 42, "b": 2, "c": 44, "d": 40, "e": 2, "f": 30, "g": 70}
@@ -113,14 +114,16 @@ def test_short_rows_are_one_loop() -> None:
     assert _loops(_text(_call(columns(X), "mp", {**SIZES, "n": 29, "p": 32}))) == 3
 
 
-def test_many_sections_are_left_in_one_loop_where_each_is_a_long_text() -> None:
-    many = Term("Mul", columns(X, 0), Term("Mul", Term("Mul", columns(X, 1), columns(X, 2)), columns(Y, 3)))
-    call = _call(many, "mp")
-    assert _loops(_text(call)) == 7
-    assert check_call(Loops(), call, np.random.default_rng(0)) is None
-    for _ in range(150):
-        many = Term("Map", "square", Term("Map", "neg", many))
-    assert _loops(_text(_call(many, "mp"))) == 1
+def test_many_sections_are_left_in_one_loop_where_each_is_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(value: float) -> Call:
+        x = Term("Mul", Term("Mul", columns(X, 1), columns(X, 2)), columns(Y, 3))
+        return _call(Term("Mul", columns(X, 0, value), x), "mp")
+
+    assert _loops(_text(call(0.5))) == 7
+    assert check_call(Loops(), call(0.5), np.random.default_rng(0)) is None
+    monkeypatch.setattr(sections, "_ROWS", 50)
+    assert _loops(_text(call(0.25))) == 1
+    assert check_call(Loops(), call(0.25), np.random.default_rng(0)) is None
 
 
 def test_most_rows_of_what_has_a_border_are_read_without_masks() -> None:
