@@ -49,7 +49,8 @@ def _in_two(values: Values, k: str, n: int) -> Values:
     made, number = Rows(), list[int]()
     for r in values.rows:
         moved = replace(reindexed(r, move), args=tuple(number[a] for a in r.args))
-        number.append(made.add(replace(moved, axes=_axes(made, moved) - {*r.folded})))
+        gone = r.folded if r.op == "fold" else ()
+        number.append(made.add(replace(moved, axes=_axes(made, moved) - {*gone})))
     sizes = {**values.sizes, f"{k}:h": values.sizes[k] // n, f"{k}:l": n}
     return made.values([(number[m], move(where)) for m, where in values.results], sizes)
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import ml_dtypes
 import numpy as np
 
 from waxeq.backend.call import Call
@@ -24,6 +23,8 @@ DIGITS = 256
 """Values of a digit: its counts lie in the first cache, and its places in as many lines."""
 _COUNTED = 64
 """Elements of a row up to which each is compared with every other one."""
+_INFINITE = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
+"""Infinity as bits: what is larger, without its sign, is NaN."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,7 @@ class Sorted:
         if not is_float(self.dtype):
             return []
         t, n = self.key, self._number
-        info = ml_dtypes.finfo(numpy_dtype(self.dtype))
-        infinite, sign, every = ((1 << info.nexp) - 1) << info.nmant, 1 << (self.bits - 1), (1 << self.bits) - 1
+        infinite, sign, every = _INFINITE[self.dtype], 1 << (self.bits - 1), (1 << self.bits) - 1
         zero = "  u = size ? u : 0;\n" * self.placed
         return [
             f"static inline {t} {NAME}_key({t} u) {{",

@@ -69,3 +69,14 @@ def test_what_is_divided_by_two_numbers_stays_one_axis() -> None:
     y = Term("Merge", "c", "d", "j", operand(1, "cd", "float32"))
     call = _call(Term("Mul", x, Term("Map", "exp", y)), sizes, ("ab", "cd"), "j")
     assert check_call(Loops(), call, np.random.default_rng(0)) is None
+
+
+def test_what_is_run_through_beside_an_axis_in_two_keeps_its_axis() -> None:
+    """A scan has the axis that it runs along, where a fold has not."""
+    sizes = {"t": 6, "p": 2, "q": 3, "j": 6, "n": 5}
+    x = Term("Merge", "p", "q", "j", operand(0, "tpqn", "float32"))
+    for kind in ("min", "sum"):
+        call = _call(Term("Zip", "sub", Term("Scan", kind, "t", x), x), sizes, ("tqpn",), "tjn")
+        assert Loops().accepts(call)
+        for seed in range(4):
+            assert check_call(Loops(), call, np.random.default_rng(seed)) is None
