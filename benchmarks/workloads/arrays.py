@@ -1,4 +1,4 @@
-"""Array programs that are no neural network: a stencil, distances, reductions and prefix sums over both axes."""
+"""Array programs that are no neural network: a stencil, distances, reductions and prefix sums over both axes, orders."""
 
 from __future__ import annotations
 
@@ -208,6 +208,73 @@ def _prefix_sums_down_numba() -> Callable[..., Any]:
     return run
 
 
+def order(x):
+    """The positions that sort each row."""
+    return np.argsort(x, axis=1)
+
+
+def _order_arguments(*shape: int) -> Arguments:
+    """No two elements are equal: in what order those come is not said."""
+    return {"x": generator().permutation(math.prod(shape)).reshape(shape).astype(np.float32)}
+
+
+def _order_torch() -> Callable[..., Any]:
+    return lambda x: x.argsort(1)
+
+
+def _order_numba() -> Callable[..., Any]:
+    from numba import njit, prange
+
+    @njit(parallel=True)
+    def run(x):
+        out = np.empty(x.shape, np.int64)
+        for i in prange(x.shape[0]):
+            out[i] = np.argsort(x[i])
+        return out
+
+    return run
+
+
+def rotary(x, cosine, sine):
+    """Rotary position embedding of heads of 64 (J. Su et al., RoFormer, 2021): halves of each row, turned together."""
+    a, b = x[..., :32], x[..., 32:]
+    return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
+
+
+def _rotary_arguments(heads: int, tokens: int) -> Arguments:
+    rng = generator()
+    angles = np.arange(tokens)[:, None] * 10_000.0 ** (-np.arange(32) / 32)
+    x = rng.standard_normal((heads, tokens, 64), np.float32)
+    return {"x": x, "cosine": np.cos(angles).astype(np.float32), "sine": np.sin(angles).astype(np.float32)}
+
+
+def _rotary_torch() -> Callable[..., Any]:
+    import torch
+
+    def run(x, cosine, sine):
+        a, b = x[..., :32], x[..., 32:]
+        return torch.cat([a * cosine - b * sine, b * cosine + a * sine], -1)
+
+    return run
+
+
+def _rotary_numba() -> Callable[..., Any]:
+    from numba import njit, prange
+
+    @njit(parallel=True, fastmath=True)
+    def run(x, cosine, sine):
+        out = np.empty_like(x)
+        for i in prange(x.shape[0]):
+            for t in range(x.shape[1]):
+                for j in range(32):
+                    a, b, c, s = x[i, t, j], x[i, t, 32 + j], cosine[t, j], sine[t, j]
+                    out[i, t, j] = a * c - b * s
+                    out[i, t, 32 + j] = b * c + a * s
+        return out
+
+    return run
+
+
 WORKLOADS = (
     Workload(
         "jacobi_2048",
@@ -253,5 +320,20 @@ WORKLOADS = (
         partial(_square, 6),
         forms={"torch": partial(_prefix_sums_torch, 0), "numba": _prefix_sums_down_numba},
         moved=4 * 2 * 4096**2,
+    ),
+    Workload(
+        "argsort_1000x500",
+        order,
+        partial(_order_arguments, 1000, 500),
+        partial(_order_arguments, 5, 9),
+        forms={"torch": _order_torch, "numba": _order_numba},
+    ),
+    Workload(
+        "rotary_128x512x64",
+        rotary,
+        partial(_rotary_arguments, 128, 512),
+        partial(_rotary_arguments, 3, 7),
+        forms={"torch": _rotary_torch, "numba": _rotary_numba},
+        moved=4 * 2 * 128 * 512 * 64,
     ),
 )
