@@ -1,4 +1,4 @@
-"""Array programs that are no neural network: a stencil, distances, reductions and prefix sums over both axes, orders."""
+"""Array programs that are no neural network: a stencil, distances, reductions, prefix sums over both axes, orders."""
 
 from __future__ import annotations
 
