@@ -208,28 +208,36 @@ def _prefix_sums_down_numba() -> Callable[..., Any]:
     return run
 
 
-def order(x):
-    """The positions that sort each row."""
-    return np.argsort(x, axis=1)
+def lift(score, gain):
+    """Gains curves: what part of a row's gains the elements of the least scores have, by how many these are."""
+    ordered = np.take_along_axis(gain, np.argsort(score, axis=1), axis=1)
+    return np.cumsum(ordered, axis=1) / np.sum(gain, axis=1, keepdims=True)
 
 
-def _order_arguments(*shape: int) -> Arguments:
-    """No two elements are equal: in what order those come is not said."""
-    return {"x": generator().permutation(math.prod(shape)).reshape(shape).astype(np.float32)}
+def _lift_arguments(*shape: int) -> Arguments:
+    """No two scores are equal: in what order those come is not said."""
+    rng = generator()
+    score = rng.permutation(math.prod(shape)).reshape(shape).astype(np.float32)
+    return {"score": score, "gain": rng.random(shape, np.float32)}
 
 
-def _order_torch() -> Callable[..., Any]:
-    return lambda x: x.argsort(1)
+def _lift_torch() -> Callable[..., Any]:
+    return lambda score, gain: gain.gather(1, score.argsort(1)).cumsum(1) / gain.sum(1, keepdim=True)
 
 
-def _order_numba() -> Callable[..., Any]:
+def _lift_numba() -> Callable[..., Any]:
     from numba import njit, prange
 
-    @njit(parallel=True)
-    def run(x):
-        out = np.empty(x.shape, np.int64)
-        for i in prange(x.shape[0]):
-            out[i] = np.argsort(x[i])
+    @njit(parallel=True, fastmath=True)
+    def run(score, gain):
+        out = np.empty_like(gain)
+        for i in prange(score.shape[0]):
+            order, so_far = np.argsort(score[i]), np.float64(0)
+            for j in range(score.shape[1]):
+                so_far += gain[i, order[j]]
+                out[i, j] = so_far
+            for j in range(score.shape[1]):
+                out[i, j] /= np.float32(so_far)
         return out
 
     return run
@@ -322,11 +330,11 @@ WORKLOADS = (
         moved=4 * 2 * 4096**2,
     ),
     Workload(
-        "argsort_1000x500",
-        order,
-        partial(_order_arguments, 1000, 500),
-        partial(_order_arguments, 5, 9),
-        forms={"torch": _order_torch, "numba": _order_numba},
+        "lift_1000x500",
+        lift,
+        partial(_lift_arguments, 1000, 500),
+        partial(_lift_arguments, 5, 9),
+        forms={"torch": _lift_torch, "numba": _lift_numba},
     ),
     Workload(
         "rotary_128x512x64",
