@@ -120,7 +120,7 @@ class Lanes:
             yield from _each(str(vectors), [f"  const int64_t {v} = {at} + lane;", *body])
             at += vectors
         for n in self.ends:
-            moved = (re.sub(r"\b(\w+)\[lane\]", lambda x, n=n: f"{_end(x[1], n)}[lane]", line) for line in body)
+            moved = (re.sub(r"\b([ans]\d\w*)\[lane\]", lambda x, n=n: f"{_end(x[1], n)}[lane]", line) for line in body)
             yield from _each(str(n), [f"  const int64_t {v} = {at} + lane;", *moved])
             at += n
 

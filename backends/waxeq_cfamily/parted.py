@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from waxeq_cfamily.known import Rows, placed
+from waxeq_cfamily.sections import asked
 from waxeq_cfamily.values import Atom, Index, Row, Values, indices, reindexed
 
 
@@ -20,6 +21,10 @@ def parted(values: Values) -> Values:
 
 
 def _divisor(values: Values, k: str) -> int | None:
+    """The number by which all divisions of an axis's places divide. None where it is asked which places they are: loops
+    are cut in sections there, which both parts of the axis would go through in turn."""
+    if any(g[0].stride(k) != 0 for r in values.rows for g in asked(r)):
+        return None
     every = [*(where for _, where in values.results), *(i for r in values.rows for i in indices(r))]
     found = {(a[1] == Index.of(k), a[2]) for i in every for a in _divided(i) if _within(a, k)}
     match [*found]:

@@ -109,7 +109,7 @@ class Sections:
         if any(all(known.values()) for known in held.values()):
             return everywhere
         longest = sorted(held, key=lambda p: p[0] - p[1])
-        if not self._short(len(held)):
+        if not self._short(len(held) * (len(self.places) + 1)):
             longest = [p for p in longest[:_PARTS] if (p[1] - p[0]) * _SHARE >= size]
         parts: list[_Part] = [([(Index.of(v).plus(Index((), -a)), 0, b - a)], held[a, b]) for a, b in longest]
         if len(longest) == len(held) > 1:

@@ -235,7 +235,12 @@ def placed(s: Sorted, pieces: int, p: int) -> str:
 
 def room(s: Sorted, pieces: int) -> int:
     """Bytes of the workspace that a row takes which is sorted in pieces."""
-    return -(-(2 * s.size * s.width + pieces * DIGITS * 4) // 64) * 64
+    return -(-(_counts(pieces) + 2 * s.size * s.width) // 64) * 64
+
+
+def _counts(pieces: int) -> int:
+    """Bytes of the counts, which come first: what is moved may end anywhere."""
+    return pieces * DIGITS * 4
 
 
 def _piece(s: Sorted, pieces: int, p: int) -> Iterator[str]:
@@ -244,9 +249,10 @@ def _piece(s: Sorted, pieces: int, p: int) -> Iterator[str]:
     yield f"const int64_t piece = t % {pieces}, low = piece * {each};"
     yield f"const int64_t high = low + {each} < {s.size} ? low + {each} : {s.size};"
     yield f"char *const room = args[1] + t / {pieces} * {room(s, pieces)};"
-    a, b = (f"({s.moved} *)room", f"({s.moved} *)room + {s.size}")[:: 1 if p % 2 == 0 else -1]
+    rows = f"({s.moved} *)(room + {_counts(pieces)})"
+    a, b = (rows, f"{rows} + {s.size}")[:: 1 if p % 2 == 0 else -1]
     yield f"{s.moved} *const a = {a}, *const b = {b};"
-    yield f"uint32_t *const every = (uint32_t *)(room + {2 * s.size * s.width});"
+    yield "uint32_t *const every = (uint32_t *)room;"
     yield f"uint32_t *const count = every + piece * {DIGITS};"
     yield "(void)count;"
 

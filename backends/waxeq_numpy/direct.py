@@ -10,6 +10,7 @@ import numpy as np
 from waxeq.backend.call import Call, aligned
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.evaluate import Evaluator, NamedArray
+from waxeq.ir.types import comparable, numpy_dtype
 from waxeq.ops.ordering import quickest
 
 
@@ -82,8 +83,14 @@ class Sort(Kernel):
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
     ) -> Sequence[Instruction]:
         axis = call.out.axes.index(call.meaning.args[0])
-        copied = partial(np.copyto, out, aligned(operands[0], call.operands[0], call.out.axes))
-        return (copied, partial(out.sort, axis, quickest(out.dtype)))
+        x = aligned(operands[0], call.operands[0], call.out.axes)
+        if out.dtype == numpy_dtype("bfloat16"):
+            return (partial(_sorted, x, axis, out),)
+        return (partial(np.copyto, out, x), partial(out.sort, axis, quickest(out.dtype)))
+
+
+def _sorted(x: np.ndarray, axis: int, out: np.ndarray) -> None:
+    np.copyto(out, np.sort(comparable(x), axis=axis).astype(out.dtype))
 
 
 def _direct(name: str, pattern: str) -> type[Direct]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from waxeq.basis.scalar import ADD, MUL, REDUCERS, SCALARS, SCANS, load
 from waxeq.ir.term import Term, postorder
-from waxeq.ir.types import FLOATS, numpy_dtype
+from waxeq.ir.types import FLOATS, comparable, numpy_dtype
 
 PRIME = 2_147_483_647
 """The field of polynomial identity tests; products of two residues fit in a uint64."""
@@ -272,11 +272,11 @@ class Evaluator:
 
     def _sort(self, k: str, x: NamedArray) -> NamedArray:
         rest, a = self._last(x, k)
-        return NamedArray((*rest, k), np.sort(a, axis=-1, kind="stable"))
+        return NamedArray((*rest, k), np.sort(comparable(a), axis=-1, kind="stable").astype(a.dtype, copy=False))
 
     def _argsort(self, k: str, x: NamedArray) -> NamedArray:
         rest, a = self._last(x, k)
-        return NamedArray((*rest, k), np.argsort(a, axis=-1, kind="stable"))
+        return NamedArray((*rest, k), np.argsort(comparable(a), axis=-1, kind="stable"))
 
 
 def summed_alone(root: Term) -> frozenset[Term]:

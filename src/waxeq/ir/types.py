@@ -99,3 +99,8 @@ class TensorType:
         if not m:
             raise TypeMismatch(f"{text!r} is not a tensor type; write it as float32[4, 8]")
         return TensorType(dtype_name(m[1]), tuple(int(s) for s in m[2].replace(",", " ").split()))
+
+
+def comparable(a: np.ndarray) -> np.ndarray:
+    """An array whose elements NumPy puts in order: of bfloat16, which ml_dtypes has NaN anywhere in, as float32."""
+    return a.astype(np.float32) if a.dtype == numpy_dtype("bfloat16") else a

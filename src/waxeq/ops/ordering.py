@@ -9,7 +9,7 @@ import numpy as np
 from waxeq.basis.scalar import SCANS, load
 from waxeq.errors import TypeMismatch
 from waxeq.ir.op import Lowering, Named, Op
-from waxeq.ir.types import TensorType
+from waxeq.ir.types import TensorType, comparable
 
 
 def _require_axis(what: str, axis: int, x: TensorType) -> None:
@@ -59,7 +59,8 @@ class Sort(Op):
         return x
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return np.sort(x, axis=self.axis, kind=quickest(x.dtype))
+        y = comparable(x)
+        return np.sort(y, axis=self.axis, kind=quickest(y.dtype)).astype(x.dtype, copy=False)
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
         (x,) = xs
@@ -77,7 +78,7 @@ class Argsort(Op):
         return TensorType("int64", x.shape)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return np.argsort(x, axis=self.axis, kind="stable")
+        return np.argsort(comparable(x), axis=self.axis, kind="stable")
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
         (x,) = xs

@@ -80,3 +80,13 @@ def test_what_is_run_through_beside_an_axis_in_two_keeps_its_axis() -> None:
         assert Loops().accepts(call)
         for seed in range(4):
             assert check_call(Loops(), call, np.random.default_rng(seed)) is None
+
+
+def test_what_is_put_beside_something_stays_one_axis() -> None:
+    """Loops are cut in sections where it begins: both parts of an axis would go through all of them, and make what is
+    costly for every place of both."""
+    sizes = {"m": 5, "p": 50, "q": 2, "j": 100, "c": 60, "s": 160}
+    repeated = Term("Merge", "p", "q", "j", Term("Map", "sin", operand(0, "mp", "float32")))
+    call = _call(Term("Cat", "j", "c", "s", repeated, operand(1, "mc", "float32")), sizes, ("mp", "mc"), "ms")
+    assert Loops().features(call)["native:sin:float32"] == 500
+    assert check_call(Loops(), call, np.random.default_rng(0)) is None

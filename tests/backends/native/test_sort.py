@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from waxeq.backend.call import Call, View, operand
+from waxeq.backend.discover import backends, kernels
 from waxeq.backend.kernel import prepare
 from waxeq.ir.term import Term
 from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.ops import ordering
 from waxeq_native import sort
 from waxeq_native.sort import Argsort, Sort
 from waxeq_native.sort_text import Sorted
@@ -113,3 +115,17 @@ def test_what_has_more_elements_than_positions_is_not_taken(monkeypatch: pytest.
     assert Argsort().accepts(called(Argsort(), (2, 999), "int8"))
     assert not Argsort().accepts(called(Argsort(), (2, 1000), "int32"))
     assert Sorted.of(called(Argsort(), (2, 1000), "int32")).rows == 2
+
+
+def test_nan_of_bfloat16_comes_last_in_every_kernel_and_in_what_they_are_checked_against() -> None:
+    """ml_dtypes has it anywhere: [nan, 0, 1, 2, nan]."""
+    x = np.array([[np.nan, 2, np.nan, 0, 1]]).astype(numpy_dtype("bfloat16"))
+    for kernel, op in ((Sort(), ordering.Sort(axis=1)), (Argsort(), ordering.Argsort(axis=1))):
+        call = called(kernel, x.shape, "bfloat16")
+        wanted = [[0, 1, 2, np.nan, np.nan]] if isinstance(op, ordering.Sort) else [[3, 4, 1, 0, 2]]
+        numpy_kernel = kernels(backends(["numpy"]))[f"numpy.{kernel.name}"]
+        by_numpy = np.empty(x.shape, numpy_dtype(call.out.dtype))
+        for step in numpy_kernel.bind(call, (x,), by_numpy, np.empty(0, np.uint8)):
+            step()
+        for found in (ran(kernel, call, x), op.reference(x), by_numpy):
+            np.testing.assert_array_equal(found.astype(np.float64), np.array(wanted, np.float64))
