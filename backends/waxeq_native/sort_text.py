@@ -29,7 +29,7 @@ _INFINITE = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "floa
 
 @dataclass(frozen=True)
 class Sorted:
-    """One call: which rows it sorts. `axis` has `size` elements, `step` apart in the operand and `out_step` in the
+    """One call: which rows it sorts. A row has `size` elements, `step` apart in the operand and `out_step` in the
     result; the other axes are `around`: their sizes and both their steps. `placed`: positions are wanted, not values.
     """
 
@@ -113,7 +113,8 @@ class Sorted:
         return f"((uint32_t)({x} >> ({self.low} + 8 * {number})) & {DIGITS - 1})"
 
     def functions(self) -> list[str]:
-        """Functions from floats to keys and back. Zeros of both signs have one place, where that is wanted."""
+        """Functions from floats to keys and back. Zeros of both signs are equal where positions are wanted; among
+        values -0 comes first, which NumPy has in any order."""
         if not is_float(self.dtype):
             return []
         t, n = self.key, self._number
