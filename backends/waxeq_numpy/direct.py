@@ -10,7 +10,7 @@ import numpy as np
 from waxeq.backend.call import Call, aligned
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.basis.evaluate import Evaluator, NamedArray
-from waxeq.ir.types import comparable, numpy_dtype
+from waxeq.ir.types import comparable
 from waxeq.ops.ordering import quickest
 
 
@@ -84,7 +84,7 @@ class Sort(Kernel):
     ) -> Sequence[Instruction]:
         axis = call.out.axes.index(call.meaning.args[0])
         x = aligned(operands[0], call.operands[0], call.out.axes)
-        if out.dtype == numpy_dtype("bfloat16"):
+        if call.out.dtype == "bfloat16":
             return (partial(_sorted, x, axis, out),)
         return (partial(np.copyto, out, x), partial(out.sort, axis, quickest(out.dtype)))
 

@@ -103,4 +103,4 @@ class TensorType:
 
 def comparable(a: np.ndarray) -> np.ndarray:
     """An array whose elements NumPy puts in order: of bfloat16, which ml_dtypes has NaN anywhere in, as float32."""
-    return a.astype(np.float32) if a.dtype == numpy_dtype("bfloat16") else a
+    return a.astype(np.float32) if a.dtype.name == "bfloat16" else a
