@@ -8,9 +8,8 @@ Radix Sort for Vector Multiprocessors, 1991.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -76,7 +75,7 @@ class Sorted:
         """Whether every element is compared with every other one."""
         return self.size <= _COUNTED
 
-    @cached_property
+    @property
     def key(self) -> str:
         """The C type of a key, and of an element as it lies in memory."""
         return f"uint{self.bits}_t"
@@ -132,14 +131,16 @@ class Sorted:
     def _number(self, value: int) -> str:
         return f"(({self.key}){value:#x}{'ull' if self.bits == 64 else 'u'})"
 
-    def head(self, name: str = NAME) -> list[str]:
-        return [
-            f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{",
+    def function(self, lines: Sequence[str]) -> str:
+        """The whole function, of what it does in task t."""
+        head = [
+            f"void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{",
             "  (void)thread;",
             f"  const {self.key} *const from = (const {self.key} *)args[{OPERANDS}];",
             f"  {self.written} *const to = ({self.written} *)args[2];",
             "  for (int64_t t = begin; t < end; t++) {",
         ]
+        return "\n".join([*self.functions(), *head, *("    " + x for x in lines), "  }", "}"])
 
     def row(self, number: str) -> Iterator[str]:
         """Where row `number` is read, and where it is written."""
@@ -167,7 +168,7 @@ def compared(s: Sorted) -> str:
         "}",
         f"for (int64_t i = 0; i < {n}; i++) out[place[i] * {s.out_step}] = {s.result('key[i]', 'i')};",
     ]
-    return "\n".join([*s.functions(), *s.head(), *("    " + x for x in lines), "  }", "}"])
+    return s.function(lines)
 
 
 def whole(s: Sorted, kept: int) -> str:
@@ -199,7 +200,7 @@ def whole(s: Sorted, kept: int) -> str:
         "}",
         f"for (int64_t i = 0; i < {n}; i++) out[i * {s.out_step}] = {_result(s, 'a[i]')};",
     ]
-    return "\n".join([*s.functions(), *s.head(), *("    " + x for x in lines), "  }", "}"])
+    return s.function(lines)
 
 
 def counted(s: Sorted, pieces: int, p: int) -> str:
@@ -211,7 +212,7 @@ def counted(s: Sorted, pieces: int, p: int) -> str:
         f"for (int d = 0; d < {DIGITS}; d++) count[d] = 0;",
         f"for (int64_t i = low; i < high; i++) {{ {first} count[{s.digit('one', str(p))}]++; }}",
     ]
-    return "\n".join([*s.functions(), *s.head(), *("    " + x for x in lines), "  }", "}"])
+    return s.function(lines)
 
 
 def placed(s: Sorted, pieces: int, p: int) -> str:
@@ -231,7 +232,7 @@ def placed(s: Sorted, pieces: int, p: int) -> str:
         "}",
         f"for (int64_t i = low; i < high; i++) {{ const uint32_t d = {s.digit('a[i]', str(p))}; {to} }}",
     ]
-    return "\n".join([*s.functions(), *s.head(), *("    " + x for x in lines), "  }", "}"])
+    return s.function(lines)
 
 
 def room(s: Sorted, pieces: int) -> int:
