@@ -28,9 +28,10 @@ static inline int32_t wx_hidden_i32(int32_t x) { volatile int32_t y = x; return 
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* `rows` rows, `step` apart, of `columns` numbers of four bytes each become columns: squares of eight by eight in
-   registers, where the compiler has vectors of that kind. */
+/* `rows` rows, `step` apart, of `columns` numbers of four bytes each become columns (wx_turned), and of eight bytes each
+   (wx_turned_long): squares in registers, where the compiler has vectors of that kind. */
 typedef uint32_t __attribute__((may_alias)) wx_number;
+typedef uint64_t __attribute__((may_alias)) wx_long;
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define WX_TURNS 1
@@ -38,6 +39,7 @@ typedef uint32_t __attribute__((may_alias)) wx_number;
 #endif
 #ifdef WX_TURNS
 typedef uint32_t wx_eight __attribute__((vector_size(32)));
+typedef uint64_t wx_four __attribute__((vector_size(32)));
 static inline void wx_turned_8(const wx_number *from, int64_t step, wx_number *to, int64_t width) {
   wx_eight r[8], s[8];
   for (int i = 0; i < 8; i++) __builtin_memcpy(&r[i], from + i * step, 32);
@@ -56,22 +58,40 @@ static inline void wx_turned_8(const wx_number *from, int64_t step, wx_number *t
   }
   for (int i = 0; i < 8; i++) __builtin_memcpy(to + i * width, &s[i], 32);
 }
-#endif
-static inline void wx_turned(const void *from, int64_t step, int64_t rows, int64_t columns, void *to, int64_t width) {
-  const wx_number *f = (const wx_number *)from;
-  wx_number *t = (wx_number *)to;
-  int64_t i = 0;
-#ifdef WX_TURNS
-  for (; i + 8 <= rows; i += 8) {
-    int64_t j = 0;
-    for (; j + 8 <= columns; j += 8) wx_turned_8(f + i * step + j, step, t + j * width + i, width);
-    for (; j < columns; j++)
-      for (int64_t k = i; k < i + 8; k++) t[j * width + k] = f[k * step + j];
+static inline void wx_turned_4(const wx_long *from, int64_t step, wx_long *to, int64_t width) {
+  wx_four r[4], s[4];
+  for (int i = 0; i < 4; i++) __builtin_memcpy(&r[i], from + i * step, 32);
+  for (int i = 0; i < 4; i += 2) {
+    s[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 4, 2, 6);
+    s[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 1, 5, 3, 7);
   }
-#endif
-  for (; i < rows; i++)
-    for (int64_t j = 0; j < columns; j++) t[j * width + i] = f[i * step + j];
+  for (int i = 0; i < 2; i++) {
+    r[i] = __builtin_shufflevector(s[i], s[i + 2], 0, 1, 4, 5);
+    r[i + 2] = __builtin_shufflevector(s[i], s[i + 2], 2, 3, 6, 7);
+  }
+  for (int i = 0; i < 4; i++) __builtin_memcpy(to + i * width, &r[i], 32);
 }
+#define WX_SQUARES(square, n) \
+  for (; i + (n) <= rows; i += (n)) { \
+    int64_t j = 0; \
+    for (; j + (n) <= columns; j += (n)) square(f + i * step + j, step, t + j * width + i, width); \
+    for (; j < columns; j++) \
+      for (int64_t k = i; k < i + (n); k++) t[j * width + k] = f[k * step + j]; \
+  }
+#else
+#define WX_SQUARES(square, n)
+#endif
+#define WX_TURNED(name, number, square, n) \
+  static inline void name(const void *from, int64_t step, int64_t rows, int64_t columns, void *to, int64_t width) { \
+    const number *f = (const number *)from; \
+    number *t = (number *)to; \
+    int64_t i = 0; \
+    WX_SQUARES(square, n) \
+    for (; i < rows; i++) \
+      for (int64_t j = 0; j < columns; j++) t[j * width + i] = f[i * step + j]; \
+  }
+WX_TURNED(wx_turned, wx_number, wx_turned_8, 8)
+WX_TURNED(wx_turned_long, wx_long, wx_turned_4, 4)
 
 /* Bytes that are written past the cache, where the machine can: nobody reads them soon, and a line that is overwritten
    whole need not be fetched first. `wx_streamed` ends a kernel that does so: others see what was written. */

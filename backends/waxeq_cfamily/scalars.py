@@ -54,6 +54,24 @@ _INTEGER: Mapping[str, str] = MappingProxyType(
         "bitand": "({0} & {1})",
         "bitor": "({0} | {1})",
         "bitxor": "({0} ^ {1})",
+        # as NumPy has them: nothing is left of what is shifted by all its bits or more, or by a negative number
+        "shl": "({1} >= 0 && {1} < {w} ? ({c})(({u}){0} << {1}) : 0)",
+        "shr": "({0} >> ({1} >= 0 && {1} < {w} ? {1} : {w} - 1))",
+        # by zero: zero; and by -1 what has no opposite stays
+        "floordiv": "({1} == 0 ? 0 : {1} == -1 ? ({c})(0 - ({u}){0}) : "
+        "{0} / {1} - ({0} % {1} != 0 && ({0} % {1} < 0) != ({1} < 0)))",
+        "mod": "({1} == 0 || {1} == -1 ? 0 : {0} % {1} + ({0} % {1} != 0 && ({0} % {1} < 0) != ({1} < 0) ? {1} : 0))",
+        "fmod": "({1} == 0 || {1} == -1 ? 0 : {0} % {1})",
+    }
+)
+_UNSIGNED: Mapping[str, str] = MappingProxyType(
+    {
+        "abs": "{0}",
+        "shl": "({1} < {w} ? ({u}){0} << {1} : 0)",
+        "shr": "({1} < {w} ? {0} >> {1} : 0)",
+        "floordiv": "({1} == 0 ? 0 : {0} / {1})",
+        "mod": "({1} == 0 ? 0 : {0} % {1})",
+        "fmod": "({1} == 0 ? 0 : {0} % {1})",
     }
 )
 _ANY: Mapping[str, str] = MappingProxyType(
@@ -144,10 +162,14 @@ def expression(name: str, dtype: str, gives: str, functions: Mapping[tuple[str, 
             text = functions[name, dtype] + ("({0}, {1})" if name in _BINARY else "({0})")
         suffix, kind = ("f", "F32") if dtype == "float32" else ("", "F64")
         text = text and text.replace("{s}", suffix).replace("{d}", kind).replace("{k}", kind.lower())
+    elif dtype == "bool":
+        text = _BOOL.get(name)
     else:
-        text = _BOOL.get(name) if dtype == "bool" else _INTEGER.get(name) or _ANY.get(name)
-        if dtype.startswith("uint") and name == "abs":
-            text = "{0}"
+        unsigned = _UNSIGNED.get(name) if dtype.startswith("uint") else None
+        text = unsigned or _INTEGER.get(name) or _ANY.get(name)
+        bits = 8 * numpy_dtype(dtype).itemsize
+        wide = f"uint{max(bits, 32)}_t"  # of what is narrower C makes an int, whose last bit is a sign
+        text = text and text.replace("{w}", str(bits)).replace("{u}", wide).replace("{c}", CTYPES[dtype])
     if text is None or gives not in CTYPES:
         return None
     return text if is_float(gives) else f"(({CTYPES[gives]}){text})"  # C computes small integers as int

@@ -54,7 +54,7 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
         width = widths.columns if loops else widths.flat
         across = None if loops else _across(values, outer, v)
         if across is not None:
-            turned = widths.turned if _turns(values, across, v) else 0
+            turned = _turned(values, across, v, widths.turned)
             sides = {k: values.sizes[k] for k in (across, v)}
             tiles = {k: min(n, turned) if turned else _piece(n, widths.square) for k, n in sides.items()}
         else:
@@ -98,10 +98,12 @@ def _across(values: Values, outer: list[str], v: str) -> str | None:
     return None
 
 
-def _turns(values: Values, across: str, v: str) -> bool:
-    """Whether all that is read across has elements that can be turned in registers."""
+def _turned(values: Values, across: str, v: str, side: int) -> int:
+    """Elements along the sides of squares in which all that is read across can be turned in registers: `side`, and
+    fewer of more bytes than four. 0 where it cannot."""
     loads = (r for r in values.rows if r.op == "load" and r.name[1].stride(across) == 1)
-    return all(numpy_dtype(r.dtype).itemsize == TURNED for r in loads if r.name[1].stride(v) not in (0, 1))
+    items = {numpy_dtype(r.dtype).itemsize for r in loads if r.name[1].stride(v) not in (0, 1)}
+    return side * 4 // max(items, default=4) if items <= TURNED.keys() else 0
 
 
 def _piece(size: int, width: int) -> int:

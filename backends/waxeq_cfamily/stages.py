@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.compared import compared
@@ -18,8 +19,8 @@ from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.values import Index, Values, chain, reach
 
-TURNED = 4
-"""Bytes of the elements that `wx_turned` moves."""
+TURNED: Mapping[int, str] = MappingProxyType({4: "wx_turned", 8: "wx_turned_long"})
+"""C functions that turn squares in registers, by the bytes of an element."""
 _KEPT = 1 << 17
 """Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""
 _NEAR = 1 << 15
@@ -153,7 +154,7 @@ class Space:
         p = self.products[0] if len(self.products) == 1 else None
         if p is None or p.rows != self.vector or self.direct(p):
             return frozenset()
-        return frozenset({p.fold} if numpy_dtype(self.values.rows[p.fold].dtype).itemsize == TURNED else ())
+        return frozenset({p.fold} if numpy_dtype(self.values.rows[p.fold].dtype).itemsize == 4 else ())
 
     def bytes_of(self, row: int) -> int:
         """Bytes of a buffer for a row."""

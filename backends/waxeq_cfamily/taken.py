@@ -4,6 +4,7 @@ the text of its functions is named."""
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +15,9 @@ from waxeq_cfamily.values import Values
 
 NAME = "WX_FUNCTION"
 """Stands for a function's name in its text; the name is a hash of the text."""
-_MATRIX = 4
-"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute."""
+_MATRIX = 8
+"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute: with fewer
+each row of the other side is folded with all of them while it is in the first cache."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def bare_hash(text: str) -> str:
 
 def matrices(values: Values) -> bool:
     """Whether some sum of products is a product of matrices."""
-    return any(min(values.sizes[k] for k in own) >= _MATRIX for f in found(values) for own in f.own)
+    return any(min(math.prod(values.sizes[k] for k in own) for own in f.own) >= _MATRIX for f in found(values))
 
 
 def empty(values: Values) -> bool:

@@ -19,7 +19,7 @@ def turns(loop: Loop) -> bool:
     if loop.stage.folds or not kept or not {*kept} <= space.turned or loop.order[-2:] != (space.vector, space.across):
         return False
     rows = [loop.values.rows[n] for n in kept]
-    if any(r.guards or carried(r.dtype) != r.dtype or numpy_dtype(r.dtype).itemsize != TURNED for r in rows):
+    if any(r.guards or carried(r.dtype) != r.dtype or numpy_dtype(r.dtype).itemsize not in TURNED for r in rows):
         return False
     if any(r.name[1].stride(space.vector) is None for r in rows):  # axes that are merged here and lie apart in memory
         return False
@@ -34,8 +34,9 @@ def squares(loop: Loop) -> list[str]:
     lines = [f"const int64_t {var(down)} = {low}, {var(across)} = {left};"]
     for n in loop.stage.kept:
         source, where = loop.values.rows[n].name
+        function = TURNED[numpy_dtype(loop.values.rows[n].dtype).itemsize]
         lines.append(
-            f"wx_turned(x{source} + {loop.e.index(where)}, {where.stride(down)}, {high} - {var(down)}, "
+            f"{function}(x{source} + {loop.e.index(where)}, {where.stride(down)}, {high} - {var(down)}, "
             f"{right} - {var(across)}, &{loop.e.buffer(n)}, {loop.space.width(down)});"
         )
     return ["{", *("  " + x for x in lines), "}"]

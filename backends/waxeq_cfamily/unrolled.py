@@ -1,4 +1,5 @@
-"""Axes of a few elements written out: colours of a pixel, coordinates of a point, parts of a quaternion.
+"""Axes of a few elements written out: colours of a pixel, coordinates of a point, the pixels that a larger one is the
+mean of.
 
 Where such an axis lies innermost a loop over it is too short for vectors, and what is around it steps over it. Written
 out, the loop around it is made of vectors: compilers read a few neighbours at once and take them apart (D. Nuzman,
@@ -8,13 +9,13 @@ I. Rosen, A. Zaks, Auto-vectorization of interleaved data for SIMD, 2006).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from waxeq_cfamily.known import Rows, placed
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.spaces import collapsed
-from waxeq_cfamily.values import Index, Row, Values, chain, reindexed
+from waxeq_cfamily.values import Index, Row, Values, reindexed
 
 FEW = 4
 """Elements of an axis that is written out at most."""
@@ -27,17 +28,18 @@ _STEPS = {"sum": "Add", "prod": "Mul", "max": "max", "min": "min"}
 
 
 def unrolled(values: Values) -> Values:
-    """The same values without axes of a few elements that lie side by side: what folds them is a chain of functions,
-    what has them several results. As they are where there is none, or where they can be merged with another axis."""
+    """The same values without axes of a few elements that are folded, or lie side by side where they are read or
+    written: what folds them is a chain of functions, what has them several results. As they are where there is none,
+    or where they can be merged with another axis."""
     if values.positions or values.scans or values.others:
         return values
     merged = found = collapsed(values)
     for k in sorted(merged.folded):
-        if _read_along(merged, k) and _folds(merged, k):
+        if _short(found, k) and _folds(found, k) and (_read_along(found, k) or _alone(found, k)):
             found = _without(found, k)
-    last = next((k for k in found.sizes if found.out.stride(k) == 1), None)
-    if last is not None and not found.folded and _short(found, last):
-        found = _without(found, last)
+    short = [k for k in found.sizes if _short(found, k) and (found.out.stride(k) == 1 or _read_along(found, k))]
+    if short and not found.folded:
+        found = _without(found, max(short, key=lambda k: found.out.stride(k) == 1))
     mixed = found.others and found.folded  # what folds in pieces makes one result
     return values if found is merged or mixed or len(found.rows) > _ROWS else found
 
@@ -53,21 +55,16 @@ def _read_along(values: Values, k: str) -> bool:
 
 def _folds(values: Values, k: str) -> bool:
     """Whether every fold along an axis is one of plain numbers and of that axis alone."""
-    rows = [(n, r) for n, r in enumerate(values.rows) if k in r.folded]
-    inside = {m for n, r in enumerate(values.rows) if r.op == "fold" for m in _chained(values, n)}
+    rows = [r for r in values.rows if k in r.folded]
     return all(
-        r.name in _STEPS and r.dtype != "bool" and carried(r.dtype) == r.dtype
-        and chain(values, n)[0] == (k,) and n not in inside
-        for n, r in rows
-    )  # fmt: skip
+        r.folded == (k,) and r.name in _STEPS and r.dtype != "bool" and carried(r.dtype) == r.dtype for r in rows
+    )
 
 
-def _chained(values: Values, fold: int) -> Iterable[int]:
-    """The folds below one that are one with it."""
-    n, (_, source) = values.rows[fold].args[0], chain(values, fold)
-    while n != source:
-        yield n
-        n = values.rows[n].args[0]
+def _alone(values: Values, k: str) -> bool:
+    """Whether no fold along a long axis is one of many along a short one: each would be a loop of its own."""
+    folds = (r for r in values.rows if r.op == "fold" and k in r.axes)
+    return all(_short(values, a) for r in folds for a in r.folded)
 
 
 def _without(values: Values, k: str) -> Values:

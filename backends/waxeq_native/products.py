@@ -19,6 +19,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.online import Blocks, Online, online, walked
+from waxeq_cfamily.parted import parted
 from waxeq_cfamily.products import Product, arranged
 from waxeq_cfamily.scalars import CTYPES, var
 from waxeq_cfamily.spaces import Tile, chained, collapsed, tiled
@@ -94,7 +95,7 @@ class Products(NativeKernel):
 
     def _arranged(self, call: Call) -> tuple[Values, tuple[Product, ...] | None]:
         def make() -> tuple[Values, tuple[Product, ...] | None]:
-            values = collapsed(self.values(call))
+            values = collapsed(parted(self.values(call)))
             return values, arranged(values)
 
         return call.remember("products", lambda: kept(("arranged", *same(call)), make))

@@ -28,8 +28,9 @@ from waxeq_native.products import FRAME, Products
 from waxeq_native.products_text import ProductEmitter
 from waxeq_native.work import OPERANDS, Part, Work
 
-_LEAST = 16
-"""Rows, columns and depth below which a call of a BLAS costs more than it computes."""
+_LEAST, _FEWEST = 16, 4
+"""Rows, columns and depth of a cube of which a call of a BLAS costs as much as it computes, and the fewest of each of
+what has as much to compute: of eight rows, eight columns and a depth of a thousand it takes half the time of ours."""
 
 
 class Library(ctypes.Structure):
@@ -115,7 +116,8 @@ class BlasProducts(Products):
             raise Unsupported("products that are made one for the other")
         p = products[0]
         m, n = values.sizes[p.rows], values.sizes[p.columns]
-        if min(m, n, values.sizes[p.depth]) < _LEAST:
+        depth = values.sizes[p.depth]
+        if min(m, n, depth) < _FEWEST or m * n * depth < _LEAST**3:
             raise Unsupported("products that are small")
         others = math.prod(values.sizes[k] for k in values.sizes if values.out.stride(k)) // (m * n)
         rows, columns = -(-m // self.most.rows), -(-n // self.most.columns)

@@ -20,7 +20,7 @@ from waxeq.backend.kernel import OUT, Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.products import Product, overlaps
-from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.scalars import CTYPES, var
 from waxeq_cfamily.settled import settled
 from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values, resolve
@@ -96,7 +96,7 @@ class Pack:
         """Where the stack at the loops' places begins, in elements."""
         text = "0"
         for k, n, _ in self.axes:
-            text = f"({text} * {n} + {k})"
+            text = f"({text} * {n} + {var(k)})"
         return f"{text} * {self.each}"
 
     def made(self, operand: np.ndarray) -> np.ndarray:
@@ -140,8 +140,8 @@ class Pack:
         ]
         rest, place = "stack", str(self.start)
         for k, n, step in reversed(self.axes):
-            lines.append(f"    const int64_t {k} = {rest} % {n};")
-            rest, place = f"{rest} / {n}", f"{place} + {k} * {step}"
+            lines.append(f"    const int64_t {var(k)} = {rest} % {n};")
+            rest, place = f"{rest} / {n}", f"{place} + {var(k)} * {step}"
         lines += [
             f"    const int64_t many = {self.columns} - n < {wide} ? {self.columns} - n : {wide};",
             f"    for (int64_t k = 0; k < {self.layers}; k++)",

@@ -122,3 +122,23 @@ def test_what_can_be_seen_in_another_form_of_itself_is_made_inside_loops_too(
         leaves = set(space.leaves)
         whole = [c for c in grow(space, roots, FOREVER).rows if c.out in roots]
         assert any({s.number for s in c.inputs} <= leaves and len(c.nodes) > 3 for c in whole)
+
+
+def moments(f: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Two results of many planes, and one that is made from these."""
+    rho = sum(f[i] for i in range(9))
+    a, b = (f[1] - f[3] + f[5] - f[6]) / rho, (f[2] - f[4] + f[7] - f[8]) / rho
+    return a, b, 1.5 * (a * a + b * b)
+
+
+def test_what_is_made_from_results_reads_them(tmp_path: Path) -> None:
+    """Every cut of the last result had all planes inside or one e-node: results cost nothing more, as they are made."""
+    f = np.ones((9, 64, 64), np.float32)
+    (block,) = cut(expand(trace(moments, {"f": f}).graph))
+    options = Options.of(table=tmp_path / "t.duckdb", backends=("native",), threads=1)
+    with Session.open(options, Events()) as session:
+        at = saturated(session, block)
+        space, roots = make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        rows = grow(space, roots).rows
+    *others, last = roots
+    assert any(c.out == last and set(c.inputs) == set(others) for c in rows)

@@ -70,6 +70,21 @@ def test_what_is_made_point_by_point_is_one_block() -> None:
     assert max(sizes(graph_of(lambda x, w: np.sum(in_time(x, 20))))) <= 80
 
 
+def columns(x: np.ndarray, w: np.ndarray, many: int) -> np.ndarray:
+    """Functions of the columns of a table."""
+    y = x[:, 0]
+    for i in range(many):
+        y = np.tanh(y * x[:, i % 6] + 1.5)
+    return y
+
+
+def test_parts_of_an_input_are_made_point_by_point() -> None:
+    """A hash over sixteen columns was four blocks, each of which went through all lines of memory."""
+    graph = graph_of(lambda x, w: columns(x, w, 40))
+    assert sizes(graph) == [sum(bool(n.inputs) for n in graph.nodes)] and sizes(graph)[0] > 120
+    assert len(sizes(graph_of(lambda x, w: columns(np.exp(x), w, 40)))) > 1, "what is made may be worth having"
+
+
 def test_a_contraction_before_a_long_stretch_has_a_part_of_it() -> None:
     assert sizes(graph_of(lambda x, w: steps(x @ w, 110))) == [1 + MOST // 2, 110 - MOST // 2]
     assert sizes(graph_of(lambda x, w: steps(steps(x, 100) @ w, 100, 100))) == [100, 1 + MOST // 2, 100 - MOST // 2]

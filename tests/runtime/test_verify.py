@@ -45,3 +45,39 @@ def test_where_the_model_overflows_all_else_is_still_looked_at() -> None:
     for wrong in (right * 1.01, np.full_like(right, np.nan)):
         with pytest.raises(AccuracyError, match="relative RMS error"):
             require(truth.accuracy({name: wrong}), 1e-5)
+
+
+def quantized(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    q = np.clip(np.rint(x * 3.3) + 4, -128, 127).astype(np.int8)
+    return q.T, (x * 100).astype(np.uint8) + 1, x > 0.3
+
+
+def test_what_is_rounded_to_the_other_side_of_a_step_is_as_wrong_as_the_float_was() -> None:
+    """Of a picture of two million pixels, one whose float was 1e-8 off made a plan wrong, and the model stayed as it
+    is written."""
+    x = np.random.default_rng(0).uniform(0, 2.5, (40, 50)).astype(np.float32)
+    traced = trace(quantized, {"x": x})
+    truth = Truth.of(traced.graph, traced.inputs, traced.tensors)
+    for off, fits in ((1e-7, True), (2e-5, True), (1e-2, False)):
+        got = dict(zip(truth.written, quantized(x.astype(np.float64) * (1 + off)), strict=True))
+        got |= {n: truth.written[n] for n in list(truth.written)[2:]}  # a comparison has no steps
+        rows = truth.accuracy(got)
+        assert all(r.exact or (r.stepped and 0 < r.plan[0] <= 2 * off) for r in rows), rows
+        assert any(r.stepped for r in rows) or off < 1e-5
+        if fits:
+            require(rows, 1e-5)
+        else:
+            with pytest.raises(AccuracyError, match="relative RMS error"):
+                require(rows, 1e-5)
+
+
+def test_whole_numbers_that_no_float_nearby_comes_to_are_wrong() -> None:
+    x = np.array([0.1, 0.5, 1.9, 2.5, np.nan], np.float32)
+    traced = trace(quantized, {"x": x})
+    truth = Truth.of(traced.graph, traced.inputs, traced.tensors)
+    for n, name in enumerate(truth.written):
+        for at in (0, 4):
+            wrong = truth.written[name].copy()
+            wrong.flat[at] = not wrong.flat[at] if n == 2 else wrong.flat[at] + 100
+            with pytest.raises(AccuracyError, match="relative RMS error"):
+                require(truth.accuracy({**truth.written, name: wrong}), 1e-5)

@@ -12,6 +12,7 @@ import numpy as np
 
 from waxeq.basis.heads import HEADS
 from waxeq.basis.typing import types
+from waxeq.basis.ways import Side, crossed, repeated
 from waxeq.ir.term import Term, dump, postorder
 from waxeq.ir.types import numpy_dtype
 
@@ -222,14 +223,16 @@ def axes_in(meaning: Term) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def multiplies(meaning: Term) -> bool:
-    """Whether a term has a product of matrices: a sum of products whose sides each have axes that the other lacks."""
+    """Whether a term has a product of matrices."""
     kinds = types(meaning)
+
+    def side(t: Term) -> Side:
+        return kinds[t].axes, repeated(t.head, t.args, kinds[t.terms[0]].axes if t.terms else ())
+
     for t in postorder(meaning):
         x = t.terms[0] if t.head == "Sum" else t
-        if t.head == "Sum" and x.head == "Mul":
-            a, b = (kinds[s].axes for s in x.terms)
-            if a - b and b - a:
-                return True
+        if t.head == "Sum" and x.head == "Mul" and crossed(*map(side, x.terms)):
+            return True
     return False
 
 

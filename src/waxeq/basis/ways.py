@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from waxeq.basis.heads import COMPUTED, VIEWS
 from waxeq.ir.term import Term, postorder
@@ -36,6 +36,25 @@ def swept(meaning: Term) -> tuple[Term, ...]:
             computed.add(t)
     many = ways((t, t.head, t.terms) for t in reversed(order))
     return tuple(t for t in order if t in computed and t.head not in VIEWS and many.get(t, 0) > 1)
+
+
+Side = tuple[frozenset[str], frozenset[str]]
+"""The axes of one side of a product, and those along which it has the same again and again."""
+
+
+def crossed(a: Side, b: Side) -> bool:
+    """Whether a sum of products of two sides is a product of matrices: each has axes that the other lacks, or is
+    repeated along, as keys are that several queries share."""
+    (left, again), (right, again_right) = a, b
+    return bool(left - (right - (again_right - again)) and right - (left - (again - again_right)))
+
+
+def repeated(head: str, args: Sequence[Any], own: Collection[str]) -> frozenset[str]:
+    """The axis along which a view has again and again what it looks at; `own`: the axes of that."""
+    if head != "Merge":
+        return frozenset()
+    p, q, k, _ = args
+    return frozenset((k,) if (p in own) != (q in own) else ())
 
 
 def places(rows: Iterable[tuple[Tensor, str, Sequence[Tensor]]]) -> dict[Tensor, int]:

@@ -63,7 +63,7 @@ def measured(
     peers.require(versus, target if is_plan(target) else None)
     if is_plan(target):
         search.require_only("threads", target)
-    options = search.options(trial=False)
+    options = search.options()
     for text in options.remarks:
         events.emit(Note(text))
     known = planned(target, dims, search, events)

@@ -80,6 +80,7 @@ class Cuts:
         self._joins: dict[tuple[int, ...], _Joined | None] = {}
         self._products = Products(self.snapshot)
         self._whole: dict[int, Cut] = {}
+        self._results = frozenset(i for name, i in self.snapshot.roots.items() if name[0] != "%")
         self._grow()
         self._joins.clear()
         self._products.forget()
@@ -134,7 +135,7 @@ class Cuts:
         makers = {i: n for i in order if (n := self.rough.maker.get(i)) in self.rough.single[i] and n is not None}
         makers = {i: n for i, n in makers.items() if n.head in COMPUTED}
         read = {a for n in makers.values() for a in n.tensors}
-        ends = {i for name, i in self.snapshot.roots.items() if name[0] != "%"} | (makers.keys() - read)
+        ends = self._results | (makers.keys() - read)
         for i in TopologicalSorter({i: makers.keys() & set(n.tensors) for i, n in makers.items()}).static_order():
             n = makers[i]
             before, alone = tuple(found.get(a) for a in n.tensors), (None,) * len(n.tensors)
@@ -179,8 +180,10 @@ class Cuts:
         best = [c for c in ranking if not c.most]
         best = [c for c in best if c.flow <= _FAR * best[0].flow or c.inside == {number: maker}]
         other = sorted(best, key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:_KEEP_ALONE]
+        other += sorted(filter(_unfolded, best), key=lambda c: (self._alone(c), len(c.inside), c.leaves))[:1]
         other += sorted(best, key=lambda c: (self._read(c), -len(c.inside), c.flow, c.leaves))[:1]
         other += sorted(best, key=lambda c: (c.work + self.rough.made(c.leaves), len(c.inside), c.leaves))[:1]
+        other += sorted(best, key=lambda c: (self._beside(c), len(c.inside), c.leaves))[:1]
         # others may all need what is made from the maker
         usual = [c for n, c in enumerate(best) if n < _KEEP or c in other or c.inside == {number: maker}]
         usual = sorted((*usual, *self._pure(best, usual)), key=lambda c: (c.flow, len(c.inside), c.leaves))
@@ -220,6 +223,10 @@ class Cuts:
         """What a cut costs when nobody else uses what it reads: many users of a class are alternatives, of which one at
         most comes true."""
         return cut.work + sum(self.rough.price(a) for a in cut.leaves)
+
+    def _beside(self, cut: Cut) -> float:
+        """What a cut costs beside the results, which are made anyway."""
+        return cut.work + self.rough.shares(a for a in self.rough.bases(cut.leaves) if a not in self._results)
 
     def _promise(self, n: ENode) -> float:
         return sum(self.rough.price(a) for a in dict.fromkeys(n.tensors))
@@ -332,6 +339,12 @@ class Cuts:
 def _is_pointwise(inside: Mapping[int, ENode]) -> bool:
     """Whether nothing but functions of elements is inside: one loop of any length."""
     return all(e.head in COMPUTED for e in inside.values())
+
+
+def _unfolded(cut: Cut) -> bool:
+    """Whether a cut has no fold inside. Rough prices do not see that loops with one go over what is folded twice, from
+    memory where it is folded along columns."""
+    return all(e.head not in ("Sum", "Red") for e in cut.inside.values())
 
 
 def _strewn(order: Sequence[int], inside: Mapping[int, ENode]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from waxeq.basis.ways import Side, crossed, repeated
 from waxeq.egraph.snapshot import ENode, Snapshot
 
 
@@ -27,15 +28,20 @@ class Products:
         self._beside: dict[int, Multiplied | None] = {}
 
     def of(self, number: int, e: ENode, inside: Mapping[int, ENode]) -> int | None:
-        """The product that a sum is over, when each side has axes that the other lacks."""
+        """The product that a sum is over, where that is one of matrices."""
         if e.head != "Sum":
             return None
         *_, last = chain(number, inside)
         m = inside.get(last)
         if m is None or m.head != "Mul":
             return None
-        a, b = (self._snapshot.classes[x].axes for x in m.tensors)
-        return last if a - b and b - a else None
+        a, b = (self._side(x, inside) for x in m.tensors)
+        return last if crossed(a, b) else None
+
+    def _side(self, number: int, inside: Mapping[int, ENode]) -> Side:
+        classes, e = self._snapshot.classes, inside.get(number)
+        looked_at = classes[e.tensors[-1]].axes if e is not None and e.tensors else frozenset[str]()
+        return classes[number].axes, frozenset() if e is None else repeated(e.head, e.args, looked_at)
 
     def beside(self, part: int, root: int, inside: Mapping[int, ENode]) -> Multiplied | None:
         """What is folded in a part, which is remembered by its number; None where no matrices are multiplied."""

@@ -10,6 +10,11 @@ from waxeq.backend.call import View
 from waxeq.basis.heads import VIEWS
 from waxeq.egraph.snapshot import ENode, Snapshot
 
+Look = tuple[str, tuple[Any, ...]]
+"""One index map: its head and its arguments but the tensor. Of a Gather, the axis and the place."""
+
+LOOKS = (*sorted(VIEWS), "Gather")
+"""Heads of e-nodes that may be another way to look at a tensor."""
 _DEPTH, _LOOKED_AT, _SOURCES = 6, 24, 6
 
 
@@ -18,7 +23,7 @@ class Source:
     """A tensor in memory (`base`, an e-class) and the view heads that lead from it to the e-class wanted, in order."""
 
     base: int
-    path: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    path: tuple[Look, ...] = ()
 
     def view(self, dense: View, sizes: Mapping[str, int]) -> View | None:
         """The strided view, given how the base lies in memory; None where strides cannot express it."""
@@ -34,23 +39,34 @@ def sources(snapshot: Snapshot, number: int) -> tuple[Source, ...]:
     found, origins = [Source(number)], list[Source]()
     seen = {number}
     for s in found:
-        views = [n for n in snapshot.classes[s.base].nodes if n.head in VIEWS]
+        views = [(step, n.args[-1]) for n in snapshot.classes[s.base].nodes if (step := look(snapshot, n))]
         if not views:
             origins.append(s)
-        for n in views if len(s.path) < _DEPTH else ():
-            *rest, base = n.args
+        for step, base in views if len(s.path) < _DEPTH else ():
             if base not in seen and len(found) < _LOOKED_AT:
                 seen.add(base)
-                found.append(Source(base, ((n.head, tuple(rest)), *s.path)))
+                found.append(Source(base, (step, *s.path)))
     kept = list(dict.fromkeys((found[0], *origins, *found)))[:_SOURCES]
     return tuple(s for s in found if s in kept)
+
+
+def look(snapshot: Snapshot, n: ENode) -> Look | None:
+    """The step by which an e-node is another way to look at its last operand: an index map, or what lies at one known
+    place along an axis, counted from its beginning; None where it is computed."""
+    if n.head in VIEWS:
+        return n.head, n.args[:-1]
+    if n.head != "Gather":
+        return None
+    k, index, _ = n.args
+    place = snapshot.classes[index].constant
+    return ("Gather", (k, int(place))) if place is not None and 0 <= place < snapshot.sizes[k] else None
 
 
 def seen(snapshot: Snapshot, n: ENode) -> bool:
     """Whether an e-node may be another way to look at memory: not one that repeats what it merges, as the heads of keys
     that queries share, which strides cannot express in any order."""
     if n.head != "Merge":
-        return n.head in VIEWS
+        return look(snapshot, n) is not None
     p, q, _, base = n.args
     own = snapshot.classes[base].axes
     return (p in own) == (q in own)
@@ -115,4 +131,13 @@ def _unfold(v: View, sizes: Mapping[str, int], k: str, o: str, w: str, stride: i
     return _swap(v, (k,), ((o, sizes[o], s * stride), (w, sizes[w], s * dilation)))
 
 
-_APPLY = {"Ren": _ren, "Split": _split, "Merge": _merge, "Diag": _diag, "Slice": _slice, "Unfold": _unfold}
+def _at(v: View, sizes: Mapping[str, int], k: str, place: int) -> View | None:
+    v = _with(v, k, sizes[k])
+    at = v.axes.index(k)
+    axes, shape, strides = v.axes[:at] + v.axes[at + 1 :], v.shape[:at] + v.shape[at + 1 :], v.strides
+    return View(axes, shape, strides[:at] + strides[at + 1 :], v.dtype, v.offset + strides[at] * place)
+
+
+_APPLY = {
+    "Ren": _ren, "Split": _split, "Merge": _merge, "Diag": _diag, "Slice": _slice, "Unfold": _unfold, "Gather": _at,
+}  # fmt: skip

@@ -13,10 +13,9 @@ from itertools import islice, product
 from typing import Any
 
 from waxeq.backend.call import Call, View, operand, operand_index
-from waxeq.basis.heads import VIEWS
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.lower import Lowered
-from waxeq.extract.views import apply
+from waxeq.extract.views import LOOKS, Look, apply, look
 from waxeq.inspect.match import Index, Member
 from waxeq.ir.blocks import Block
 from waxeq.ir.term import Term, postorder, rebuild
@@ -78,15 +77,20 @@ class Calls:
             found = self._seen[lies] = {_looks(lies.view): {lies.number: None}}
             rows = [(lies, 0)]
             for x, depth in rows:
-                for i, n in self._viewers(x.number) if depth < _DEPTH else ():
-                    v = apply(x.view, n.head, n.args[:-1], self.index.snapshot.sizes)
+                for i, step in self._viewers(x.number) if depth < _DEPTH else ():
+                    v = apply(x.view, *step, self.index.snapshot.sizes)
                     if v is not None and i not in (alike := found.setdefault(_looks(v), {})):
                         alike[i] = None
                         rows.append((Lies(i, v), depth + 1))
         return self._seen[lies]
 
-    def _viewers(self, number: int) -> Iterator[Member]:
-        return (m for head in sorted(VIEWS) for m in self.index.readers.get((number, head), ()))
+    def _viewers(self, number: int) -> Iterator[tuple[int, Look]]:
+        """The classes that are another way to look at one, and how."""
+        for head in LOOKS:
+            for i, n in self.index.readers.get((number, head), ()):
+                step = look(self.index.snapshot, n) if n.args[-1] == number else None
+                if step is not None:
+                    yield i, step
 
     def _by_pattern(self, call: Call, reads: Sequence[int]) -> Iterator[tuple[int, Nodes]]:
         """The e-nodes that stand for the call's kernel and mean the same. That need not be in the e-graph as a call

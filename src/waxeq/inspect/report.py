@@ -175,6 +175,7 @@ def accuracy(a: Accuracy, as_written: bool) -> dict[str, Any]:
         "max": error[0],
         "written_rms": a.written[1],
         "exact_dtype": a.exact,
+        "stepped": a.stepped,
     }
 
 

@@ -178,7 +178,13 @@ def _reused(blocks: Data) -> str:
 def _accuracy(a: Data) -> str:
     if a["exact_dtype"]:
         return f"{a['output']}: exact" if a["rms"] == 0 else f"{a['output']}: differs"
-    return f"{a['output']}: relative RMS error {a['rms']:.1e} against float64 (as written {a['written_rms']:.1e})"
+    return f"{error_line(a)} (as written {a['written_rms']:.1e})"
+
+
+def error_line(a: Data) -> str:
+    """How far off a result is; of whole numbers, how far off what they are rounded from must have been."""
+    what = "before it is rounded, " if a["stepped"] else ""
+    return f"{a['output']}: {what}relative RMS error {a['rms']:.1e} against float64"
 
 
 def memory_line(m: Data) -> str:

@@ -142,7 +142,7 @@ def bench_sizes_view(d: Data) -> RenderableType:
 
 def sizes_view(d: Data) -> RenderableType:
     """The report of an optimization for ranges of sizes."""
-    from waxeq.inspect.show import facts, group, table, time_
+    from waxeq.inspect.show import error_line, facts, group, table, time_
 
     inputs = ", ".join(f"{n}[{', '.join(map(str, t))}]" for n, t in d["inputs"].items())
     ranges = ", ".join(f"{x['name']} = {x['low']} to {x['high']}" for x in d["dims"])
@@ -163,11 +163,7 @@ def sizes_view(d: Data) -> RenderableType:
     columns = ("interval", "plan", "predicted at its least", "at its greatest", "basis")
     switches = "; ".join(f"{n} = {', '.join(map(str, s))}" for n, s in d["switch_points"].items() if s)
     below = [("switches at", switches or "no size: one plan is best at all")]
-    below += [
-        ("accuracy", f"{x['output']}: relative RMS error {x['rms']:.1e} against float64, the largest at "
-                     f"{d['checked_at']} sizes")
-        for x in d["accuracy"]
-    ]  # fmt: skip
+    below += [("accuracy", f"{error_line(x)}, the largest at {d['checked_at']} sizes") for x in d["accuracy"]]
     if d["trials"]:
         held = ", ".join(f"{written(t['sizes'])}: {t['ratio']:.2f}x" for t in d["trials"])
         below += [("held against", f"the model as written in a process of its own: {held}")]

@@ -224,9 +224,15 @@ class _Word:
         return value < len(self.graph.leaves) and not _is_fixed(self.graph, value)
 
     def pointwise(self, value: int) -> bool:
-        """Whether a value is made point by point, or the same number everywhere."""
+        """Whether a value is made point by point, or the same number everywhere, or a part of a leaf."""
         node = self.node(value)
-        return node.op.pointwise or self.sources.issuperset(node.inputs)
+        return node.op.pointwise or self.sources.issuperset(node.inputs) or self.part(value)
+
+    def part(self, value: int) -> bool:
+        """Whether a value is a leaf, or a view of one in which no element comes again."""
+        while value >= len(self.graph.leaves) and self.node(value).op.view == "once":
+            value = self.node(value).inputs[0]
+        return value < len(self.graph.leaves)
 
 
 def _elementwise(graph: Graph, value: int) -> bool:

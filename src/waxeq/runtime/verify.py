@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,19 +13,23 @@ from waxeq.errors import AccuracyError
 from waxeq.ir.graph import Graph
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import is_float
+from waxeq.runtime.backward import Steps, stepped
 from waxeq.runtime.timing import relative_error
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """Errors of one output against float64: of the plan and of the model as written, each (max, RMS) over the RMS of
-    the reference. `empty`: that has elements and none is finite, so there was nothing to compare."""
+    the reference. `exact`: of whole numbers and bools, which are to be those of the model as written. `empty`: the
+    reference has elements and none is finite, so there was nothing to compare. `stepped`: these are whole numbers that
+    rise in steps with a float and are not all those of the model; errors are by how much that must have been off."""
 
     output: str
     plan: tuple[float, float]
     written: tuple[float, float]
     exact: bool
     empty: bool = False
+    stepped: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Truth:
     written: Mapping[str, np.ndarray]
     seconds: float
     errors: Mapping[str, tuple[float, float]]
+    steps: Mapping[str, Steps] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -47,25 +52,36 @@ class Truth:
         """Run the model as written and in float64, both at the same time when `apart`. States are as `tensors` has
         them."""
         given = {**graph.constants, **tensors, **inputs}
+        steps = stepped(graph)
+        more = tuple((f"%{s.value}", s.value) for s in steps.values())
         with ThreadPoolExecutor(1) as other:
             found = other.submit(_timed, graph, given) if apart else None
-            oracle = interpret(graph, given, oracle=True)
+            oracle = interpret(replace(graph, outputs=(*graph.outputs, *more)), given, oracle=True)
             written, took = _timed(graph, given) if found is None else found.result()
         floats = [n for n, v in graph.outputs if is_float(graph.type(v).dtype)]
-        return Truth(graph, oracle, written, took, {n: relative_error(written[n], oracle[n]) for n in floats})
+        return Truth(graph, oracle, written, took, {n: relative_error(written[n], oracle[n]) for n in floats}, steps)
 
     def accuracy(self, got: Mapping[str, np.ndarray]) -> tuple[Accuracy, ...]:
         """Errors of results, output by output."""
         rows = []
         for name, v in self.graph.outputs:
             if not is_float(self.graph.type(v).dtype):
-                same = bool(np.array_equal(got[name], self.written[name]))
-                err = (0.0, 0.0) if same else (float("inf"), float("inf"))
-                rows.append(Accuracy(name, err, (0.0, 0.0), True))
+                rows.append(self._whole(name, got[name]))
             else:
                 empty = self.oracle[name].size > 0 and not np.isfinite(self.oracle[name]).any()
                 rows.append(Accuracy(name, *self._errors(name, got[name]), False, empty))
         return tuple(rows)
+
+    def _whole(self, name: str, got: np.ndarray) -> Accuracy:
+        """Of a result that is no float."""
+        written, steps = self.written[name], self.steps.get(name)
+        if np.array_equal(got, written):
+            return Accuracy(name, (0.0, 0.0), (0.0, 0.0), True)
+        if steps is None or got.shape != written.shape:
+            return Accuracy(name, (np.inf, np.inf), (0.0, 0.0), True)
+        exact = self.oracle[f"%{steps.value}"]
+        found, own = (steps.error(exact, x, written) for x in (got, written))
+        return Accuracy(name, found, own if np.isfinite(own[1]) else (0.0, 0.0), False, stepped=True)
 
     def _errors(self, name: str, got: np.ndarray) -> tuple[tuple[float, float], tuple[float, float]]:
         """Of a plan's result, and of the model's as written: where that overflows and float64 does not, or the other

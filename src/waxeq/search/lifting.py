@@ -287,7 +287,10 @@ class _Lift:
 
     def _lifted(self, head: str, args: Sequence[Any]) -> Iterator[Any]:
         for a, sort in zip(args, HEADS[head].sorts, strict=False):
-            yield _Positive(self._number(a, sort, head)) if sort == "Int" else a
+            if head == "Gather" and isinstance(a, int):  # the place, which an index says that is a constant
+                yield _Positive(self.numbers.size(a))
+            else:
+                yield _Positive(self._number(a, sort, head)) if sort == "Int" else a
 
 
 class _Positive:

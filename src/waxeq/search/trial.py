@@ -186,7 +186,7 @@ class Proofs:
             table.memo_put("accuracies", key, json.dumps([asdict(r) for r in rows]))
             return rows
         read = json.loads(known)
-        return tuple(Accuracy(r["output"], tuple(r["plan"]), tuple(r["written"]), r["exact"], r["empty"]) for r in read)
+        return tuple(Accuracy(**{**r, "plan": tuple(r["plan"]), "written": tuple(r["written"])}) for r in read)
 
 
 def _reported(

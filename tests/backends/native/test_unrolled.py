@@ -81,6 +81,14 @@ CASES = {
     "all of it": (Term("Sum", "m", Term("Sum", "n", Term("Red", "max", "c", _x()))), ""),
     "of its length, turned": (Term("Zip", "div", _x(), Term("Sum", "c", Term("Map", "abs", _x()))), "ncm"),
     "functions": (Term("Map", "exp", Term("Mul", _x(), _channel())), "mnc"),
+    "pools": (Term("Sum", "m", Term("Sum", "c", _x(axes="mnc"))), "n"),
+    "pools of pools": (Term("Red", "max", "d", Term("Sum", "c", _x(axes="dnc"))), "n"),
+    "planes folded": (Term("Sum", "c", _x(axes="cmn")), "mn"),
+    "planes of long rows": (Term("Sum", "c", Term("Map", "sqrt", Term("Sum", "n", _x(axes="cmn")))), "m"),
+    "planes": (_normed("float32"), "cmn"),
+    "planes of bytes": (Term("Mul", Term("Cast", "float32", _x("uint8")), _channel()), "cmn"),
+    "planes of padded": (Term("Mul", Term("Pad", "n", "p", 1, 0.0, _x()), _channel()), "cmp"),
+    "planes, turned": (_normed("float64"), "ncm"),
 }
 
 
@@ -94,12 +102,28 @@ def test_every_element_is_as_the_meaning_has_it(case: str, kernel: type[Loops]) 
     if case == "edges":
         sizes = sizes[:3]
     sizes += [{**sizes[0], "m": 4}] * (case == "of its length, turned")
+    sizes += [{**sizes[0], "m": 2, "n": 200}] * (case == "pools")
     sizes += [{**s, "n": 6, "p": 8, "q": 7} for s in sizes[:2]] if case == "padded" else []
     calls = [_call(meaning, axes, s, kernel.name) for s in sizes]
     kernel.prepare([(kernel(), c) for c in calls])
     for call in calls:
         for seed in range(3):
             assert check_call(kernel(), call, np.random.default_rng(seed)) is None, call.sizes
+
+
+def test_both_axes_of_a_pool_are_chains() -> None:
+    """Means of two by two took seven times as long: sums of rows in loops, and then sums of pairs of these."""
+    (loop,) = _loops(_call(*CASES["pools"], {**SIZES, "m": 2, "n": 200}))
+    assert "out[" in loop and loop.count("for (") == 1 and loop.count("= x0[") == 6
+    text = str(Loops().of(_call(*CASES["planes of long rows"])).parts[-1].text)  # pyright: ignore
+    assert text.count("for (int64_t i") < 8, "no loop over each of the planes of its own"
+
+
+@pytest.mark.parametrize("case", ["planes", "planes of bytes"])
+def test_planes_of_colours_are_made_in_one_loop(case: str) -> None:
+    """A picture of bytes as planes of floats took six times as long as one that keeps its order."""
+    (loop,) = _loops(_call(*CASES[case]))
+    assert all(f"out{i}[" in loop for i in ("", 1, 2)) and loop.count("for (") == 1
 
 
 @pytest.mark.parametrize("case", ["colours", "doubles", "whole numbers", "small whole numbers", "of its length"])

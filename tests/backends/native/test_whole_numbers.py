@@ -1,0 +1,48 @@
+"""Shifts and quotients of whole numbers where C says nothing, or something else than NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.ir.term import Term
+from waxeq_native.loops import Loops
+
+KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+FUNCTIONS = {
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "fmod": np.fmod,
+}
+
+
+def _numbers(dtype: str) -> np.ndarray:
+    """The ends, zero, and what shifts are near the numbers of bits of."""
+    i = np.iinfo(dtype)
+    near = (*range(4), 7, 8, 9, 15, 16, 31, 32, 33, 63, 64)
+    some = {i.min, i.min + 1, i.max, i.max // 3, -64, -9, -8, -7, -2, -1, *near}
+    return np.array(sorted(x for x in some if i.min <= x <= i.max), dtype)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_pair_is_as_numpy_has_it(name: str) -> None:
+    """Models that shift had a kernel of NumPy's between any two of ours."""
+    calls, kernel = dict[str, Call](), Loops()
+    for dtype in KINDS:
+        n = _numbers(dtype).size
+        x, y = (View.dense((k,), {k: n}, dtype) for k in "ij")
+        meaning = Term("Zip", name, operand(0, "i", dtype), operand(1, "j", dtype))
+        sizes = {"i": n, "j": n}
+        calls[dtype] = Call("native.loops", meaning, sizes, (x, y), View.dense("ij", sizes, dtype))
+    kernel.prepare([(kernel, c) for c in calls.values()])
+    for dtype, call in calls.items():
+        assert kernel.accepts(call)
+        x = _numbers(dtype)
+        out = np.empty((x.size, x.size), dtype)
+        for step in kernel.bind(call, [x, x], out, np.empty(1 << 12, np.uint8)):
+            step()
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(out, FUNCTIONS[name](x[:, None], x), err_msg=dtype)
