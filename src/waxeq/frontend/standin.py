@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from functools import partial
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from waxeq.frontend import calls, handlers, scalars
 from waxeq.frontend.array import TracedArray, Tracer
-from waxeq.frontend.constant import constant, containers, swap_inside
+from waxeq.frontend.constant import Constants
 from waxeq.frontend.handlers.positions import BY_POSITION
 
 _PLAIN = ("arange", "eye", "identity", "tri", "linspace", "logspace", "geomspace")
@@ -49,7 +48,7 @@ class _Names:
     """What each thing that a model may refer to by name is replaced by."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+        self.tracer, self.constants = tracer, Constants()
         special, scipy = (sys.modules.get(n) for n in ("scipy.special", "scipy"))
         names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *_PLAIN)
         creators = {_find(special if n.startswith("special.") else np, n): n for n in names}
@@ -71,10 +70,10 @@ class _Names:
         if isinstance(value, ModuleType):
             return _Module(value, self) if value in self._known else value
         if isinstance(value, (np.ndarray, tuple)):
-            return constant(value)
+            return self.constants.of(value)
         try:
             known = callable(value) and value in self._known
-        except TypeError:  # not hashable, so none of ours
+        except Exception:  # not hashable, so none of ours
             known = False
         if not known:
             return value
@@ -93,7 +92,7 @@ class _Names:
             ):
                 t.builder.source = t.source()
                 return scalars.of_function(t, name, args, handler(t, *args, **kw))
-            return constant(real(*args, **kw))
+            return self.constants.of(real(*args, **kw))
 
         return create
 
@@ -123,26 +122,29 @@ def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
     """Inside, the module of the function, and those of its own helper functions, see stand-ins, and so does what they
     name that is around them; put back whatever happens."""
     names = _Names(tracer)
-    undo: list[Callable[[], None]] = []
+    tables: list[tuple[MutableMapping[str, Any], dict[str, Any]]] = []
+    inside: list[list[Any] | dict[Any, Any]] = []
     try:
         for table in _tables(fn):
-            values = [*table.values()]
+            inside += names.constants.containers([*table.values()])
             new = {k: x for k, v in table.items() if (x := names.replaced(v)) is not v}
-            undo.append(partial(table.update, {k: table[k] for k in new}))
+            tables.append((table, {k: table[k] for k in new}))
             table.update(new)
-            undo += map(swap_inside, containers(values))
+        for container in inside:
+            names.constants.put(container)
         yield
     finally:
-        for put_back in undo:
-            put_back()
+        for table, real in tables:
+            table.update(real)
+        for container in (*inside, *(table for table, _ in tables)):  # a model may have moved them, or kept more
+            names.constants.take(container)
 
 
 class _Around(MutableMapping[str, Any]):
     """What a function names of those that it was written in."""
 
     def __init__(self, f: FunctionType) -> None:
-        cells = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
-        self._cells = {n: c for n, c in cells if _filled(c)}
+        self._cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
 
     def __getitem__(self, name: str) -> Any:
         return self._cells[name].cell_contents
@@ -154,10 +156,10 @@ class _Around(MutableMapping[str, Any]):
         del self._cells[name].cell_contents
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._cells)
+        return (n for n, c in self._cells.items() if _filled(c))
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return sum(map(_filled, self._cells.values()))
 
 
 def _filled(cell: CellType) -> bool:
@@ -168,6 +170,32 @@ def _filled(cell: CellType) -> bool:
     return True
 
 
+class _Defaults(MutableMapping[str, Any]):
+    """What the parameters of a function are that nothing is given for, by number."""
+
+    def __init__(self, f: FunctionType) -> None:
+        self._function = f
+
+    @property
+    def _row(self) -> tuple[Any, ...]:
+        return self._function.__defaults__ or ()
+
+    def __getitem__(self, number: str) -> Any:
+        return self._row[int(number)]
+
+    def __setitem__(self, number: str, value: Any) -> None:
+        self._function.__defaults__ = tuple(value if i == int(number) else x for i, x in enumerate(self._row))
+
+    def __delitem__(self, number: str) -> None:
+        raise KeyError(number)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(len(self._row)))
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+
 def _tables(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
     """What a function, and the functions that it can name, find by name, but for installed packages: globals, what is
     around them, and the attributes of the object that it is a method of."""
@@ -175,7 +203,7 @@ def _tables(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
     attributes = getattr(owner, "__dict__", None)
     if isinstance(attributes, dict) and not isinstance(owner, (FunctionType, ModuleType)):
         yield attributes
-    todo: list[Any] = [inspect.unwrap(fn), type(fn).__dict__.get("__call__")]
+    todo: list[Any] = [inspect.unwrap(fn), type(fn).__dict__.get("__call__"), getattr(fn, "func", None)]
     seen: set[int] = set()
     while todo:
         f = todo.pop()
@@ -184,9 +212,9 @@ def _tables(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
             continue
         seen.add(id(f))
         around = _Around(f)
-        tables = (around,) if id(f.__globals__) in seen else (around, f.__globals__)
+        named = (around, _Defaults(f), f.__kwdefaults__ or {}, *(() if id(f.__globals__) in seen else (f.__globals__,)))
         seen.add(id(f.__globals__))
-        for table in tables:
+        for table in named:
             todo += [v for v in table.values() if isinstance(v, FunctionType)]
             yield table
 
