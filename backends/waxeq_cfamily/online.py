@@ -52,6 +52,11 @@ class Blocks(Space):
         made = {p.fold for p in self.products}
         return tuple(f for f in self.carried if f not in made)
 
+    @cached_property
+    def crossed(self) -> frozenset[int]:
+        """A product that is added to block by block lies as it is made."""
+        return super().crossed - self.carried.keys()
+
     @property
     def scratch(self) -> int:
         more = (*self.running, *self.maxima)

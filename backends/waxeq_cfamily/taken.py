@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from waxeq.backend.call import Call
-from waxeq_cfamily.products import found
+from waxeq_cfamily.products import Found, found
 from waxeq_cfamily.values import Values
 
 NAME = "WX_FUNCTION"
 """Stands for a function's name in its text; the name is a hash of the text."""
-_MATRIX = 8
-"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute: with fewer
-each row of the other side is folded with all of them while it is in the first cache."""
+_MATRIX, _ROWS = 4, 8
+"""Rows and columns from which a sum of products is a product of matrices, which loops are no way to compute; and rows
+below which they are, where the other side lies along what is folded: each line of it is folded with all of them while
+it is in the first cache."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,18 @@ def bare_hash(text: str) -> str:
 
 def matrices(values: Values) -> bool:
     """Whether some sum of products is a product of matrices."""
-    return any(min(math.prod(values.sizes[k] for k in own) for own in f.own) >= _MATRIX for f in found(values))
+    return any(
+        any(min(values.sizes[k] for k in own) >= _MATRIX for own in f.own) and not _few(values, f)
+        for f in found(values)
+    )
+
+
+def _few(values: Values, f: Found) -> bool:
+    """Whether a product has few rows, and its other side lies along what is folded."""
+    rows, side = min((math.prod(values.sizes[k] for k in own), side) for own, side in zip(f.own, f.sides, strict=True))
+    (other,) = {*f.sides} - {side} or {side}
+    r = values.rows[other]
+    return rows < _ROWS and r.op == "load" and any(r.name[1].stride(k) == 1 for k in f.folded)
 
 
 def empty(values: Values) -> bool:

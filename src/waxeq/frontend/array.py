@@ -293,8 +293,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         instead = (
-            "keep to operators and functions of numpy; index an array that was made outside with np.take(array, index, "
-            "axis=0), and write into one with np.where"
+            "keep to operators and functions of numpy; index an array that other modules made with np.take(array, "
+            "index, axis=0), and write into one with np.where"
         )
         found = np.asarray(self._content("conversion to a plain ndarray", instead), dtype)
         return found.copy() if copy else found

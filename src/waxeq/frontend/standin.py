@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from waxeq.frontend import calls, handlers, scalars
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.constant import Constants
 from waxeq.frontend.handlers.positions import BY_POSITION
 
+_PLAIN = ("arange", "eye", "identity", "tri", "linspace", "logspace", "geomspace")
+"""Functions that make arrays of numbers."""
 _TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -45,9 +48,9 @@ class _Names:
     """What each thing that a model may refer to by name is replaced by."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+        self.tracer, self.constants = tracer, Constants()
         special, scipy = (sys.modules.get(n) for n in ("scipy.special", "scipy"))
-        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *(BY_POSITION if tracer.sized else ()))
+        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *_PLAIN)
         creators = {_find(special if n.startswith("special.") else np, n): n for n in names}
         self._known: dict[Any, str] = {
             None: "",
@@ -66,9 +69,11 @@ class _Names:
             return _Random(self.tracer)
         if isinstance(value, ModuleType):
             return _Module(value, self) if value in self._known else value
+        if isinstance(value, (np.ndarray, tuple)):
+            return self.constants.of(value)
         try:
             known = callable(value) and value in self._known
-        except TypeError:  # not hashable, so none of ours
+        except Exception:  # not hashable, so none of ours
             known = False
         if not known:
             return value
@@ -76,15 +81,18 @@ class _Names:
 
     def _creator(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         t = self.tracer
-        handler = handlers.CREATORS.get(name) or handlers.HALF_DISPATCHED.get(name) or BY_POSITION[name]
-        placed = name in BY_POSITION
+        placed = t.sized and name in BY_POSITION
+        tables = (handlers.CREATORS, handlers.HALF_DISPATCHED, BY_POSITION if placed else {})
+        handler = next((table[name] for table in tables if name in table), None)
 
         def create(*args: Any, **kw: Any) -> Any:
             traced = any(isinstance(a, TracedArray) for a in calls.flat((args, kw)))
-            if traced or placed or (name in handlers.MUTABLE and "like" not in kw and _numeric(kw.get("dtype"))):
+            if handler is not None and (
+                traced or placed or (name in handlers.MUTABLE and "like" not in kw and _numeric(kw.get("dtype")))
+            ):
                 t.builder.source = t.source()
                 return scalars.of_function(t, name, args, handler(t, *args, **kw))
-            return real(*args, **kw)
+            return self.constants.of(real(*args, **kw))
 
         return create
 
@@ -111,33 +119,104 @@ def _scalar_type(real: type) -> type:
 
 @contextmanager
 def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
-    """Inside, the module of the function, and those of its own helper functions, see stand-ins; put back whatever
-    happens."""
+    """Inside, the module of the function, and those of its own helper functions, see stand-ins, and so does what they
+    name that is around them; put back whatever happens."""
     names = _Names(tracer)
-    changed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    tables: list[tuple[MutableMapping[str, Any], dict[str, Any]]] = []
+    inside: list[list[Any] | dict[Any, Any]] = []
     try:
         for table in _tables(fn):
-            real = {k: v for k, v in table.items() if names.replaced(v) is not v}
-            changed.append((table, real))
-            table.update({k: names.replaced(v) for k, v in real.items()})
+            inside += names.constants.containers([*table.values()])
+            new = {k: x for k, v in table.items() if (x := names.replaced(v)) is not v}
+            tables.append((table, {k: table[k] for k in new}))
+            table.update(new)
+        for container in inside:
+            names.constants.put(container)
         yield
     finally:
-        for table, real in changed:
+        for table, real in tables:
             table.update(real)
+        for container in (*inside, *(table for table, _ in tables)):  # a model may have moved them, or kept more
+            names.constants.take(container)
 
 
-def _tables(fn: Callable[..., Any]) -> Iterator[dict[str, Any]]:
-    """The globals of a function and of the functions it can name, but for installed packages."""
-    todo: list[Any] = [inspect.unwrap(fn), type(fn).__dict__.get("__call__")]
-    seen: dict[int, Mapping[str, Any]] = {}
+class _Around(MutableMapping[str, Any]):
+    """What a function names of those that it was written in."""
+
+    def __init__(self, f: FunctionType) -> None:
+        self._cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._cells[name].cell_contents
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._cells[name].cell_contents = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._cells[name].cell_contents
+
+    def __iter__(self) -> Iterator[str]:
+        return (n for n, c in self._cells.items() if _filled(c))
+
+    def __len__(self) -> int:
+        return sum(map(_filled, self._cells.values()))
+
+
+def _filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+class _Defaults(MutableMapping[str, Any]):
+    """What the parameters of a function are that nothing is given for, by number."""
+
+    def __init__(self, f: FunctionType) -> None:
+        self._function = f
+
+    @property
+    def _row(self) -> tuple[Any, ...]:
+        return self._function.__defaults__ or ()
+
+    def __getitem__(self, number: str) -> Any:
+        return self._row[int(number)]
+
+    def __setitem__(self, number: str, value: Any) -> None:
+        self._function.__defaults__ = tuple(value if i == int(number) else x for i, x in enumerate(self._row))
+
+    def __delitem__(self, number: str) -> None:
+        raise KeyError(number)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(len(self._row)))
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+
+def _tables(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
+    """What a function, and the functions that it can name, find by name, but for installed packages: globals, what is
+    around them, and the attributes of the object that it is a method of."""
+    owner = getattr(fn, "__self__", fn)
+    attributes = getattr(owner, "__dict__", None)
+    if isinstance(attributes, dict) and not isinstance(owner, (FunctionType, ModuleType)):
+        yield attributes
+    todo: list[Any] = [inspect.unwrap(fn), type(fn).__dict__.get("__call__"), getattr(fn, "func", None)]
+    seen: set[int] = set()
     while todo:
         f = todo.pop()
         f = getattr(f, "__func__", f)
-        if not isinstance(f, FunctionType) or id(f.__globals__) in seen or _installed(f):
+        if not isinstance(f, FunctionType) or id(f) in seen or _installed(f):
             continue
-        seen[id(f.__globals__)] = f.__globals__
-        todo += [v for v in f.__globals__.values() if isinstance(v, FunctionType)]
-        yield f.__globals__
+        seen.add(id(f))
+        around = _Around(f)
+        named = (around, _Defaults(f), f.__kwdefaults__ or {}, *(() if id(f.__globals__) in seen else (f.__globals__,)))
+        seen.add(id(f.__globals__))
+        for table in named:
+            todo += [v for v in table.values() if isinstance(v, FunctionType)]
+            yield table
 
 
 def _installed(f: FunctionType) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from waxeq.ops.elementwise import Cast, Map, Zip
 _STEPS = frozenset({"rint", "floor", "ceil", "trunc"})
 _RISING = frozenset({"max", "min", "add", "sub"})
 """Functions that rise in their first argument, whatever the second one is."""
+_SIGNED = frozenset({"mul", "div", "floordiv"})
+"""Functions that rise in their first argument where the second one is above zero, and fall where it is below."""
 _DOUBLINGS, _HALVINGS = 60, 30
 """How often the distance at which a step is looked for doubles, up to the size of a float or the RMS of all, and how
 often the one at which it is found is halved."""
@@ -28,12 +31,13 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Steps:
-    """How an output rises in steps with a float of the model. `value`: the number of that in the graph; `moves`: how
-    its elements are laid out in the output, `functions`: what each of them goes through."""
+    """How an output rises, or `falls`, in steps with a float of the model. `value`: the number of that in the graph;
+    `moves`: how its elements are laid out in the output, `functions`: what each of them goes through."""
 
     value: int
     moves: tuple[Function, ...]
     functions: tuple[Function, ...]
+    falls: bool
 
     def laid_out(self, value: np.ndarray) -> np.ndarray:
         """The float of each element of the output."""
@@ -53,7 +57,7 @@ class Steps:
         output; `written`: that of the model as written, which explains elements whose float is not finite. Infinite
         where elements are what no float nearby comes to."""
         y = self.laid_out(exact)
-        if y.shape != got.shape:
+        if y.shape != got.shape or got.dtype != written.dtype:
             return np.inf, np.inf
         off = np.zeros(y.shape)
         rms = float(np.sqrt(np.mean(np.square(y[np.isfinite(y)])))) if np.isfinite(y).any() else 0.0
@@ -69,11 +73,12 @@ class Steps:
     def _least(self, y: np.ndarray, got: np.ndarray, rms: float) -> np.ndarray:
         """By how much floats must be moved to come to something else, by bisection; infinite where they do not. It is
         looked for nearby first: what is converted to few bits begins again somewhere."""
-        side = np.where(got > self.taken(y), 1.0, -1.0)
+        above = got > self.taken(y)
+        side = np.where(above != self.falls, 1.0, -1.0)
 
         def beyond(distance: np.ndarray) -> np.ndarray:
             there = self.taken(y + side * distance)
-            return np.where(side > 0, there >= got, there <= got)
+            return np.where(above, there >= got, there <= got)
 
         near, far = np.zeros(y.shape), np.maximum(np.abs(y), rms) * 0.5**_DOUBLINGS
         for _ in range(_DOUBLINGS):
@@ -87,42 +92,64 @@ class Steps:
 
 
 def steps(graph: Graph, output: int) -> Steps | None:
-    """The steps in which an output of whole numbers rises with a float; None for one that does not."""
+    """The steps in which an output of whole numbers rises or falls with a float; None for one that does not."""
     moves, functions = list[Function](), list[Function]()
     found: Steps | None = None
-    v = output
+    v, falls = output, False
     while (n := graph.node(v)) is not None:
         if n.op.view == "once":
             moves.insert(0, n.op.reference)
+            v = n.inputs[0]
         elif (f := _function(graph, n)) is not None:
-            functions.insert(0, f)
+            functions.insert(0, f.apply)
+            falls ^= f.falls
+            v = n.inputs[f.operand]
         else:
             break
-        v = n.inputs[0]
-        if _is_step(graph, n):  # what rises before the first step is no matter of steps
-            found = Steps(v, tuple(moves), tuple(functions))
+        if _is_step(graph, n):  # what comes before the first step is no matter of steps
+            found = Steps(v, tuple(moves), tuple(functions), falls)
     return found
 
 
 def _is_step(graph: Graph, n: Node) -> bool:
     if isinstance(n.op, Cast):
         return is_float(graph.type(n.inputs[0]).dtype) and not is_float(n.type.dtype) and n.type.dtype != "bool"
+    if isinstance(n.op, Zip):
+        return n.op.f == "floordiv" and is_float(n.type.dtype)
     return isinstance(n.op, Map) and n.op.f in _STEPS
 
 
-def _function(graph: Graph, n: Node) -> Function | None:
-    """What a node does to elements of its first operand, where that is all that they depend on and it never falls."""
+class _Function(NamedTuple):
+    """A function of one operand of a node, the others being constant, that never falls, or never rises."""
+
+    apply: Function
+    falls: bool = False
+    operand: int = 0
+
+
+def _function(graph: Graph, n: Node) -> _Function | None:
     if isinstance(n.op, Cast):
-        return n.op.ideal if n.type.dtype != "bool" else None
-    if isinstance(n.op, Map):
-        return n.op.reference if n.op.f in _STEPS else None
-    if not isinstance(n.op, Zip) or n.op.f not in _RISING:
+        return _Function(n.op.ideal) if n.type.dtype != "bool" else None
+    if isinstance(n.op, Map) and n.op.f in (*_STEPS, "neg"):
+        return _Function(n.op.reference, falls=n.op.f == "neg")
+    if not isinstance(n.op, Zip):
         return None
-    other, apply = graph.node(n.inputs[1]), n.op.reference
-    if other is None or other.inputs or graph.type(n.inputs[1]).shape:
-        return None
-    constant = other.op.reference()
-    return lambda x: apply(x, constant.astype(x.dtype))
+    f, apply = n.op.f, n.op.reference
+    numbers = [_number(graph, i) for i in n.inputs]
+    if (second := numbers[1]) is not None:
+        if f in _RISING or (f == "shr" and second >= 0) or (f in _SIGNED and second):
+            falls = f in _SIGNED and bool(second < 0)
+            return _Function(lambda x: apply(x, second.astype(x.dtype)), falls)
+    elif (first := numbers[0]) is not None and (f in _RISING or (f == "mul" and first)):
+        falls = f == "sub" or (f == "mul" and bool(first < 0))
+        return _Function(lambda x: apply(first.astype(x.dtype), x), falls, 1)
+    return None
+
+
+def _number(graph: Graph, value: int) -> np.ndarray | None:
+    """The number that a value is; None where it is none."""
+    node = graph.node(value)
+    return None if node is None or node.inputs or graph.type(value).shape else node.op.reference()
 
 
 def stepped(graph: Graph) -> Mapping[str, Steps]:

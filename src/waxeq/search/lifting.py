@@ -288,7 +288,7 @@ class _Lift:
     def _lifted(self, head: str, args: Sequence[Any]) -> Iterator[Any]:
         for a, sort in zip(args, HEADS[head].sorts, strict=False):
             if head == "Gather" and isinstance(a, int):  # the place, which an index says that is a constant
-                yield _Positive(self.numbers.size(a))
+                yield _Positive(self.numbers.size(a) if isinstance(self.axes[args[0]], Size) else a)
             else:
                 yield _Positive(self._number(a, sort, head)) if sort == "Int" else a
 

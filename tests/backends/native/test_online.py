@@ -160,3 +160,20 @@ def test_what_cannot_be_rescaled_is_not_taken() -> None:
 def test_axes_of_one_block_are_left_to_the_usual_walk() -> None:
     c = _call(_attention(_scores("plain", "float32"), "float32"), {**ODD, "n": 8})
     assert USUAL.accepts(c) and not ONLINE.accepts(c)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_what_is_turned_is_added_to_block_by_block(rows: int) -> None:
+    """A result that lies across its rows went through memory that a product was added to, and nothing had set."""
+    q, k, v = operand(0, "km", "float32"), operand(1, "kn", "float32"), operand(2, "dn", "float32")
+    s = Term("Sum", "k", Term("Mul", q, k))
+    e = Term("Map", "exp", Term("Zip", "sub", s, Term("Red", "max", "n", s)))
+    meaning = Term("Zip", "div", Term("Sum", "n", Term("Mul", v, e)), Term("Sum", "n", e))
+    for n, d in ((33, 8), (300, 16), (65, 3)):
+        sizes = {"m": rows, "n": n, "k": 16, "d": d}
+        alike = View(("m", "k"), (rows, 16), (16, 0), "float32", 0)
+        for first in (alike, View.dense("mk", sizes, "float32")):
+            views = first, View.dense("kn", sizes, "float32"), View.dense("dn", sizes, "float32")
+            call = Call("native.products_online", meaning, sizes, views, View.dense("dm", sizes, "float32"))
+            for seed in range(3 if ONLINE.accepts(call) else 0):
+                assert check_call(ONLINE, call, np.random.default_rng(seed)) is None, (n, d)

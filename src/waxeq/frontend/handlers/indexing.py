@@ -28,7 +28,7 @@ def _parts(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
             p = known
         if isinstance(p, (bool, np.bool_)):
             raise t.refuse("indexing by a bool", "use np.where")
-        if type(p) is np.ndarray and p.dtype == bool:
+        if not _traced(p) and isinstance(p, np.ndarray) and p.dtype == bool:
             parts += list(np.nonzero(p))
         elif isinstance(p, TracedArray) and p.dtype == bool:
             raise t.refuse(_MASK, "use np.where(mask, x, other), or write x[mask] = value")
@@ -52,7 +52,7 @@ def _traced(p: Any) -> bool:
 
 
 def _is_array(p: Any) -> bool:
-    return _traced(p) or type(p) is np.ndarray
+    return isinstance(p, np.ndarray)  # traced arrays say that they are
 
 
 def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:

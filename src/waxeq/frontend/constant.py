@@ -1,0 +1,90 @@
+"""Arrays that a model names and is not given: its module's, those around it, those that it makes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from waxeq.frontend.array import TracedArray
+from waxeq.frontend.handlers import indexing
+
+_MOST = 50_000
+"""Elements of containers among which arrays are looked for."""
+
+
+class Constant(np.ndarray):
+    """An array as any other, of which elements can be taken by traced positions: NumPy's own would ask for their
+    content. Where one is kept it is saved as the array that it is."""
+
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else (index,)
+        traced = next((p for p in parts if isinstance(p, TracedArray)), None)
+        if traced is None:
+            return super().__getitem__(index)
+        t = traced.tracer
+        t.builder.source = t.source()
+        return indexing.getitem(t, t.array(self), index)
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+
+class Constants:
+    """The constants in place of arrays, one for each."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[np.ndarray, Constant]] = {}
+        self._arrays: dict[int, np.ndarray] = {}
+        self._seen: set[int] = set()
+        self._left = _MOST
+
+    def of(self, value: Any) -> Any:
+        """An array, or a tuple with arrays in it, with constants in their place; whatever else as it is."""
+        if type(value) is np.ndarray:
+            array, made = self._made.setdefault(id(value), (value, value.view(Constant)))
+            self._arrays[id(made)] = array
+            return made
+        return self._tuple(value, self.of)
+
+    def back(self, value: Any) -> Any:
+        """The array that a constant stands for, or a tuple with arrays in place of constants."""
+        if type(value) is Constant:
+            return self._arrays.get(id(value), value.view(np.ndarray))
+        return self._tuple(value, self.back)
+
+    def _tuple(self, value: Any, each: Any) -> Any:
+        if type(value) is not tuple or len(value) > self._left:
+            return value
+        parts = tuple(map(each, value))
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+
+    def containers(self, values: Iterable[Any]) -> Iterator[list[Any] | dict[Any, Any]]:
+        """The lists and dicts among values, and those in them, each once, as far as there are not too many elements."""
+        waiting = [x for x in values if type(x) in (list, dict, tuple)]
+        for x in waiting:
+            if id(x) in self._seen or len(x) > self._left:
+                continue
+            self._seen.add(id(x))
+            self._left -= len(x)
+            if type(x) is not tuple:
+                yield x
+            waiting += [y for y in (x.values() if isinstance(x, dict) else x) if type(y) in (list, dict, tuple)]
+
+    def put(self, container: list[Any] | MutableMapping[Any, Any]) -> None:
+        """Constants in place of the arrays of a container."""
+        _each(container, self.of)
+
+    def take(self, container: list[Any] | MutableMapping[Any, Any]) -> None:
+        """Arrays in place of the constants of a container, whoever put them there."""
+        _each(container, self.back)
+
+
+def _each(container: list[Any] | MutableMapping[Any, Any], change: Any) -> None:
+    for k, v in [*(enumerate(container) if isinstance(container, list) else container.items())]:
+        if (x := change(v)) is not v:
+            container[k] = x
