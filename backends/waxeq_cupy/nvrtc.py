@@ -33,8 +33,9 @@ _TURNS, _STACK = ("sin", "cos", "tan"), 64
 """CUDA's own, for arguments of any size, and the bytes of a stack that they need."""
 _OWN = 90
 """From this architecture on GPUs have instructions that no other has."""
-_CALLED = 64
-"""Bytes that kernels of float64 may store around a division, of which the rare half is a subroutine on sm_80."""
+_CALLED = 128
+"""Bytes that kernels of float64 may store around subroutines: the rare half of a division on sm_80, and functions that
+a text has twice on sm_90, for whole groups of elements and for what is left of them."""
 MISSING = f"there is no NVRTC on this machine: {INSTALL}."
 
 
