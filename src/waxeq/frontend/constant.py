@@ -58,7 +58,7 @@ class Constants:
         return self._tuple(value, self.back)
 
     def _tuple(self, value: Any, each: Any) -> Any:
-        if type(value) is not tuple or len(value) > self._left:
+        if type(value) is not tuple or len(value) > _MOST:
             return value
         parts = tuple(map(each, value))
         return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
