@@ -14,12 +14,13 @@ import numpy as np
 from waxeq.frontend.calls import name_of
 from waxeq.frontend.handlers import CREATORS, HANDLERS, METHODS
 from waxeq.frontend.handlers.elementwise import UFUNCS
+from waxeq.frontend.standin import PLAIN
 
 _NO_ARRAYS = frozenset({
     "array2string", "array_repr", "array_str", "busday_count", "busday_offset", "is_busday", "datetime_as_string",
     "save", "savetxt", "savez", "savez_compressed", "loadtxt", "genfromtxt", "fromfile", "fromstring", "frombuffer",
     "fromiter", "isnat", "einsum_path", "may_share_memory", "shares_memory", "sort_complex", "common_type",
-    *("arange", "eye", "fromfunction", "geomspace", "identity", "linspace", "logspace", "require", "tri"),
+    *("fromfunction", "require"), *PLAIN,
 })  # fmt: skip
 
 

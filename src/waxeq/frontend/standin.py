@@ -16,7 +16,7 @@ from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.constant import Constants
 from waxeq.frontend.handlers.positions import BY_POSITION
 
-_PLAIN = ("arange", "eye", "identity", "tri", "linspace", "logspace", "geomspace")
+PLAIN = ("arange", "eye", "identity", "tri", "linspace", "logspace", "geomspace")
 """Functions that make arrays of numbers."""
 _TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -50,7 +50,7 @@ class _Names:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer, self.constants = tracer, Constants()
         special, scipy = (sys.modules.get(n) for n in ("scipy.special", "scipy"))
-        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *_PLAIN)
+        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *PLAIN)
         creators = {_find(special if n.startswith("special.") else np, n): n for n in names}
         self._known: dict[Any, str] = {
             None: "",
