@@ -5,7 +5,8 @@
 
 A timing counts only while the text of its kernel is the same, and all that this uses, how a GPU is driven among it. So
 an edit that leaves every launch as it was makes a table useless that nobody here can take again. The kernels of the
-commit that the table is of, and those of this checkout, are asked for the launches of the calls that a GPU's check has.
+commit that the table is of, and those of this checkout, are asked for the launches of the calls that a GPU's check has:
+the text of each, and of what stands before it whatever this comes to, without comments.
 Rows of a kernel all of whose launches are the same get its name now, whether their own calls are among these or not;
 the others stay as they are and do not count.
 
@@ -21,6 +22,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -173,7 +175,28 @@ def _said(kernel: Any, call: Any) -> str | None:
         return repr(kernel.multiplication(call))
     made = kernel.work(call)
     launches = None if made is None else [f"{x.source}|{x.blocks}|{x.threads}|{x.shared}" for x in made.launches]
-    return None if launches is None else "\0".join((prelude(), *launches))
+    return None if launches is None else "\0".join((needed(prelude(), "".join(launches)), *launches))
+
+
+def needed(before: str, text: str) -> str:
+    """What stands before a kernel's text, without comments and without the functions that the text does not come to:
+    these are inlined wherever they are called, so that of others nothing is compiled."""
+    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", before, flags=re.DOTALL)
+    functions: dict[str, str] = {}
+    for m in _FUNCTION.finditer(bare):
+        functions[m[1]] = functions.get(m[1], "") + m[0]
+    rest = " ".join(_FUNCTION.sub("", bare).split())
+    met: dict[str, str] = {}
+    more = [rest, text]
+    while more:
+        names = set(re.findall(r"\w+", more.pop())) & functions.keys() - met.keys()
+        met |= {n: functions[n] for n in names}
+        more += (functions[n] for n in names)
+    return "\n".join([rest, *(met[n] for n in functions if n in met)])
+
+
+_FUNCTION = re.compile(r"^WX_FN (?:\w+ )+\**(\w+)\((?:.*\}$|(?:.*\n)+?\}$)", re.MULTILINE)
+"""The whole of a function that is always inlined, by its name."""
 
 
 # -- the table

@@ -160,9 +160,10 @@ int64_t judge_patterns(wide_loop f, const loop *loops, int64_t count, double lim
 }
 #endif
 
-/* as many samples and every pair of the special numbers, against a function: how many were judged; the worst in w */
-int64_t judge_samples(reference f, const loop *loops, int64_t count, double limit, int64_t samples, uint64_t seed,
-                      const real *special, int64_t specials, worst *w) {
+/* as many samples and every pair of the special numbers, against a function: how many were judged; the worst in w. The
+   limit is of |x|, and of |x / y| for functions of two. */
+int64_t judge_samples(reference f, const loop *loops, int64_t count, double limit, int arity, int64_t samples,
+                      uint64_t seed, const real *special, int64_t specials, worst *w) {
   static _Thread_local real x[CHUNK], y[CHUNK];
   static _Thread_local wide want[CHUNK];
   int64_t judged = 0, pairs = specials * specials;
@@ -170,10 +171,11 @@ int64_t judge_samples(reference f, const loop *loops, int64_t count, double limi
     for (int64_t i = 0; i < CHUNK; i++) {
       int64_t k = done + i;
       real r = k < pairs ? special[k % specials] : sample(&seed);
-      int far = limit > 0 && fabs((double)r) > limit;
+      real other = k < pairs ? special[k / specials] : sample(&seed);
+      int far = limit > 0 && fabs((double)r) > limit * (arity == 2 ? fabs((double)other) : 1);
       judged += !far;
       x[i] = far ? 1 : r;
-      y[i] = k < pairs ? special[k / specials] : sample(&seed);
+      y[i] = far ? 1 : other;
       want[i] = f((wide)x[i], (wide)y[i]);
     }
     judge(loops, count, x, y, want, w);

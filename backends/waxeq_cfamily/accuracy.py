@@ -146,8 +146,12 @@ class Judge:
         return made
 
     def limit(self, name: str) -> float | None:
-        """The largest |x| that a function takes, or None."""
-        return limit_of(next(row for row in self.rows if row.name == name), self.dtype)
+        """As `limit_of` has it."""
+        return limit_of(self.row(name), self.dtype)
+
+    def row(self, name: str) -> Described:
+        """What is known of a function."""
+        return next(row for row in self.rows if row.name == name)
 
     def loop(self, build: str, name: str) -> int:
         """The address of a function's loop."""
@@ -174,7 +178,7 @@ class Judge:
         """Judges as many samples, and all pairs of special numbers."""
         with np.errstate(over="ignore", under="ignore"):
             special = np.array([*SPECIAL, *(-x for x in SPECIAL), math.nan], self.dtype)
-        given = (ctypes.c_int64(count), ctypes.c_uint64(seed))
+        given = (ctypes.c_int(self.row(name).arity), ctypes.c_int64(count), ctypes.c_uint64(seed))
         at = (ctypes.c_void_p(special.ctypes.data), ctypes.c_int64(special.size))
         reference = _address(self.library, f"reference_{symbol(name, self.dtype)}")
         return self._judge(name, self.library.judge_samples, reference, *given, *at)
@@ -221,15 +225,14 @@ def _merged(found: Sequence[Found]) -> Found:
 
 def _row(row: Described, dtype: str, found: Found, judge: Judge, counted: Mapping[str, float]) -> dict:
     build, worst = max(found.worst.items(), key=lambda item: item[1].error)
-    own = row.kind != "libm"
     return {
         "largest_ulp": _rounded_up(worst.error),
         "at": [repr(worst.x), repr(worst.y)][: row.arity],
         "build": build,
         **{b: _rounded_up(w.error) for b, w in found.worst.items()},
         "judged": found.judged,
-        "instructions": counted.get(row.name) if own else None,
-        "nanoseconds": round(judge.nanoseconds(row.name), 2) if own else None,
+        "instructions": counted[row.name],
+        "nanoseconds": round(judge.nanoseconds(row.name), 2),
     }
 
 
@@ -276,13 +279,12 @@ def document() -> str:
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
     for (name, dtype), row in functions().items():
         found = measured["functions"][row.symbol]
-        limit = f"|x| ≤ 2^{math.log2(row.limit):.0f}; " if row.limit else ""
+        of = "x" if row.arity == 1 else "x / y"
+        limit = rf"\|{of}\| ≤ 2^{math.log2(row.limit):.0f}; " if row.limit else ""
         lines.append(
             f"| `{name}` | {dtype} | {row.kind} | {found['fused']:g} | {found['plain']:g} "
             f"| {', '.join(f'{float(x):.6g}' for x in found['at'])} | {found['judged']:.2g} "
-            f"| {found['instructions'] or ''} | {found['nanoseconds'] or ''} | {limit}{row.note} |".replace(
-                "|x|", "\\|x\\|"
-            )
+            f"| {found['instructions']} | {found['nanoseconds']} | {limit}{row.note} |"
         )
     return "\n".join([*lines, "", f"Measured on: {measured['machine']}.", ""])
 
@@ -293,8 +295,9 @@ def _behaviour() -> Sequence[str]:
         "overflow, poles and -0 give what C's libm gives; subnormal inputs and results are not flushed. No exception",
         "flag is promised. `sin`, `cos` and `tan` beyond their limit give NaN: a kernel that meets such an argument",
         "computes again with `wx_far_sin_f32` and so on, which take any: in float32 vector code of twice the work and",
-        "the same errors, in float64 libm's. `exact` functions are the machine's own operations, in NumPy's order;",
-        "`libm` ones are calls for each element.",
+        "the same errors, in float64 libm's. `fmod`, `mod` and `floordiv` have a limit of |x / y|, beyond which they",
+        "call libm's fmod. `exact` functions are the machine's own operations, or what NumPy computes of these, in its",
+        "order.",
     )
 
 

@@ -104,11 +104,19 @@ def in_whole(
     is left; before each piece something is asked for. `loop`: its text between two places. `lined`: pieces begin at
     multiples of so many places, after as many that are in part done again."""
     at = f"{v}_at"
-    first = [f"if ({at} % {lined} && {at} + {lined} <= {high}) {{", *loop(at, f"{at} + {lined}")] if lined else []
+    first = (
+        (
+            f"if ({at} % {lined} && {at} + {lined} <= {high}) {{",
+            *loop(at, f"{at} + {lined}"),
+            f"  {at} += {lined} - {at} % {lined};",
+            "}",
+        )
+        if lined
+        else ()
+    )
     return [
         f"{{ int64_t {at} = {low};",
         *first,
-        *([f"  {at} += {lined} - {at} % {lined};", "}"] if lined else []),
         f"for (; {at} + {many} <= {high}; {at} += {many}) {{",
         *("  " + x for x in (*soon, *loop(at, f"{at} + {many}"))),
         "}",

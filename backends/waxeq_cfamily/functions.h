@@ -1123,12 +1123,100 @@ WX_FN double wx_logaddexp_f64(double x, double y) {
   return x == y ? x + 0x1.62e42fefa39efp-1 : r; /* inf - inf is NaN */
 }
 
-/* ---- libm, one element at a time: what has no form without branches, and the far ends of float64's sin, cos and tan ---- */
+/* ---- fmod, exact: x - q y, q the integer nearest to x / y, and once more y where that is not of x's sign; products of
+   q and parts of y must be exact, so it is NaN where x / y is beyond 2^21 (f32), 2^35 (f64) ---- */
+
+/* all bits where r is a number of the other sign than y, none where it is zero */
+WX_FN wx_u32 wx_unlike_f32(float r, float y) {
+  float z = r == 0.0f ? y : r;
+  return 0u - ((wx_bits_f32(z) ^ wx_bits_f32(y)) >> 31);
+}
+WX_FN wx_u64 wx_unlike_f64(double r, double y) {
+  double z = r == 0.0 ? y : r;
+  return 0ull - ((wx_bits_f64(z) ^ wx_bits_f64(y)) >> 63);
+}
+/* r, which is x less some y, |r| < |y|, with x's sign */
+WX_FN float wx_fmod_signed_f32(float x, float y, float r) {
+  float more = wx_signed_f32(wx_abs_f32(y), x);
+  r += wx_from_f32(wx_bits_f32(more) & wx_unlike_f32(r, x));
+  return r == 0.0f ? wx_signed_f32(0.0f, x) : r;
+}
+WX_FN double wx_fmod_signed_f64(double x, double y, double r) {
+  double more = wx_signed_f64(wx_abs_f64(y), x);
+  r += wx_from_f64(wx_bits_f64(more) & wx_unlike_f64(r, x));
+  return r == 0.0 ? wx_signed_f64(0.0, x) : r;
+}
+
+WX_FN float wx_fmod_f32(float x, float y) {
+  float q = x / y + WX_ROUND_F32 - WX_ROUND_F32;
+  double less = (double)q * (double)y;
+  float r = q == 0.0f ? x : (float)((double)x - less);
+  r = wx_fmod_signed_f32(x, y, r);
+  return wx_abs_f32(x) > 0x1p21f * wx_abs_f32(y) ? WX_NAN_F32 : r;
+}
+
+/* x less the multiple of y that is nearest, of |x / y| <= 2^18 */
+WX_FN double wx_less_f64(double x, double y) {
+  double q = x / y + WX_ROUND_F64 - WX_ROUND_F64, h = wx_high_f64(y);
+  return q == 0.0 ? x : (x - q * h) - q * (y - h);
+}
+
+WX_FN double wx_fmod_f64(double x, double y) {
+  double by = wx_abs_f64(x) > 0x1p1000 ? 0x1p-30 : 1.0, a = x * by, b = y * by; /* q y does not overflow */
+  double r = wx_less_f64(wx_less_f64(a, b * 0x1p18), b);
+  r = wx_fmod_signed_f64(a, b, r) * (by < 1.0 ? 0x1p30 : 1.0);
+  return wx_abs_f64(x) > 0x1p35 * wx_abs_f64(y) ? WX_NAN_F64 : r;
+}
+
+/* ---- remainders and quotients of floors as NumPy has them, from m = fmod(x, y) ---- */
+
+WX_FN float wx_mod_by_f32(float m, float y) {
+  float r = m + wx_from_f32(wx_bits_f32(y) & wx_unlike_f32(m, y));
+  return r == 0.0f ? wx_signed_f32(0.0f, y) : r;
+}
+WX_FN double wx_mod_by_f64(double m, double y) {
+  double r = m + wx_from_f64(wx_bits_f64(y) & wx_unlike_f64(m, y));
+  return r == 0.0 ? wx_signed_f64(0.0, y) : r;
+}
+/* nearly an integer; zero with its sign; whatever x / 0 is */
+WX_FN float wx_floordiv_by_f32(float x, float y, float m) {
+  float d = (x - m) / y - wx_from_f32(0x3f800000u & wx_unlike_f32(m, y)), q = x / y;
+  d = d == 0.0f ? wx_signed_f32(0.0f, q) : d;
+  return y == 0.0f ? q : d;
+}
+WX_FN double wx_floordiv_by_f64(double x, double y, double m) {
+  double d = (x - m) / y - wx_from_f64(0x3ff0000000000000ull & wx_unlike_f64(m, y)), q = x / y;
+  d = d == 0.0 ? wx_signed_f64(0.0, q) : d;
+  return y == 0.0 ? q : d;
+}
+
+WX_FN float wx_mod_f32(float x, float y) { return wx_mod_by_f32(wx_fmod_f32(x, y), y); }
+WX_FN double wx_mod_f64(double x, double y) { return wx_mod_by_f64(wx_fmod_f64(x, y), y); }
+WX_FN float wx_floordiv_f32(float x, float y) {
+  float d = wx_floordiv_by_f32(x, y, wx_fmod_f32(x, y)), r = d + WX_ROUND_F32 - WX_ROUND_F32;
+  return r != 0.0f ? r : d;
+}
+WX_FN double wx_floordiv_f64(double x, double y) {
+  double d = wx_floordiv_by_f64(x, y, wx_fmod_f64(x, y)), r = d + WX_ROUND_F64 - WX_ROUND_F64;
+  return r != 0.0 ? r : d;
+}
+
+/* ---- libm, one element at a time: the far ends of float64's sin, cos and tan, and of remainders ---- */
 
 WX_FN double wx_far_sin_f64(double x) { return WX_LIBM(sin)(x); }
 WX_FN double wx_far_cos_f64(double x) { return WX_LIBM(cos)(x); }
 WX_FN double wx_far_tan_f64(double x) { return WX_LIBM(tan)(x); }
-WX_FN float wx_fmod_f32(float x, float y) { return WX_LIBM(fmodf)(x, y); }
-WX_FN double wx_fmod_f64(double x, double y) { return WX_LIBM(fmod)(x, y); }
+WX_FN float wx_far_fmod_f32(float x, float y) { return WX_LIBM(fmodf)(x, y); }
+WX_FN double wx_far_fmod_f64(double x, double y) { return WX_LIBM(fmod)(x, y); }
+WX_FN float wx_far_mod_f32(float x, float y) { return wx_mod_by_f32(wx_far_fmod_f32(x, y), y); }
+WX_FN double wx_far_mod_f64(double x, double y) { return wx_mod_by_f64(wx_far_fmod_f64(x, y), y); }
+WX_FN float wx_far_floordiv_f32(float x, float y) {
+  float d = wx_floordiv_by_f32(x, y, wx_far_fmod_f32(x, y)), f = WX_LIBM(floorf)(d);
+  return d != 0.0f ? f + (d - f > 0.5f ? 1.0f : 0.0f) : d;
+}
+WX_FN double wx_far_floordiv_f64(double x, double y) {
+  double d = wx_floordiv_by_f64(x, y, wx_far_fmod_f64(x, y)), f = WX_LIBM(floor)(d);
+  return d != 0.0 ? f + (d - f > 0.5 ? 1.0 : 0.0) : d;
+}
 
 #endif

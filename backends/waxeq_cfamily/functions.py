@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 HEADER = HERE / "functions.h"
 MEASURED = HERE / "accuracy.json"
 
-Kind = Literal["approximate", "exact", "libm"]
+Kind = Literal["approximate", "exact"]
 DTYPES = MappingProxyType({"float32": "f32", "float64": "f64"})
 BELOW = "exp_below"
 
@@ -25,11 +25,11 @@ class Function:
 
     name: of the scalar in `waxeq.basis.scalar`. dtype: "float32" or "float64". symbol: its name in C.
     kind: "exact" is the machine's own operation or what NumPy computes, rounding by rounding; "approximate" is a
-    polynomial of our own; "libm" is a call for each element, which no compiler makes vector code of.
-    limit: beyond this size of x the result is NaN, and `beyond` names the C function to call instead.
+    polynomial of our own.
+    limit: beyond this size of x, or of x / y, the result is NaN, and `beyond` names the C function to call instead.
     largest_ulp: largest error measured, in units in the last place, with fused multiply-add and without it.
-    at: the inputs of that error. instructions: of one element's share of a vector of AVX2 (counted, not timed);
-    nanoseconds: of one element in cache on the machine that measured. Both are None for libm.
+    at: the inputs of that error. instructions: of one element's share of a vector of AVX2 (counted, not timed).
+    nanoseconds: of one element in cache on the machine that measured.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Function:
     beyond: str | None
     largest_ulp: float
     at: tuple[float, ...]
-    instructions: float | None
-    nanoseconds: float | None
+    instructions: float
+    nanoseconds: float
     note: str
 
 
@@ -64,7 +64,12 @@ class Described:
 
 
 TURNS = (2.0**24, 2.0**30)
+BEYOND = "NaN beyond the limit"
+QUOTIENTS = (2.0**21, 2.0**35)
 VIA_DOUBLE = "float32 goes through float64"
+_TURNS = "(fmod{w}(x, y) != 0 && (fmod{w}(x, y) < 0) != (y < 0))"
+_MOD = f"(fmod{{w}}(x, y) == 0 ? copysign{{w}}(0, y) : fmod{{w}}(x, y) + ({_TURNS} ? y : 0))"
+_FLOORED = f"(y == 0 ? x / y : copysign{{w}}(rint{{w}}((x - fmod{{w}}(x, y)) / y) - {_TURNS}, x / y))"
 
 DESCRIBED = MappingProxyType(
     {
@@ -82,9 +87,9 @@ DESCRIBED = MappingProxyType(
             Described("cosh", "cosh{w}(x)"),
             Described("erf", "erf{w}(x)"),
             Described("sigmoid", "1 / (1 + exp{w}(-(x)))"),
-            Described("sin", "sin{w}(x)", limits=TURNS, note="NaN beyond the limit"),
-            Described("cos", "cos{w}(x)", limits=TURNS, note="NaN beyond the limit"),
-            Described("tan", "tan{w}(x)", limits=TURNS, note="NaN beyond the limit; float32 divides in float64"),
+            Described("sin", "sin{w}(x)", limits=TURNS, note=BEYOND),
+            Described("cos", "cos{w}(x)", limits=TURNS, note=BEYOND),
+            Described("tan", "tan{w}(x)", limits=TURNS, note=f"{BEYOND}; float32 divides in float64"),
             Described("arctan", "atan{w}(x)"),
             Described("arcsin", "asin{w}(x)"),
             Described("arccos", "acos{w}(x)"),
@@ -106,7 +111,9 @@ DESCRIBED = MappingProxyType(
                 call="{s}(wx_abs_{d}(x), wx_abs_{d}(y))",
                 note="measured on x, y >= 0; near a result of 0 the error is that of max(x, y), as NumPy's",
             ),
-            Described("fmod", "fmod{w}(x, y)", 2, kind="libm"),
+            Described("fmod", "fmod{w}(x, y)", 2, "exact", QUOTIENTS, note=BEYOND),
+            Described("mod", _MOD, 2, "exact", QUOTIENTS, note=BEYOND),
+            Described("floordiv", _FLOORED, 2, "exact", QUOTIENTS, note=BEYOND),
         )
     }
 )
@@ -145,7 +152,8 @@ def libm() -> Mapping[tuple[str, str], str]:
             "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
     names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
     found = {(n, d): c + s for n, c in names.items() for d, s in (("float32", "f"), ("float64", ""))}
-    return found | {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
+    far = {(n, d): symbol(f"far_{n}", d) for n in ("mod", "floordiv") for d in DTYPES}
+    return found | far | {("sigmoid", "float32"): "wx_libm_sigmoidf", ("sigmoid", "float64"): "wx_libm_sigmoid"}
 
 
 @cache
@@ -174,5 +182,5 @@ def _function(row: Described, dtype: str, measured: Mapping[str, dict]) -> Funct
 
 
 def limit_of(row: Described, dtype: str) -> float | None:
-    """The largest |x| that a function takes, or None."""
+    """The largest |x| that a function takes, or |x / y| of one of two; None where there is none."""
     return row.limits[list(DTYPES).index(dtype)] if row.limits else None

@@ -46,6 +46,11 @@ class Lanes:
             return LANES * loop.chains
         return 0 if isinstance(width, Extent) else 1 << (width.bit_length() - 1)
 
+    @property
+    def wide(self) -> int:
+        """How many of them are one vector."""
+        return min(LANES, self.many)
+
     @cached_property
     def ends(self) -> tuple[int, ...]:
         """Into how many elements at a time the end of a row falls that fills no vector, where its length is known. They
@@ -56,7 +61,7 @@ class Lanes:
         known = not isinstance(size, Extent) and self.loop.bounds(k) == ("0", str(size))
         if not self.many or self.loop.blocked or not known:
             return ()
-        return tuple(n for n in (8, 4, 2, 1) if size % min(LANES, self.many) & n)
+        return tuple(n for n in (8, 4, 2, 1) if size % self.wide & n)
 
     def cleared(self, f: int, x: str) -> Iterator[str]:
         """The accumulator `x` of a fold before it has met anything."""
@@ -116,7 +121,7 @@ class Lanes:
 
     def _left(self, body: Sequence[str], v: str, at: int, size: int) -> Iterator[str]:
         """The elements from `at` on of a row of this size."""
-        if vectors := (size - at) // min(LANES, self.many) * min(LANES, self.many):
+        if vectors := (size - at) // self.wide * self.wide:
             yield from _each(str(vectors), [f"  const int64_t {v} = {at} + lane;", *body])
             at += vectors
         for n in self.ends:

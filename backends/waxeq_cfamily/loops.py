@@ -119,7 +119,7 @@ class Emitter:
         return any(self._limit(n) is not None for n in range(len(self.values.rows)))
 
     def _limit(self, n: int) -> float | None:
-        """Beyond which size of its argument a row's function ends."""
+        """Beyond which size of its argument, or of the quotient of both, a row's function ends."""
         r = self.values.rows[n]
         pair = (str(r.name), carried(r.dtype))
         return self.limits[pair][0] if r.op == "apply" and pair in self.limits else None
@@ -244,8 +244,9 @@ class Emitter:
         yield f"const {variable(r.dtype)} r{n} = {self._expression(n)};"
         limit = self._limit(n)
         if limit is not None:
-            short = DTYPES[carried(r.dtype)]
-            yield f"far |= wx_abs_{short}({self.name(r.args[0])}) > {number(repr(limit), carried(r.dtype))};"
+            first, *others = (f"wx_abs_{DTYPES[carried(r.dtype)]}({self.name(a)})" for a in r.args)
+            most = " * ".join([number(repr(limit), carried(r.dtype)), *others])
+            yield f"far |= {first} > {most};"
         for size, guards in self._lookups.get(n, ()):
             where = self.holds(guards)
             yield f"bad |= {'' if where == '1' else f'{where} & '}wx_outside(r{n}, {size});"

@@ -9,7 +9,7 @@ from functools import partial
 
 from waxeq_cfamily.known import Rows, placed
 from waxeq_cfamily.sections import asked
-from waxeq_cfamily.values import Atom, Index, Row, Values, indices, reindexed
+from waxeq_cfamily.values import Atom, Index, Row, Values, axes_of, indices, reindexed
 
 
 def parted(values: Values) -> Values:
@@ -62,13 +62,5 @@ def _in_two(values: Values, k: str, n: int) -> Values:
 
 def _axes(made: Rows, r: Row) -> frozenset[str]:
     """The axes that a row has, of those that its arguments have and those at whose places it is."""
-    own = {a for i in indices(r) for a in _named(i)}
-    return frozenset(own).union(*(made.rows[a].axes for a in r.args))
-
-
-def _named(index: Index) -> Iterator[str]:
-    for a, _ in index.terms:
-        if isinstance(a, str):
-            yield a
-        else:
-            yield from _named(a[1])
+    own = (axes_of(i, made.rows) for i in indices(r))
+    return frozenset().union(*own, *(made.rows[a].axes for a in r.args))

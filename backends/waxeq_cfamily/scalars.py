@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from waxeq.basis.scalar import SCALARS
 from waxeq.ir.types import is_float, numpy_dtype
 
 CTYPES: Mapping[str, str] = MappingProxyType(
@@ -175,7 +176,7 @@ def expression(name: str, dtype: str, gives: str, functions: Mapping[tuple[str, 
     return text if is_float(gives) else f"(({CTYPES[gives]}){text})"  # C computes small integers as int
 
 
-_BINARY = frozenset({"pow", "arctan2", "hypot", "logaddexp", "logaddexp2", "fmod"})
+_BINARY = frozenset(name for name, scalar in SCALARS.items() if scalar.arity == 2)
 
 
 def _cast(dtype: str, gives: str) -> str:

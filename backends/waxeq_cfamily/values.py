@@ -148,6 +148,17 @@ def pointed(index: Index) -> Iterable[tuple[int, int]]:
                 yield from pointed(a[1])
 
 
+def axes_of(index: Index, rows: Sequence[Row]) -> frozenset[str]:
+    """The axes whose places an index comes from, those of the rows that it takes positions from among them."""
+    found: set[str] = set()
+    for a, _ in index.terms:
+        if isinstance(a, str):
+            found.add(a)
+        else:
+            found |= rows[a[1]].axes if a[0] == "row" else axes_of(a[1], rows)
+    return frozenset(found)
+
+
 def chain(values: Values, fold: int) -> tuple[tuple[str, ...], int]:
     """Folds of one kind over one another, used nowhere else, are one fold: (axes, what is folded)."""
     axes, n = list(values.rows[fold].folded), values.rows[fold].args[0]
@@ -198,15 +209,6 @@ class _Resolver:
             self.rows.append(r)
         return self._number[r]
 
-    def axes_of(self, index: Index) -> frozenset[str]:
-        found: set[str] = set()
-        for a, _ in index.terms:
-            if isinstance(a, str):
-                found.add(a)
-            else:
-                found |= self.rows[a[1]].axes if a[0] == "row" else self.axes_of(a[1])
-        return frozenset(found)
-
     def at(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
         """The row of a term at a place; `guards` hold wherever its value is used."""
         own = {k: env[k] for k in self.kinds[t].axes if k in env}
@@ -224,7 +226,7 @@ class _Resolver:
         where = Index()
         for k, s in zip(self.operands[n].axes, self.operands[n].strides, strict=True):
             where = where.plus(env[k].scaled(s))
-        axes = self.axes_of(where).union(*(self.axes_of(g[0]) for g in guards))
+        axes = axes_of(where, self.rows).union(*(axes_of(g[0], self.rows) for g in guards))
         return self.row(Row("load", (n, where), (), self.kinds[t].dtype, axes, guards=guards))
 
     def number(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
@@ -232,7 +234,7 @@ class _Resolver:
 
     def iota(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
         where = env[t.args[0]]
-        return self.row(Row("position", where, (), t.args[1], self.axes_of(where)))
+        return self.row(Row("position", where, (), t.args[1], axes_of(where, self.rows)))
 
     def apply(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:
         args = tuple(self.at(x, env, guards) for x in t.terms)
@@ -250,7 +252,7 @@ class _Resolver:
         if k not in self.kinds[x].axes:
             return self._constant_fold(kind, self.at(x, env, guards), self.sizes[k], self.kinds[t].dtype)
         bound = k
-        while any(bound in self.axes_of(i) for i in (*env.values(), *(g[0] for g in guards))):
+        while any(bound in axes_of(i, self.rows) for i in (*env.values(), *(g[0] for g in guards))):
             bound += "'"
         self.sizes[bound] = self.sizes[k]
         arg = self.at(x, {**env, k: Index.of(bound)}, guards)
@@ -265,7 +267,7 @@ class _Resolver:
         axis = env[k].terms[0][0] if env[k].terms else None
         if not isinstance(axis, str) or env[k] != Index.of(axis) or k not in self.kinds[x].axes:
             raise Unsupported("Scan")
-        if any(axis in self.axes_of(i) for i in (*(env[a] for a in env if a != k), *(g[0] for g in guards))):
+        if any(axis in axes_of(i, self.rows) for i in (*(env[a] for a in env if a != k), *(g[0] for g in guards))):
             raise Unsupported("Scan")
         arg = self.at(x, env, guards)
         return self.row(Row("scan", kind, (arg,), self.kinds[t].dtype, self.rows[arg].axes | {axis}, (axis,)))
@@ -322,7 +324,7 @@ class _Resolver:
 
     def _either(self, guard: Guard, inside: int, outside: int) -> int:
         a, b = self.rows[inside], self.rows[outside]
-        axes = a.axes | b.axes | self.axes_of(guard[0])
+        axes = a.axes | b.axes | axes_of(guard[0], self.rows)
         return self.row(Row("within", (guard[1:], guard[0]), (inside, outside), a.dtype, axes))
 
     def gather(self, t: Term, env: Mapping[str, Index], guards: tuple[Guard, ...]) -> int:

@@ -12,6 +12,7 @@ from waxeq.backend.kernel import BESIDE, Features, Kernel
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.parted import parted
@@ -26,14 +27,12 @@ from waxeq_cfamily.unrolled import unrolled
 from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
 from waxeq_native.joint import STREAMED, Walk, joined, numbered
 from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
-from waxeq_native.work import NativeKernel, Part, Work, kept, same
+from waxeq_native.work import GRAIN, NativeKernel, Part, Work, kept, same
 
 _SCRATCH = 1 << 18
 """Bytes of buffers that a point may need: they lie on the stack."""
 _JOINED = 1 << 16
 """Bytes of a result from which it is worth a compilation to make it in one loop with others."""
-_GRAIN = 1 << 15
-"""Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 _SHORT, _TAKES = 1 << 22, 2
 """Operations up to which a thread takes what it does in so many chunks: a dozen would cost it a tenth of its time, and
 two are enough for others to take one that has not been begun."""
@@ -144,7 +143,7 @@ class Loops(NativeKernel):
         """How many points are worth a chunk."""
         every, points = sum(operations(e.space).values()), e.space.points()
         share = -(-points // (_TAKES * threads)) if every <= _SHORT else 1
-        return max(1, min(points, max(share, round(_GRAIN / max(1.0, every / max(1, points))))))
+        return max(1, min(points, max(share, round(GRAIN / max(1.0, every / max(1, points))))))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         """Operands that are read only where the result is written: each element before its place is. None where what
@@ -253,7 +252,7 @@ def _in_parts_of_lines(s: Space) -> bool:
     """Whether the result is written in squares that end within lines of the cache: past it that takes twenty times as
     long."""
     item = numpy_dtype(s.values.rows[s.values.root].dtype).itemsize
-    return s.across is not None and s.vector is not None and s.width(s.vector) * item % 64 != 0
+    return s.across is not None and s.vector is not None and s.width(s.vector) * item % LINE != 0
 
 
 def _features(s: Space, moved: int) -> Features:

@@ -239,11 +239,13 @@ def _deeper(s: Space, p: Product) -> str | None:
 
 def function(e: Emitter, room: int) -> str:
     """The text of a function that multiplies matrices with so many bytes of scratch."""
-    return e.function(NAME).replace(
-        "  (void)thread;",
-        "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
-        f"  WX_ALIGNED char scratch[{max(64, room)}];",
-    )
+    return begun(e, f"WX_ALIGNED char scratch[{max(64, room)}];")
+
+
+def begun(e: Emitter, more: str) -> str:
+    """The text of a function that calls what multiplies matrices, with one more line at its beginning."""
+    first = ("(void)thread;", "const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;", more)
+    return e.function(NAME).replace("  (void)thread;", "\n".join(f"  {x}" for x in first))
 
 
 def scratch(s: Space, p: Product, packed: bool, deeper: str | None = None) -> int:

@@ -24,7 +24,7 @@ from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native.blas import Blas, find
 from waxeq_native.loops import limits
-from waxeq_native.products import FRAME, Products
+from waxeq_native.products import FRAME, Products, begun
 from waxeq_native.products_text import ProductEmitter
 from waxeq_native.work import OPERANDS, Part, Work
 
@@ -134,11 +134,7 @@ class BlasProducts(Products):
         e.check()
 
         def write() -> tuple[Part, ...]:
-            text = e.function(NAME).replace(
-                "  (void)thread;",
-                "  (void)thread;\n  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;\n"
-                "  const wx_blas *blas = (const wx_blas *)((wx_context *)args[0])->library;",
-            )
+            text = begun(e, "const wx_blas *blas = (const wx_blas *)((wx_context *)args[0])->library;")
             return (_ALONE, Part(text, e.space.points(), 1), _AGAIN)
 
         return Work(write, library=ctypes.addressof(table()))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import Loop
@@ -17,8 +18,6 @@ from waxeq_cfamily.scalars import CTYPES, combine, expression, start, var, varia
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.values import Index, Unsupported
 
-_LINE = 64
-"""Bytes that memory gives at a time."""
 _FETCHED = 1 << 16
 """Bytes of a tile whose lines are fetched before it is made: they leave the second-level cache to what is read."""
 
@@ -56,7 +55,7 @@ class ProductEmitter(Emitter):
         known = self.space.written == {p.rows, p.columns} and out.stride(p.rows) == 1
         if p.fold not in self.space.crossed or not known or self.space.bytes_of(p.fold) > _FETCHED:
             return
-        for a, step in ((p.columns, 1), (p.rows, _LINE // size)):
+        for a, step in ((p.columns, 1), (p.rows, LINE // size)):
             low, high = (f"{var(a)}_lo", f"{var(a)}_hi") if a in self.space.tiles else ("0", self.values.sizes[a])
             yield f"for (int64_t {var(a)} = {low}; {var(a)} < {high}; {var(a)} += {step})"
         yield f"  {self.ahead}(out + {self.index(out)}, 0, 2);"

@@ -13,15 +13,12 @@ from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.steps import OPERANDS
-from waxeq_native.work import Part, Work, kept, same
+from waxeq_native.work import GRAIN, Part, Work, kept, same
 
 _SMALLEST = 1 << 16
 """Bytes of a result from which what lies between the sweeps may leave the first cache."""
 _CACHED = 1 << 23
 """Bytes of all arrays up to which they may lie in a cache that gives lines as fast as they are computed on."""
-
-_TASK = 1 << 15
-"""Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 
 
 class Sliding(Loops):
@@ -48,7 +45,7 @@ class Sliding(Loops):
     def _chunk(self, walk: Walk) -> int:
         """How many tiles are worth a start."""
         every, tasks = sum(_operations(walk).values()), walk.tasks()
-        return max(1, min(tasks, round(_TASK * tasks / max(1.0, every))))
+        return max(1, min(tasks, round(GRAIN * tasks / max(1.0, every))))
 
     def walk(self, call: Call) -> Walk:
         """How the sweeps of a call are walked. Raises Unsupported."""

@@ -8,7 +8,7 @@ from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_native.sort_text import DIGITS, Sorted, compared, counted, placed, room, whole
-from waxeq_native.work import NativeKernel, Part, Work
+from waxeq_native.work import GRAIN, NativeKernel, Part, Work
 
 _STACK = 1 << 18
 """Bytes of what is moved that may lie on a thread's stack."""
@@ -18,8 +18,6 @@ _PIECES = 2
 """Pieces for each thread: one that is held up leaves some to the others."""
 _MOST = 1 << 32
 """Positions are numbers of 32 bits."""
-_GRAIN = 1 << 15
-"""Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 
 
 class Sort(NativeKernel):
@@ -39,7 +37,7 @@ class Sort(NativeKernel):
         pieces = self._pieces(s, call.threads)
         if pieces > 1:
             return Work(lambda: tuple(_phases(s, pieces)), s.rows * room(s, pieces))
-        grain = max(1, min(s.rows, round(_GRAIN / _operations(s))))
+        grain = max(1, min(s.rows, round(GRAIN / _operations(s))))
         if s.short:
             return Work(lambda: (Part(compared(s), s.rows, grain),))
         moved = 2 * s.size * s.width

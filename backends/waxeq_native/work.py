@@ -18,6 +18,7 @@ from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import OUT, Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.products import Product, overlaps
 from waxeq_cfamily.scalars import CTYPES, var
@@ -31,8 +32,8 @@ from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step, compiled, prelude
 
 HERE = Path(__file__).parent
 Value = TypeVar("Value")
-_LINE = 64
-"""Bytes of a cache line, and of the widest vector."""
+GRAIN = 1 << 15
+"""Operations that a chunk of tasks should have: starting one costs about as much as a thousand."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ class Pack:
 
     def _flat(self) -> np.ndarray:
         """Memory for the panels: a vector across two lines is read twice, and malloc keeps to 16 bytes only."""
-        raw = np.empty(self.bytes + _LINE, np.uint8)
-        begin = -raw.ctypes.data % _LINE
+        raw = np.empty(self.bytes + LINE, np.uint8)
+        begin = -raw.ctypes.data % LINE
         return raw[begin : begin + self.bytes].view(numpy_dtype(self.dtype))
 
     def part(self, at: int) -> Part:

@@ -72,6 +72,20 @@ def test_no_commit_is_a_sentence(table: Path, capsys: pytest.CaptureFixture[str]
     assert "no-such-commit is no commit here" in capsys.readouterr().err
 
 
+def test_a_kernel_is_what_its_text_comes_to() -> None:
+    """Functions that it does not come to, and comments, may change; those that it does, and all else, may not."""
+    half = "/* one */\nWX_FN float half(float x) {\n  return x / 2;\n}\n"
+    before = (
+        f"#define N 3\n{half}WX_FN int twice(int x) {{ return 2 * x; }}\nWX_FN float all(float x) {{ return half(x); }}"
+    )
+    this = renamed.needed(before, "y = all(x);")
+    assert renamed.needed(before.replace("one", "another").replace("2 * x", "x + x"), "y = all(x);") == this
+    assert renamed.needed(before + "\nWX_FN int thrice(int x) { return 3 * x; }\n", "y = all(x);") == this
+    for old, new in (("x / 2", "x * 0.5f"), ("half(x); }", "half(x + 1); }"), ("N 3", "N 4")):
+        assert renamed.needed(before.replace(old, new), "y = all(x);") != this
+    assert renamed.needed(before, "y = twice(x);") != renamed.needed(before.replace("2 * x", "x + x"), "y = twice(x);")
+
+
 @pytest.mark.slow
 def test_kernels_say_what_they_launch_and_are_named_by_the_gpu(table: Path, virtual: None) -> None:
     found = renamed.described(renamed.options([str(table), *OPTIONS]))

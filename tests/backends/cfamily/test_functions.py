@@ -142,7 +142,8 @@ def test_nan_beyond_the_limit(dtype: str, judge_of: Callable[[str], Judge]) -> N
     for name, limit in limited:
         x = np.array([limit, -limit, np.nextafter(np.dtype(dtype).type(limit), np.inf, dtype=dtype), 1e30], dtype)
         for build in BUILDS:
-            assert np.isnan(judge_of(dtype).apply(build, name, x)).tolist() == [False, False, True, True]
+            found = judge_of(dtype).apply(build, name, x, np.ones_like(x))
+            assert np.isnan(found).tolist() == [False, False, True, True], name
 
 
 @pytest.mark.slow
@@ -157,6 +158,32 @@ def test_functions_for_what_is_beyond_the_limit(tmp_path: Path) -> None:
         assert all(row.name in names for _, names in judge.loops.values())
         for found in (judge.patterns(row.name, 0, 2**32, 1009), judge.samples(row.name, 250_000, seed=3)):
             assert max(w.error for w in found.worst.values()) <= 1.57
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_remainders_beyond_the_limit_are_those_of_numpy(dtype: str, tmp_path: Path) -> None:
+    """To the last bit and the sign of zero, however large the quotient; and so are those up to the limit."""
+    of = {"fmod": np.fmod, "mod": np.mod, "floordiv": np.floor_divide}
+    near = tuple(DESCRIBED[n] for n in of)
+    far = tuple(replace(row, limits=None, call=f"wx_far_{row.name}_{{d}}(x, y)") for row in near)
+    judges = [Judge(dtype, tmp_path / kind, rows=rows) for kind, rows in (("near", near), ("far", far))]
+    rng = np.random.default_rng(3)
+    x, y = (rng.normal(size=100_000) * np.exp2(rng.uniform(-60, 60, 100_000)) for _ in range(2))
+    x[:7], y[:7] = (np.inf, 5, 0, -0.0, 3, -6, np.nan), (2, -np.inf, 0, 3, 0, 2, 1)
+    x, y = x.astype(dtype), y.astype(dtype)
+    for judge, name in ((j, n) for j in judges for n in of):
+        judge.directory.mkdir(exist_ok=True)
+        with np.errstate(all="ignore"):
+            limit = judge.limit(name)
+            within = ~(np.abs(x) > (limit or np.inf) * np.abs(y)) | (limit is None)
+            assert within.sum() > 50_000
+            want = of[name](x, y)[within]
+        for build in BUILDS:
+            found = judge.apply(build, name, x, y)[within]
+            assert np.array_equal(found, want, equal_nan=True), name
+            some = ~np.isnan(want)
+            assert np.array_equal(np.signbit(found[some]), np.signbit(want[some])), name
 
 
 @pytest.mark.slow
