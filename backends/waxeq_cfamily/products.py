@@ -11,7 +11,7 @@ from waxeq_cfamily.values import Values, chain
 DTYPES = ("float32", "float64")
 _DEEP = 32
 """Depth from which a product is worth its start, whatever else speaks for another axis."""
-_FILLED = 16
+FILLED = 16
 """Columns of which a tile of registers is not left half empty."""
 
 
@@ -84,7 +84,7 @@ def _turned(values: Values, p: Product) -> Product:
     """The product with its sides exchanged, where windows are on the right of it: no panels can be made of them, and
     on the left they are read where they lie, while the other side lies in panels. Its tile is turned when it is
     written."""
-    if p.columns in values.folded or values.sizes[p.rows] < _FILLED or not _windows(values, p.right):
+    if p.columns in values.folded or values.sizes[p.rows] < FILLED or not _windows(values, p.right):
         return p
     return p if _windows(values, p.left) else replace(p, left=p.right, right=p.left, rows=p.columns, columns=p.rows)
 

@@ -13,18 +13,26 @@
 enum { WX_VECTOR = 64, WX_ROWS = 14, WX_PANEL_BYTES = 64 << 10, WX_BLOCK_BYTES = 512 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #define WX_EACH_TALL(X) X(9) X(10) X(11) X(12) X(13) X(14)
+#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+enum { WX_SUMS = 24 };
 #elif defined(__AVX__)
 enum { WX_VECTOR = 32, WX_ROWS = 6, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define WX_EACH_TALL(X) X(4) X(5) X(6)
+#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4)
+enum { WX_SUMS = 8 };
 #elif defined(__ARM_NEON)
 enum { WX_VECTOR = 16, WX_ROWS = 8, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define WX_EACH_TALL(X) X(5) X(6) X(7) X(8)
+#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+enum { WX_SUMS = 24 };
 #else
 enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4)
 #define WX_EACH_TALL(X) X(3) X(4)
+#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4)
+enum { WX_SUMS = 8 };
 #endif
 
 /* Rows of a tile up to which what follows is not fetched: they read B faster than memory gives it, and a core sees by
@@ -41,6 +49,9 @@ enum {
   WX_SINGLE_RUN = 32, /* deeper sums are made of several: two runs of 32 have two thirds of the error of one of 64 */
   WX_SHORT_RUN = 128, /* the same in one of several sums: a longer sum of all, but no larger error */
   WX_CAREFUL_RUN = 12, /* where C is asked for with care */
+  WX_MET_BYTES = 16 << 10, /* of columns that stay in the first-level cache while rows meet them */
+  WX_MET_ROWS = 32,
+  WX_MET_DEPTH = 16, /* for each row */
   WX_PIECE_BYTES = 8 << 10, /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
   WX_LINE_BYTES = 64,
@@ -50,6 +61,7 @@ enum {
 enum { WX_BY_COLUMNS, WX_BY_ROWS, WX_PACKED, WX_WITH_CARE }; /* how a block of A lies; the last one by rows */
 
 static inline int64_t wx_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t wx_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t wx_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
 /* The next run of what is left of a depth. With care a run takes what would be left for a last short one: the end of one
@@ -90,7 +102,7 @@ static inline char *wx_align(char *at) { return at + (-(uintptr_t)at & (WX_ALIGN
   void wx_fill_##S(wx_api *api) {                                                                                      \
     api->nr_##S = wx_columns_##S, api->packed_size_##S = wx_packed_size_##S, api->pack_b_##S = wx_pack_b_##S;          \
     api->gemm_##S = wx_gemm_##S, api->gemm_scratch_##S = wx_gemm_scratch_##S, api->gemm_any_##S = wx_gemm_any_##S;     \
-    api->gemm_any_scratch_##S = wx_gemm_any_scratch_##S, api->blas_##S = wx_blas_##S;                                  \
+    api->gemm_any_scratch_##S = wx_gemm_any_scratch_##S, api->meets_##S = wx_meets_##S, api->blas_##S = wx_blas_##S;   \
   }
 
 /* wx_flip transposes a square of 16-byte vectors, 4 x 4 or 2 x 2. */

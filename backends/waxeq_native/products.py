@@ -20,7 +20,7 @@ from waxeq_cfamily.functions import DTYPES, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.online import Blocks, Online, online, walked
 from waxeq_cfamily.parted import parted
-from waxeq_cfamily.products import Product, arranged
+from waxeq_cfamily.products import FILLED, Product, arranged
 from waxeq_cfamily.scalars import CTYPES, var
 from waxeq_cfamily.spaces import Tile, chained, collapsed, tiled
 from waxeq_cfamily.stages import Space
@@ -151,7 +151,8 @@ class Products(NativeKernel):
         at = 0
         for p in s.products:
             r = s.values.rows[p.right]
-            if r.op != "load" or not _worth_packing(s, p):
+            fixed = r.op == "load" and r.name[0] in call.fixed
+            if r.op != "load" or not _worth_packing(s, p, fixed) or (not fixed and _meets(s.values, p)):
                 continue
             pack = _pack(s, p)
             if pack.repeats:
@@ -209,12 +210,22 @@ def _block(o: Online) -> int:
     return -(-size // (max(2, -(-size // _BLOCK)) * nr)) * nr
 
 
-def _worth_packing(s: Space, p: Product) -> bool:
-    """Whether several points read the same panels, and all blocks are as deep."""
+def _worth_packing(s: Space, p: Product, fixed: bool) -> bool:
+    """Whether several points read the same panels, all blocks are as deep, and panels are read at all."""
     right = s.values.rows[p.right].axes
     points = s.points(right)
     even = s.values.sizes[p.depth] % s.width(p.depth) == 0
-    return even and (points > 1 or (p.columns in s.tiles and p.columns in s.outer))
+    return even and (points > 1 or fixed)
+
+
+def _meets(values: Values, p: Product) -> bool:
+    """Whether all rows together are too few for panels that are made in each call."""
+    left, right = (values.rows[n] for n in (p.left, p.right))
+    if left.op != "load" or right.op != "load":
+        return False
+    steps = (int(r.name[1].stride(p.depth) or 0) for r in (left, right))
+    meets = getattr(api(), f"meets_{DTYPES[values.rows[p.fold].dtype]}")
+    return bool(meets(values.sizes[p.rows], values.sizes[p.depth], *steps))
 
 
 def _pack(s: Space, p: Product) -> Pack:
@@ -287,4 +298,30 @@ class OnlineProducts(Products):
         return self.in_blocks(call, values)
 
 
-KERNELS = (Products, TallProducts, SmallProducts, OnlineProducts)
+class ExchangedProducts(Products):
+    """The same with the sides exchanged where many columns that lie along the depth meet few rows: these are made to
+    panels, the others are read where they lie, and a tile is turned before it is written."""
+
+    name = "products_exchanged"
+    usual = Products
+    variant_of = usual.name
+
+    def _arranged(self, call: Call) -> tuple[Values, tuple[Product, ...] | None]:
+        values, products = super()._arranged(call)
+        if products is None or len(products) != 1 or not _lopsided(call, values, products[0]):
+            return values, None
+        (p,) = products
+        return values, (replace(p, left=p.right, right=p.left, rows=p.columns, columns=p.rows),)
+
+
+def _lopsided(call: Call, values: Values, p: Product) -> bool:
+    """Whether a right side is larger than the left, lies along the depth, and is no weight. Tiles of four bytes an
+    element are turned."""
+    left, right = (values.rows[n] for n in (p.left, p.right))
+    if left.op != "load" or right.op != "load" or values.rows[p.fold].dtype != "float32" or p.columns in values.folded:
+        return False
+    few, many = values.sizes[p.rows], values.sizes[p.columns]
+    return right.name[0] not in call.fixed and right.name[1].stride(p.depth) == 1 and FILLED <= few <= many // 2
+
+
+KERNELS = (Products, TallProducts, SmallProducts, OnlineProducts, ExchangedProducts)

@@ -128,15 +128,39 @@ def test_few_rows_whole_pages_apart(api: Api, kind: str, deep: int, rows: int) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@given(
+    sides=st.tuples(st.integers(2, 33), st.integers(0, 20), st.integers(0, 40)),
+    depths=st.integers(1, 4),
+    gap=st.integers(1, 2),
+    accumulate=st.booleans(),
+)
+@settings(max_examples=150)
+def test_few_rows_along_the_depth(
+    api: Api, kind: str, sides: tuple[int, int, int], depths: int, gap: int, accumulate: bool
+) -> None:
+    """Rows meet columns where both lie: of layers of the depth, the last vector, the last columns no more than there
+    is, which NaN surrounds."""
+    m, n, more = sides
+    deep = {1: 16 * m, 2: 1000, 3: 1024, 4: 2048}[depths] + more
+    assert m > 32 or getattr(api, f"meets_{kind}")(m, max(deep, 16 * m), 1, 1)
+    case(api, kind, "any", (m, n, deep), (((gap, 1), False), ((gap, 1), True)), accumulate)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["packed", "several", "any"])
 @pytest.mark.parametrize(
-    "sides", [(1, 1, 1), (7, 17, 9), (30, 50, 40), (70, 1100, 300), (1, 40, 20), (40, 1, 20), (5, 24, 9), (20, 40, 300)]
+    "sides",
+    [
+        *((1, 1, 1), (7, 17, 9), (30, 50, 40), (70, 1100, 300), (1, 40, 20), (40, 1, 20), (5, 24, 9), (20, 40, 300)),
+        *((9, 23, 301), (4, 7, 1500)),
+    ],
 )
+@pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
-def test_special_values(api: Api, kind: str, form: str, sides: tuple, special: float) -> None:
+def test_special_values(api: Api, kind: str, form: str, sides: tuple, order: str, special: float) -> None:
     """One special element in each operand reaches its row and its column and nothing else."""
     m, n, k = sides
-    a, b = np.ones((m, k), KINDS[kind]), np.ones((k, n), KINDS[kind])
+    a, b = np.ones((m, k), KINDS[kind]), np.asarray(np.ones((k, n), KINDS[kind]), order=order)
     a[m // 2, k // 3] = special
     b[k // 2, n - 1] = special
     with np.errstate(invalid="ignore"):
