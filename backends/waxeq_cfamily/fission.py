@@ -108,7 +108,7 @@ class Fission:
             yield from (f"WX_ALIGNED {self._dtype(n)} k{n}[{piece}];" for n in kept)
             body = [*self._taken(rows, made, written=last), *(x for n in rows for x in loop.row(n))]
             body += written if last else (f"k{n}[{v} - {v}_at] = r{n};" for n in kept)
-            yield loop.pragma()
+            yield loop.pragma(body)
             yield f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
             yield from ("  " + x for x in body)
             yield "}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -273,7 +273,7 @@ class Loop:
 
     def _straight(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """The innermost loop as vectors."""
-        return self.lanes.text(loop[1:-1], low, high) if self.lanes.many else [self.pragma(), *loop]
+        return self.lanes.text(loop[1:-1], low, high) if self.lanes.many else [self.pragma(loop), *loop]
 
     def _accumulators(self) -> Iterator[tuple[int, str]]:
         """Folds with the names of their variables; a second one says whether NaN was met."""
@@ -287,7 +287,9 @@ class Loop:
         r = self.values.rows[f]
         return "0" if x[0] == "n" else start(r.name, r.dtype)
 
-    def pragma(self) -> str:
+    def pragma(self, body: Iterable[str]) -> str:
+        """What has a loop of this body made of vectors. Flags have a vector of their own only where it sets them: at
+        the end of each loop all its elements become one."""
         clauses = []
         for f, x in self._accumulators():
             r = self.values.rows[f]
@@ -296,7 +298,8 @@ class Loop:
                 op = {"sum": "|", "prod": "&", "max": "|", "min": "&"}.get(r.name, op)
             op = "|" if x[0] == "n" else op
             clauses.append(f"reduction({op}:{x})")
-        clauses += ["reduction(|:bad)"] * bool(self.values.positions) + ["reduction(|:far)"] * self.e.limited
+        found = {flag for line in body for flag in ("bad", "far") if f"{flag} |=" in line}
+        clauses += [f"reduction(|:{flag})" for flag in sorted(found)]
         return " ".join(["#pragma omp simd", *clauses])
 
     def watches(self, f: int) -> bool:

@@ -15,10 +15,10 @@ typedef struct {
 } wx_context;
 
 /* A position, counted from either end, and whether it lies outside an axis of n > 0 elements. Macros: the type of i may
-   be unsigned. */
-#define wx_wrapped(i, n) ((i) < 0 ? (int64_t)(i) + (n) : (int64_t)(i))
+   be unsigned. Numbers and no conditions: of a condition on what does not change in a loop gcc 12 makes no vectors. */
+#define wx_wrapped(i, n) ((int64_t)(i) + (-(int64_t)((i) < 0) & (int64_t)(n)))
 #define wx_outside(i, n) ((uint64_t)wx_wrapped(i, n) >= (uint64_t)(n))
-#define wx_within(i, n) (wx_outside(i, n) ? 0 : wx_wrapped(i, n))
+#define wx_within(i, n) (wx_wrapped(i, n) & -(int64_t)!wx_outside(i, n))
 
 /* A constant that the compiler takes for a variable. */
 static inline float wx_hidden_f32(float x) { volatile float y = x; return y; }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from waxeq.backend.extent import Extent
 from waxeq.ir.types import is_float
 from waxeq_cfamily.asked import ROWS_ASKED, ask_row, in_whole, rows_ahead
 from waxeq_cfamily.scalars import var, variable
@@ -36,19 +37,25 @@ class Several:
         beside = all(r.name[1].stride(loop.order[-1]) in (-1, 0, 1) for r in loads)
         return beside and all(loop.order[-2] in loop.sources[f][0] for f in s.folds)
 
+    @property
+    def many(self) -> int:
+        """How many rows are added in one go: of a few all, or as many as pairs can be made of."""
+        size = self.loop.space.width(self.loop.order[-2])
+        return _TOGETHER if isinstance(size, Extent) or size >= _TOGETHER else 1 << (size.bit_length() - 1)
+
     def together(self, low: str, high: str) -> list[str]:
         """The loop before the innermost: its rows are added to one row. So many of them are added in pairs first, which
         takes as many additions and rounds each element less often."""
         loop, depth = self.loop, len(self.loop.order) - 2
-        k = var(loop.order[depth])
+        k, many = var(loop.order[depth]), self.many
         along = frozenset(n for n in loop.cone() if loop.depth(n) == depth + 1)
-        before = [of_row(x, k, i, along) for i in range(_TOGETHER) for x in loop.at.get(depth + 1, ())]
+        before = [of_row(x, k, i, along) for i in range(many) for x in loop.at.get(depth + 1, ())]
         body = [f"{variable(loop.values.rows[f].dtype)} a{f} = {loop.e.buffer(f)};" for f in loop.stage.folds]
         paired = [f for f in loop.sources if loop.values.rows[f].name == "sum" and is_float(loop.values.rows[f].dtype)]
         for f in paired:
-            names = (f"a{f}_{i}" for i in range(_TOGETHER))
+            names = (f"a{f}_{i}" for i in range(many))
             body.append(f"{variable(loop.values.rows[f].dtype)} {', '.join(names)};")
-        for i in range(_TOGETHER):
+        for i in range(many):
             taken = (
                 f"a{f}_{i} = {loop.e.name(loop.sources[f][1])};" if f in paired else x
                 for f, x in zip(loop.sources, loop.sums("a"), strict=True)
@@ -56,12 +63,12 @@ class Several:
             lines = (*loop.at.get(depth + 2, ()), *taken)
             body += ["{", *("  " + of_row(x, k, i, along) for x in lines), "}"]
         for f in paired:
-            *pairs, last = in_pairs(f"a{f}", _TOGETHER)
+            *pairs, last = in_pairs(f"a{f}", many)
             body += [*pairs, f"a{f} = a{f} + {last};"]
         body += [f"{loop.e.buffer(f)} = a{f};" for f in loop.stage.folds]
-        soon = rows_ahead(loop, _TOGETHER)
-        asking = [of_row(x, k, i) for i in range(_TOGETHER) for x in ask_row(loop, soon)]
-        return self._over(depth, _TOGETHER, low, high, before, body, asking)
+        soon = rows_ahead(loop, many)
+        asking = [of_row(x, k, i) for i in range(many) for x in ask_row(loop, soon)]
+        return self._over(depth, many, low, high, before, body, asking)
 
     @cached_property
     def held(self) -> bool:
@@ -119,7 +126,7 @@ class Several:
 
         def inner(first: str, last: str) -> list[str]:
             loops = f"for (int64_t {v} = {first}; {v} < {last}; {v}++) {{"
-            return [loop.pragma(), loops, *("  " + x for x in body), "}"]
+            return [loop.pragma(body), loops, *("  " + x for x in body), "}"]
 
         vectors = in_whole(v, ROWS_ASKED, begin, end, asking, inner) if asking else inner(begin, end)
         lines = [
