@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,16 @@ def test_a_kernel_is_what_its_text_comes_to() -> None:
     for old, new in (("x / 2", "x * 0.5f"), ("half(x); }", "half(x + 1); }"), ("N 3", "N 4")):
         assert renamed.needed(before.replace(old, new), "y = all(x);") != this
     assert renamed.needed(before, "y = twice(x);") != renamed.needed(before.replace("2 * x", "x + x"), "y = twice(x);")
+
+
+def test_functions_are_told_apart() -> None:
+    """All that begin with what has them inlined, each to its end."""
+    from waxeq_cupy.kernels import prelude
+
+    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", prelude(), flags=re.DOTALL)
+    found = [m[0] for m in renamed._FUNCTION.finditer(bare)]
+    assert len(found) == len(re.findall(r"^WX_FN ", bare, re.MULTILINE)) > 100
+    assert all(text.count("{") == text.count("}") and text.count("WX_FN") == 1 for text in found)
 
 
 @pytest.mark.slow
