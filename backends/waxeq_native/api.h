@@ -23,7 +23,7 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
  * gemm_scratch       bytes of scratch that gemm needs
  * gemm_any           the same product with B as it lies, for uses that are not worth packing for (small, once)
  * gemm_any_scratch   bytes of scratch that gemm_any needs
- * meets              whether gemm_any multiplies so few rows by columns that lie along the depth without packing them
+ * dots_pay           whether gemm_any makes dot products of so few rows, and packs nothing
  * blas               the same product by `function`, the address of a cblas_?gemm whose integers have `bits` bits.
  *                    Answers 0, or 1 with C untouched where the strides or sizes cannot be said in BLAS */
 #define WX_API_MEMBERS(T, S)                                                                                           \
@@ -36,7 +36,7 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
   void (*gemm_any_##S)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *B, int64_t rbs, \
                        int64_t cbs, T *C, int64_t ldc, int accumulate, char *scratch);                                 \
   int64_t (*gemm_any_scratch_##S)(int64_t M, int64_t n, int64_t K);                                                    \
-  int (*meets_##S)(int64_t M, int64_t K, int64_t cas, int64_t rbs);                                                    \
+  int (*dots_pay_##S)(int64_t M, int64_t K, int64_t cas, int64_t rbs);                                                 \
   int (*blas_##S)(void *function, int64_t bits, int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, \
                   const T *B, int64_t rbs, int64_t cbs, T *C, int64_t ldc, int accumulate);
 

@@ -1,38 +1,35 @@
 /* Matrix products on one thread, for float and double: the register tile of this machine and the table of functions.
  *
- * The text is gemm.h with tile.h, once for each element type: both, or the one for which WX_ONLY_f32 or WX_ONLY_f64 is
- * defined, as two compilers take half the time of one. GNU C vectors only: no intrinsics, no assembly. */
+ * The text is gemm.h with tile.h and dots.h, once for each element type: both, or the one for which WX_ONLY_f32 or
+ * WX_ONLY_f64 is defined, as two compilers take half the time of one. GNU C vectors only: no intrinsics, no assembly. */
 #include "api.h"
 
 /* Bytes of a vector register, and rows of a tile that is two vectors wide: 2 * rows sums, two vectors of B and one
  * element of A fill the registers, of which AVX-512 and NEON have 32, AVX and SSE 16. Bytes of a panel of B, and of a
  * block of A: a panel stays in the first-level cache (32 KiB or more) while rows of A pass, a block in the second
  * (256 KiB or more). Machines with AVX-512 have a second level of 1 MiB or more, fast enough for the panel too, and
- * deep panels are added to C less often. Heights of tiles where three or more share the rows evenly. */
+ * deep panels are added to C less often. Heights of tiles where three or more share the rows evenly. Sums of a tile of
+ * dot products: a few vectors of B, and one of A, stand beside them. */
 #if defined(__AVX512F__)
-enum { WX_VECTOR = 64, WX_ROWS = 14, WX_PANEL_BYTES = 64 << 10, WX_BLOCK_BYTES = 512 << 10 };
+enum { WX_VECTOR = 64, WX_ROWS = 14, WX_PANEL_BYTES = 64 << 10, WX_BLOCK_BYTES = 512 << 10, WX_DOT_SUMS = 24 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #define WX_EACH_TALL(X) X(9) X(10) X(11) X(12) X(13) X(14)
-#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-enum { WX_SUMS = 24 };
+#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #elif defined(__AVX__)
-enum { WX_VECTOR = 32, WX_ROWS = 6, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
+enum { WX_VECTOR = 32, WX_ROWS = 6, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10, WX_DOT_SUMS = 8 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define WX_EACH_TALL(X) X(4) X(5) X(6)
-#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4)
-enum { WX_SUMS = 8 };
+#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4)
 #elif defined(__ARM_NEON)
-enum { WX_VECTOR = 16, WX_ROWS = 8, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
+enum { WX_VECTOR = 16, WX_ROWS = 8, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10, WX_DOT_SUMS = 24 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define WX_EACH_TALL(X) X(5) X(6) X(7) X(8)
-#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-enum { WX_SUMS = 24 };
+#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #else
-enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10 };
+enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10, WX_DOT_SUMS = 8 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4)
 #define WX_EACH_TALL(X) X(3) X(4)
-#define WX_EACH_MEETING(X) X(1) X(2) X(3) X(4)
-enum { WX_SUMS = 8 };
+#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4)
 #endif
 
 /* Rows of a tile up to which what follows is not fetched: they read B faster than memory gives it, and a core sees by
@@ -49,9 +46,9 @@ enum {
   WX_SINGLE_RUN = 32, /* deeper sums are made of several: two runs of 32 have two thirds of the error of one of 64 */
   WX_SHORT_RUN = 128, /* the same in one of several sums: a longer sum of all, but no larger error */
   WX_CAREFUL_RUN = 12, /* where C is asked for with care */
-  WX_MET_BYTES = 16 << 10, /* of columns that stay in the first-level cache while rows meet them */
-  WX_MET_ROWS = 32,
-  WX_MET_DEPTH = 16, /* for each row */
+  WX_DOT_BYTES = 16 << 10, /* of columns that stay in the first-level cache while all rows are multiplied by them */
+  WX_DOT_ROWS = 32,
+  WX_DOT_DEPTH = 16, /* for each row */
   WX_PIECE_BYTES = 8 << 10, /* of a vector in the first-level cache */
   WX_PAGE_BYTES = 4 << 10,
   WX_LINE_BYTES = 64,
@@ -102,7 +99,8 @@ static inline char *wx_align(char *at) { return at + (-(uintptr_t)at & (WX_ALIGN
   void wx_fill_##S(wx_api *api) {                                                                                      \
     api->nr_##S = wx_columns_##S, api->packed_size_##S = wx_packed_size_##S, api->pack_b_##S = wx_pack_b_##S;          \
     api->gemm_##S = wx_gemm_##S, api->gemm_scratch_##S = wx_gemm_scratch_##S, api->gemm_any_##S = wx_gemm_any_##S;     \
-    api->gemm_any_scratch_##S = wx_gemm_any_scratch_##S, api->meets_##S = wx_meets_##S, api->blas_##S = wx_blas_##S;   \
+    api->gemm_any_scratch_##S = wx_gemm_any_scratch_##S, api->dots_pay_##S = wx_dots_pay_##S;                          \
+    api->blas_##S = wx_blas_##S;                                                                                       \
   }
 
 /* wx_flip transposes a square of 16-byte vectors, 4 x 4 or 2 x 2. */

@@ -294,108 +294,7 @@ static void N(apply)(int64_t M, int64_t K, const T *A, int64_t ras, int64_t cas,
   }
 }
 
-/* ---- few rows, both sides in runs along the depth: no panels, vectors are multiplied that lie along it ------------- */
-
-typedef __typeof__((N(vec)){0} == (N(vec)){0}) N(bits);
-
-enum {
-  N(pairs) = WX_SUMS / N(side), /* rows of A that meet N(side) columns of B at a time */
-  N(met_depth) = WX_MET_BYTES / N(side) / sizeof(T),
-};
-
-/* One vector of the depth; of those of the last only what `kept` says. */
-WX_INLINE void N(meet)(const int rows, const T *A, int64_t ras, const T *B, int64_t cbs, int64_t ahead,
-                       const N(bits) *kept, N(vec) (*sum)[N(side)]) {
-  N(vec) b[N(side)];
-  WX_UNROLL for (int c = 0; c < N(side); c++) {
-    b[c] = *(const N(mem) *)(B + c * cbs);
-    __builtin_prefetch(B + c * cbs + ahead);
-  }
-  if (kept) WX_UNROLL for (int c = 0; c < N(side); c++) b[c] = (N(vec))((N(bits))b[c] & *kept);
-  WX_UNROLL for (int i = 0; i < rows; i++) {
-    N(vec) a = *(const N(mem) *)(A + i * ras);
-    if (kept) a = (N(vec))((N(bits))a & *kept);
-    WX_UNROLL for (int c = 0; c < N(side); c++) sum[i][c] += a * b[c];
-  }
-}
-
-/* The sum of each of a square's vectors. */
-WX_INLINE N(quad) N(totals)(const N(vec) *sum) {
-  N(quad) a[N(side)];
-  WX_UNROLL for (int c = 0; c < N(side); c++) {
-    const union {
-      N(vec) whole;
-      N(quad) part[WX_VECTOR / 16];
-    } v = {sum[c]};
-    a[c] = v.part[0];
-    WX_UNROLL for (int p = 1; p < WX_VECTOR / 16; p++) a[c] += v.part[p];
-  }
-  N(flip)(a);
-  WX_UNROLL for (int c = 1; c < N(side); c++) a[0] += a[c];
-  return a[0];
-}
-
-/* C[i][c] (+)= A[i] . B[c] for `rows` rows and N(side) columns, K >= N(lanes). */
-WX_INLINE void N(meeting)(const int rows, int64_t K, const T *A, int64_t ras, const T *B, int64_t cbs,
-                          int64_t ahead, T *C, int64_t ldc, int accumulate) {
-  N(vec) sum[N(pairs)][N(side)];
-  int64_t k = 0;
-  WX_UNROLL for (int i = 0; i < rows; i++) {
-    WX_UNROLL for (int c = 0; c < N(side); c++) sum[i][c] = (N(vec)){0};
-  }
-  for (; k + N(lanes) <= K; k += N(lanes)) N(meet)(rows, A + k, ras, B + k, cbs, ahead, 0, sum);
-  if (k < K) { /* the last vector, without what was met before; of what is shorter than that something lies before it */
-    N(vec) place;
-    WX_UNROLL for (int l = 0; l < N(lanes); l++) place[l] = l;
-    const N(bits) kept = place >= (T)(k - (K - N(lanes)));
-    N(meet)(rows, A + K - N(lanes), ras, B + K - N(lanes), cbs, 0, &kept, sum);
-  }
-  WX_UNROLL for (int i = 0; i < rows; i++) {
-    N(quad) *c = (N(quad) *)(C + i * ldc), total = N(totals)(sum[i]);
-    if (accumulate) total += *c;
-    *c = total;
-  }
-}
-
-typedef void (*N(meeting_of))(int64_t, const T *, int64_t, const T *, int64_t, int64_t, T *, int64_t, int);
-#define WX_MEETING(rows)                                                                                               \
-  static void N(meeting_##rows)(int64_t K, const T *A, int64_t ras, const T *B, int64_t cbs, int64_t ahead, T *C,      \
-                                int64_t ldc, int accumulate) {                                                         \
-    N(meeting)(rows < N(pairs) ? rows : N(pairs), K, A, ras, B, cbs, ahead, C, ldc, accumulate);                       \
-  }
-WX_EACH_MEETING(WX_MEETING)
-#define WX_MEETING_ENTRY(rows) [rows] = N(meeting_##rows),
-static const N(meeting_of) N(meetings)[] = {WX_EACH_MEETING(WX_MEETING_ENTRY)};
-
-/* Where that takes less than panels of B, of which each element meets few rows; the sums of a vector's elements at the
- * end are paid by depth. */
-static int N(meets)(int64_t M, int64_t K, int64_t cas, int64_t rbs) {
-  return cas == 1 && rbs == 1 && M <= WX_MET_ROWS && M * WX_MET_DEPTH <= K;
-}
-
-/* How far apart rows of A are that were copied: whole lines, and no pages. */
-static int64_t N(met_step)(int64_t K) { return (wx_parts(wx_min(K, N(met_depth)), N(lanes)) + 1) * N(lanes); }
-
-/* Columns, a few at a time, meet all rows before the next are read. These are copied to where vectors are whole lines. */
-static void N(met)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, const T *B, int64_t cbs, T *C, int64_t ldc,
-                   int accumulate, char *scratch) {
-  const int64_t layers = wx_parts(K, N(met_depth)), step = N(met_step)(K);
-  const wx_tiling tiling = wx_tiling_of(M, N(pairs));
-  T *const rows = (T *)wx_align(scratch);
-  for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++, accumulate = 1) {
-    depth = wx_min(K - k, wx_parts(wx_parts(K - k, layers - layer), N(lanes)) * N(lanes));
-    const T *b = B + k;
-    int64_t j = 0;
-    for (int64_t i = 0; i < M; i++) __builtin_memcpy(rows + i * step, A + i * ras + k, depth * sizeof(T));
-    for (; j + N(side) <= n; j += N(side), b += N(side) * cbs)
-      for (int64_t i = 0, tile = 0, height; i < M; i += height, tile++) {
-        height = wx_height(tiling, tile);
-        const int64_t ahead = i ? 0 : N(side) * cbs;
-        N(meetings)[height](depth, rows + i * step, step, b, cbs, ahead, C + i * ldc + j, ldc, accumulate);
-      }
-    for (; j < n; j++, b += cbs) N(apply)(M, depth, rows, step, 1, b, 1, C + j, ldc, accumulate);
-  }
-}
+#include "dots.h"
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
@@ -418,7 +317,7 @@ static int64_t N(width)(int64_t M, int64_t n) { return wx_min(n, M <= N(height) 
 
 static int64_t N(gemm_any_scratch)(int64_t M, int64_t n, int64_t K) {
   const int64_t columns = N(packed_size)(wx_min(K, N(depth)), N(width)(M, n)), size = sizeof(T);
-  const int64_t rows = wx_min(M, WX_MET_ROWS) * N(met_step)(K) * size + WX_ALIGN;
+  const int64_t rows = wx_min(M, WX_DOT_ROWS) * N(dot_step)(K) * size + WX_ALIGN;
   return wx_max(N(gemm_scratch)(M, n, K) + columns * size, rows);
 }
 
@@ -428,8 +327,8 @@ static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
     N(apply)(M, K, A, ras, cas, B, rbs, C, ldc, accumulate & WX_ADD);
   else if (M == 1)
     N(apply)(n, K, B, cbs, rbs, A, cas, C, 1, accumulate & WX_ADD);
-  else if (!(accumulate & WX_CAREFUL) && N(meets)(M, K, cas, rbs))
-    N(met)(M, n, K, A, ras, B, cbs, C, ldc, accumulate & WX_ADD, scratch);
+  else if (!(accumulate & WX_CAREFUL) && N(dots_pay)(M, K, cas, rbs))
+    N(dot_rows)(M, n, K, A, ras, B, cbs, C, ldc, accumulate & WX_ADD, scratch);
   else
     N(multiply)(M, n, K, A, ras, cas, 0, B, rbs, cbs, N(width)(M, n), C, ldc, accumulate, scratch);
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from waxeq_native import library
 
 HERE = Path(__file__).parent
-FILES = tuple(HERE / name for name in ("gemm.c", "gemm.h", "tile.h", "api.h"))
+FILES = tuple(HERE / name for name in ("gemm.c", "gemm.h", "tile.h", "dots.h", "api.h"))
 _KINDS = ("f32", "f64")
 
 _SIZE = ctypes.c_int64
@@ -36,7 +36,7 @@ def _members(kind: str) -> list[tuple[str, type]]:
         "gemm_scratch": function(_SIZE, *_SIDES),
         "gemm_any": function(None, *_SIDES, *_A, *_A, *_C, _POINTER),
         "gemm_any_scratch": function(_SIZE, *_SIDES),
-        "meets": function(_FLAG, *_SIDES[:2], *_A[1:]),
+        "dots_pay": function(_FLAG, *_SIDES[:2], *_A[1:]),
         "blas": function(_FLAG, _POINTER, _SIZE, *_SIDES, *_A, *_A, *_C),
     }
     return [(f"{name}_{kind}", member) for name, member in members.items()]

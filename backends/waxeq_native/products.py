@@ -151,8 +151,7 @@ class Products(NativeKernel):
         at = 0
         for p in s.products:
             r = s.values.rows[p.right]
-            fixed = r.op == "load" and r.name[0] in call.fixed
-            if r.op != "load" or not _worth_packing(s, p, fixed) or (not fixed and _meets(s.values, p)):
+            if r.op != "load" or not _worth_packing(s, p, r.name[0] in call.fixed):
                 continue
             pack = _pack(s, p)
             if pack.repeats:
@@ -211,21 +210,21 @@ def _block(o: Online) -> int:
 
 
 def _worth_packing(s: Space, p: Product, fixed: bool) -> bool:
-    """Whether several points read the same panels, all blocks are as deep, and panels are read at all."""
+    """Whether all blocks are as deep, and the right side is a weight, or several points read its panels."""
     right = s.values.rows[p.right].axes
     points = s.points(right)
     even = s.values.sizes[p.depth] % s.width(p.depth) == 0
-    return even and (points > 1 or fixed)
+    return even and (fixed or (points > 1 and not _by_dots(s.values, p)))
 
 
-def _meets(values: Values, p: Product) -> bool:
-    """Whether all rows together are too few for panels that are made in each call."""
+def _by_dots(values: Values, p: Product) -> bool:
+    """Whether all rows are so few that dot products take less than panels that are made in each call."""
     left, right = (values.rows[n] for n in (p.left, p.right))
     if left.op != "load" or right.op != "load":
         return False
     steps = (int(r.name[1].stride(p.depth) or 0) for r in (left, right))
-    meets = getattr(api(), f"meets_{DTYPES[values.rows[p.fold].dtype]}")
-    return bool(meets(values.sizes[p.rows], values.sizes[p.depth], *steps))
+    pay = getattr(api(), f"dots_pay_{DTYPES[values.rows[p.fold].dtype]}")
+    return bool(pay(values.sizes[p.rows], values.sizes[p.depth], *steps))
 
 
 def _pack(s: Space, p: Product) -> Pack:
