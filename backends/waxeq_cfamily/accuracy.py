@@ -295,9 +295,9 @@ def _behaviour() -> Sequence[str]:
         "overflow, poles and -0 give what C's libm gives; subnormal inputs and results are not flushed. No exception",
         "flag is promised. `sin`, `cos` and `tan` beyond their limit give NaN: a kernel that meets such an argument",
         "computes again with `wx_far_sin_f32` and so on, which take any: in float32 vector code of twice the work and",
-        "the same errors, in float64 libm's. `fmod`, `mod` and `floordiv` have a limit of |x / y|, beyond which they",
-        "call libm's fmod. `exact` functions are the machine's own operations, or what NumPy computes of these, in its",
-        "order.",
+        "the same errors, in float64 libm's. So it does for `fmod`, `mod` and `floordiv`, whose limit is of |x / y|,",
+        "by libm's fmod. `exact` functions are the machine's own operations, or have what NumPy computes of these, bit",
+        "for bit.",
     )
 
 

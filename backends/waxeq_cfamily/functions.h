@@ -38,7 +38,8 @@ WX_FN double wx_from_f64(wx_u64 i) { double x; __builtin_memcpy(&x, &i, 8); retu
 #define WX_SIGN_F32 0x80000000u
 #define WX_SIGN_F64 0x8000000000000000ull
 #define WX_HIGH_F64 0xffffffff00000000ull
-/* x + WX_ROUND rounds x to an integer and leaves it in the low bits; of |x| < 2^21 (f32), 2^50 (f64). */
+/* x + WX_ROUND rounds x to an integer and leaves it in the low bits; of |x| < 2^21 (f32), 2^50 (f64);
+   where only the integer is wanted up to twice that. */
 #define WX_ROUND_F32 0x1.8p23f
 #define WX_ROUND_F64 0x1.8p52
 
@@ -1123,8 +1124,8 @@ WX_FN double wx_logaddexp_f64(double x, double y) {
   return x == y ? x + 0x1.62e42fefa39efp-1 : r; /* inf - inf is NaN */
 }
 
-/* ---- fmod, exact: x - q y, q the integer nearest to x / y, and once more y where that is not of x's sign; products of
-   q and parts of y must be exact, so it is NaN where x / y is beyond 2^21 (f32), 2^35 (f64) ---- */
+/* ---- fmod, exact: x - q y, q the integer nearest to x / y, and once more y where that is not of x's sign. NaN where
+   x / y is beyond 2^21 (f32, or q would not be near enough) or 2^35 (f64, or q times parts of y would not be exact) ---- */
 
 /* all bits where r is a number of the other sign than y, none where it is zero */
 WX_FN wx_u32 wx_unlike_f32(float r, float y) {

@@ -24,7 +24,7 @@ class Function:
     """One function of functions.h for one dtype.
 
     name: of the scalar in `waxeq.basis.scalar`. dtype: "float32" or "float64". symbol: its name in C.
-    kind: "exact" is the machine's own operation or what NumPy computes, rounding by rounding; "approximate" is a
+    kind: "exact" is the machine's own operation or has what NumPy computes of these, bit for bit; "approximate" is a
     polynomial of our own.
     limit: beyond this size of x, or of x / y, the result is NaN, and `beyond` names the C function to call instead.
     largest_ulp: largest error measured, in units in the last place, with fused multiply-add and without it.
@@ -67,9 +67,9 @@ TURNS = (2.0**24, 2.0**30)
 BEYOND = "NaN beyond the limit"
 QUOTIENTS = (2.0**21, 2.0**35)
 VIA_DOUBLE = "float32 goes through float64"
-_TURNS = "(fmod{w}(x, y) != 0 && (fmod{w}(x, y) < 0) != (y < 0))"
-_MOD = f"(fmod{{w}}(x, y) == 0 ? copysign{{w}}(0, y) : fmod{{w}}(x, y) + ({_TURNS} ? y : 0))"
-_FLOORED = f"(y == 0 ? x / y : copysign{{w}}(rint{{w}}((x - fmod{{w}}(x, y)) / y) - {_TURNS}, x / y))"
+_ONE_LESS = "(fmod{w}(x, y) != 0 && (fmod{w}(x, y) < 0) != (y < 0))"
+_MOD = f"(fmod{{w}}(x, y) == 0 ? copysign{{w}}(0, y) : fmod{{w}}(x, y) + ({_ONE_LESS} ? y : 0))"
+_FLOORED = f"(y == 0 ? x / y : copysign{{w}}(rint{{w}}((x - fmod{{w}}(x, y)) / y) - {_ONE_LESS}, x / y))"
 
 DESCRIBED = MappingProxyType(
     {
@@ -147,7 +147,7 @@ def functions() -> Mapping[tuple[str, str], Function]:
 
 @cache
 def libm() -> Mapping[tuple[str, str], str]:
-    """Functions of the C library."""
+    """Functions of the C library, and those of functions.h that call it for each element."""
     same = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "sinh", "cosh",
             "tanh", "erf", "pow", "hypot", "fmod")  # fmt: skip
     names = {n: n for n in same} | {f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}

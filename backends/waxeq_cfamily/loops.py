@@ -246,7 +246,8 @@ class Emitter:
         if limit is not None:
             first, *others = (f"wx_abs_{DTYPES[carried(r.dtype)]}({self.name(a)})" for a in r.args)
             most = " * ".join([number(repr(limit), carried(r.dtype)), *others])
-            yield f"far |= {first} > {most};"
+            some = "".join(f" & ({x} > 0)" for x in others)  # what is divided by zero needs no other function
+            yield f"far |= ({first} > {most}){some};"
         for size, guards in self._lookups.get(n, ()):
             where = self.holds(guards)
             yield f"bad |= {'' if where == '1' else f'{where} & '}wx_outside(r{n}, {size});"

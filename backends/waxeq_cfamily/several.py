@@ -41,7 +41,7 @@ class Several:
     def many(self) -> int:
         """How many rows are added in one go: of a few all, or as many as pairs can be made of."""
         size = self.loop.space.width(self.loop.order[-2])
-        return _TOGETHER if isinstance(size, Extent) or size >= _TOGETHER else 1 << (size.bit_length() - 1)
+        return _TOGETHER if isinstance(size, Extent) or size >= _TOGETHER else 1 << max(0, size.bit_length() - 1)
 
     def together(self, low: str, high: str) -> list[str]:
         """The loop before the innermost: its rows are added to one row. So many of them are added in pairs first, which

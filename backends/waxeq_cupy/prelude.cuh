@@ -34,7 +34,7 @@ typedef unsigned long long uint64_t;
 #define __builtin_copysign copysign
 
 /* A position, counted from either end, and whether it lies outside an axis of n > 0 elements. Macros: the type of i may
-   be unsigned. */
+   be unsigned. Threads have conditions at no cost, unlike the vectors of C, whose prelude has none here. */
 #define wx_wrapped(i, n) ((i) < 0 ? (int64_t)(i) + (n) : (int64_t)(i))
 #define wx_outside(i, n) ((uint64_t)wx_wrapped(i, n) >= (uint64_t)(n))
 #define wx_within(i, n) (wx_outside(i, n) ? 0 : wx_wrapped(i, n))

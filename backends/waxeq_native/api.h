@@ -23,7 +23,8 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
  * gemm_scratch       bytes of scratch that gemm needs
  * gemm_any           the same product with B as it lies, for uses that are not worth packing for (small, once)
  * gemm_any_scratch   bytes of scratch that gemm_any needs
- * dots_pay           whether gemm_any makes dot products of so few rows, and packs nothing
+ * dots_pay           whether gemm_any makes dot products of so few rows, and no panels: but for one row or column, and
+ *                    with WX_CAREFUL
  * blas               the same product by `function`, the address of a cblas_?gemm whose integers have `bits` bits.
  *                    Answers 0, or 1 with C untouched where the strides or sizes cannot be said in BLAS */
 #define WX_API_MEMBERS(T, S)                                                                                           \

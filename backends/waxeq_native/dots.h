@@ -68,7 +68,7 @@ WX_INLINE void N(dot_tile)(const int rows, WX_DOT_PARAMETERS) {
 
 #define WX_DOT(rows)                                                                                                   \
   static void N(dot_##rows)(WX_DOT_PARAMETERS) {                                                                       \
-    N(dot_tile)(rows < N(dot_height) ? rows : N(dot_height), K, A, ras, B, cbs, ahead, C, ldc, accumulate);            \
+    N(dot_tile)(rows, K, A, ras, B, cbs, ahead, C, ldc, accumulate);                                                   \
   }
 WX_EACH_DOT(WX_DOT)
 #define WX_DOT_ENTRY(rows) [rows] = N(dot_##rows),
@@ -80,8 +80,11 @@ static int N(dots_pay)(int64_t M, int64_t K, int64_t cas, int64_t rbs) {
   return cas == 1 && rbs == 1 && M <= WX_DOT_ROWS && M * WX_DOT_DEPTH <= K;
 }
 
-/* How far apart rows of A are that were copied: whole lines, and no pages. */
-static int64_t N(dot_step)(int64_t K) { return (wx_parts(wx_min(K, N(dot_depth)), N(lanes)) + 1) * N(lanes); }
+/* How far apart rows of A are that were copied: an odd number of lines, so that no two lie whole pages apart. */
+static int64_t N(dot_step)(int64_t K) {
+  const int64_t size = sizeof(T), lines = wx_parts(wx_min(K, N(dot_depth)) * size, WX_LINE_BYTES);
+  return (lines | 1) * WX_LINE_BYTES / size;
+}
 
 /* All rows by N(side) columns before the next are read. Rows are copied to where vectors are whole lines: one that lies
  * across two takes the time of two. */
@@ -108,3 +111,4 @@ static void N(dot_rows)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
 #undef WX_DOT_PARAMETERS
 #undef WX_DOT
 #undef WX_DOT_ENTRY
+#undef WX_EACH_DOT

@@ -9,27 +9,31 @@
  * block of A: a panel stays in the first-level cache (32 KiB or more) while rows of A pass, a block in the second
  * (256 KiB or more). Machines with AVX-512 have a second level of 1 MiB or more, fast enough for the panel too, and
  * deep panels are added to C less often. Heights of tiles where three or more share the rows evenly. Sums of a tile of
- * dot products: a few vectors of B, and one of A, stand beside them. */
+ * dot products, beside which stand two or four vectors of B and one of A; its rows are these by the columns. */
 #if defined(__AVX512F__)
 enum { WX_VECTOR = 64, WX_ROWS = 14, WX_PANEL_BYTES = 64 << 10, WX_BLOCK_BYTES = 512 << 10, WX_DOT_SUMS = 24 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #define WX_EACH_TALL(X) X(9) X(10) X(11) X(12) X(13) X(14)
-#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define WX_EACH_DOT_F32(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define WX_EACH_DOT_F64(X) WX_EACH_DOT_F32(X) X(7) X(8) X(9) X(10) X(11) X(12)
 #elif defined(__AVX__)
 enum { WX_VECTOR = 32, WX_ROWS = 6, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10, WX_DOT_SUMS = 8 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define WX_EACH_TALL(X) X(4) X(5) X(6)
-#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4)
+#define WX_EACH_DOT_F32(X) X(1) X(2)
+#define WX_EACH_DOT_F64(X) WX_EACH_DOT_F32(X) X(3) X(4)
 #elif defined(__ARM_NEON)
 enum { WX_VECTOR = 16, WX_ROWS = 8, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10, WX_DOT_SUMS = 24 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define WX_EACH_TALL(X) X(5) X(6) X(7) X(8)
-#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define WX_EACH_DOT_F32(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define WX_EACH_DOT_F64(X) WX_EACH_DOT_F32(X) X(7) X(8) X(9) X(10) X(11) X(12)
 #else
 enum { WX_VECTOR = 16, WX_ROWS = 4, WX_PANEL_BYTES = 16 << 10, WX_BLOCK_BYTES = 192 << 10, WX_DOT_SUMS = 8 };
 #define WX_EACH_ROWS(X) X(1) X(2) X(3) X(4)
 #define WX_EACH_TALL(X) X(3) X(4)
-#define WX_EACH_DOT(X) X(1) X(2) X(3) X(4)
+#define WX_EACH_DOT_F32(X) X(1) X(2)
+#define WX_EACH_DOT_F64(X) WX_EACH_DOT_F32(X) X(3) X(4)
 #endif
 
 /* Rows of a tile up to which what follows is not fetched: they read B faster than memory gives it, and a core sees by
@@ -107,6 +111,7 @@ static inline char *wx_align(char *at) { return at + (-(uintptr_t)at & (WX_ALIGN
 #ifndef WX_ONLY_f64
 #define T float
 #define S f32
+#define WX_EACH_DOT WX_EACH_DOT_F32
 typedef int32_t wx_mask_f32 __attribute__((vector_size(16)));
 #define wx_flip_f32(a)                                                                                                 \
   do {                                                                                                                 \
@@ -124,6 +129,7 @@ WX_FILL(f32)
 #ifndef WX_ONLY_f32
 #define T double
 #define S f64
+#define WX_EACH_DOT WX_EACH_DOT_F64
 typedef int64_t wx_mask_f64 __attribute__((vector_size(16)));
 #define wx_flip_f64(a)                                                                                                 \
   do {                                                                                                                 \

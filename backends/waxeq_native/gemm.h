@@ -316,9 +316,9 @@ static void N(gemm)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, in
 static int64_t N(width)(int64_t M, int64_t n) { return wx_min(n, M <= N(height) ? 256 : 1024); }
 
 static int64_t N(gemm_any_scratch)(int64_t M, int64_t n, int64_t K) {
-  const int64_t columns = N(packed_size)(wx_min(K, N(depth)), N(width)(M, n)), size = sizeof(T);
-  const int64_t rows = wx_min(M, WX_DOT_ROWS) * N(dot_step)(K) * size + WX_ALIGN;
-  return wx_max(N(gemm_scratch)(M, n, K) + columns * size, rows);
+  const int64_t panels = N(packed_size)(wx_min(K, N(depth)), N(width)(M, n)), item = sizeof(T);
+  const int64_t copied = wx_min(M, WX_DOT_ROWS) * N(dot_step)(K) * item + WX_ALIGN;
+  return wx_max(N(gemm_scratch)(M, n, K) + panels * item, copied);
 }
 
 static void N(gemm_any)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, const T *B, int64_t rbs,

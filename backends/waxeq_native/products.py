@@ -184,9 +184,9 @@ class Products(NativeKernel):
             volume = float(s.points(axes) * math.prod(values.sizes[k] for k in axes))
             flops += 2.0 * volume
             inside["operations"] = inside.get("operations", 0.0) + 2.0 * volume
-            if values.rows[p.right].op == "load" and values.rows[p.right].name[0] not in call.fixed:
-                right = values.rows[p.right].axes
-                rows["packed"] = rows.get("packed", 0.0) + math.prod(values.sizes[k] for k in right)
+            right = values.rows[p.right]
+            if right.op == "load" and right.name[0] not in call.fixed and not _by_dots(s, p):
+                rows["packed"] = rows.get("packed", 0.0) + math.prod(values.sizes[k] for k in right.axes)
         for name, count in operations(s).items():
             rows[name] = max(0.0, count - inside.get(name, 0.0))
         return {**rows, "flops": flops}
@@ -214,17 +214,17 @@ def _worth_packing(s: Space, p: Product, fixed: bool) -> bool:
     right = s.values.rows[p.right].axes
     points = s.points(right)
     even = s.values.sizes[p.depth] % s.width(p.depth) == 0
-    return even and (fixed or (points > 1 and not _by_dots(s.values, p)))
+    return even and (fixed or (points > 1 and not _by_dots(s, p)))
 
 
-def _by_dots(values: Values, p: Product) -> bool:
+def _by_dots(s: Space, p: Product) -> bool:
     """Whether all rows are so few that dot products take less than panels that are made in each call."""
-    left, right = (values.rows[n] for n in (p.left, p.right))
+    left, right = (s.values.rows[n] for n in (p.left, p.right))
     if left.op != "load" or right.op != "load":
         return False
     steps = (int(r.name[1].stride(p.depth) or 0) for r in (left, right))
-    pay = getattr(api(), f"dots_pay_{DTYPES[values.rows[p.fold].dtype]}")
-    return bool(pay(values.sizes[p.rows], values.sizes[p.depth], *steps))
+    pay = getattr(api(), f"dots_pay_{DTYPES[s.values.rows[p.fold].dtype]}")
+    return bool(pay(s.values.sizes[p.rows], s.width(p.depth), *steps))
 
 
 def _pack(s: Space, p: Product) -> Pack:
@@ -314,8 +314,8 @@ class ExchangedProducts(Products):
 
 
 def _lopsided(call: Call, values: Values, p: Product) -> bool:
-    """Whether a right side is larger than the left, lies along the depth, and is no weight. Tiles of four bytes an
-    element are turned."""
+    """Whether a right side has twice as many columns as there are rows, lies along the depth, and is no weight. Tiles
+    of four bytes an element are turned."""
     left, right = (values.rows[n] for n in (p.left, p.right))
     if left.op != "load" or right.op != "load" or values.rows[p.fold].dtype != "float32" or p.columns in values.folded:
         return False

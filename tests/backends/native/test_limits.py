@@ -70,6 +70,15 @@ def test_large_quotients(name: str, dtype: str) -> None:
     np.testing.assert_array_equal(np.signbit(got)[some], np.signbit(want)[some])
 
 
+def test_zero_is_no_far_quotient() -> None:
+    """A row with a divisor of zero was computed twice, one element at a time."""
+    sizes = {"i": 4, "j": 100}
+    view = View.dense("ij", sizes, "float32")
+    meaning = Term("Zip", "mod", operand(0, "ij", "float32"), operand(1, "ij", "float32"))
+    (part,) = FAST.of(Call("native.loops_fast", meaning, sizes, (view, view), view)).parts
+    assert "& (wx_abs_f32(r1) > 0);" in part.source and "wx_far_mod_f32" in part.source
+
+
 def test_folds_begin_anew() -> None:
     """A sum over a row that has one large argument, and a function of that sum."""
     x = np.random.default_rng(1).standard_normal((50, 300)).astype(np.float32)

@@ -213,3 +213,18 @@ def test_what_every_point_makes_anew_is_counted_so_many_times(kernel: NativeKern
     assert kernel.of(call) is not None
     features = kernel.features(call)
     assert features.get("flops", features["operations"]) >= 2 * math.prod(sizes.values())
+
+
+@pytest.mark.parametrize("many", [0, 1, 2, 3, 5, 7, 9])
+def test_a_few_rows_are_added_to_one(many: int) -> None:
+    """None are nothing: of an axis without places a shift by -1 was made."""
+    sizes = {"m": many, "n": 301}
+    call = Call(
+        "native.loops",
+        Term("Sum", "m", X),
+        sizes,
+        (View.dense("mn", sizes, "float32"),),
+        View.dense("n", sizes, "float32"),
+    )
+    assert Loops().accepts(call)
+    assert check_call(Loops(), call, np.random.default_rng(many)) is None
