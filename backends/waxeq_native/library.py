@@ -192,17 +192,17 @@ class Library:
         return CompileFailed(f"`{command}` {why}; the source is kept in {kept}.")
 
     def _kept(self, built: Path, unit: Unit) -> ctypes.CDLL:
-        """Moves what was built to its place and loads it."""
-        name = self.store.put(built)
+        """Loads what was built and moves it to its place: another process may drop it as soon as it lies there."""
         try:
-            self._loaded.setdefault(name, ctypes.CDLL(str(self.store.library(name))))
+            loaded = ctypes.CDLL(str(built))
         except OSError as e:
             raise CompileFailed(
                 f"What was compiled cannot be loaded ({e}): name a folder that allows programs in WAXEQ_CACHE."
             ) from e
+        name = self.store.put(built)
         for key in unit.entries:
             self.store.answers(key, name)
-        return self._loaded[name]
+        return self._loaded.setdefault(name, loaded)
 
 
 def functions(sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
