@@ -181,7 +181,7 @@ def _said(kernel: Any, call: Any) -> str | None:
 def needed(before: str, text: str) -> str:
     """What stands before a kernel's text, without comments and without the functions that the text does not come to:
     these are inlined wherever they are called, so that of others nothing is compiled."""
-    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", before, flags=re.DOTALL)
+    bare = without_comments(before)
     functions: dict[str, str] = {}
     for m in _FUNCTION.finditer(bare):
         functions[m[1]] = functions.get(m[1], "") + m[0]
@@ -193,6 +193,11 @@ def needed(before: str, text: str) -> str:
         met |= {n: functions[n] for n in names}
         more += (functions[n] for n in names)
     return "\n".join([rest, *(met[n] for n in functions if n in met)])
+
+
+def without_comments(text: str) -> str:
+    """C without its comments."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
 
 
 _FUNCTION = re.compile(r"^WX_FN (?:\w+ )+\**(\w+)\((?:.*\}$|(?:.*\n)+?\}$)", re.MULTILINE)

@@ -91,7 +91,7 @@ def test_functions_are_told_apart() -> None:
     """All that begin with what has them inlined, each to its end."""
     from waxeq_cupy.kernels import prelude
 
-    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", prelude(), flags=re.DOTALL)
+    bare = renamed.without_comments(prelude())
     found = [m[0] for m in renamed._FUNCTION.finditer(bare)]
     assert len(found) == len(re.findall(r"^WX_FN ", bare, re.MULTILINE)) > 100
     assert all(text.count("{") == text.count("}") and text.count("WX_FN") == 1 for text in found)

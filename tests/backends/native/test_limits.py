@@ -13,7 +13,6 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_native.loops import limits
 
 FAST = backends(["native"])[0].kernels["native.loops_fast"]
-UFUNCS = {"fmod": np.fmod, "mod": np.mod, "floordiv": np.floor_divide}
 OF_ONE, OF_TWO = (sorted({name for name, _ in limits() if SCALARS[name].arity == many}) for many in (1, 2))
 
 
@@ -62,7 +61,7 @@ def test_large_quotients(name: str, dtype: str) -> None:
     with np.errstate(all="ignore"):
         x, y = x.astype(numpy_dtype(dtype)), y.astype(numpy_dtype(dtype))
         wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-        want = UFUNCS[name](x.astype(wide), y.astype(wide)).astype(x.dtype)
+        want = SCALARS[name](x.astype(wide), y.astype(wide)).astype(x.dtype)
     got = _run(Term("Zip", name, operand(0, "ij", dtype), operand(1, "ij", dtype)), dtype, x, y)
     got, want = got.astype(np.float64), want.astype(np.float64)
     np.testing.assert_array_equal(got, want)
