@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.casts import NONE, back, cast
+from waxeq_cfamily.excess import excess
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.lookups import Use, lookups
 from waxeq_cfamily.nest import Loop
@@ -36,13 +37,14 @@ _BOUNDS: Mapping[str, str] = MappingProxyType({"max": ">", "fmax": ">", "min": "
 class Emitter:
     """Text for one space. `functions`: C names of functions by (name, dtype). `operands`: the arguments that are
     operands, in order, of these `dtypes`; `result`: the one that is written. `outside`: where it is noted that a
-    position lies outside its axis. `aliased`: operands that the result may replace. `limits`:
-    of functions that end at some size of their argument that size, and the C name of one that goes on. `streams`: the
-    result is written past the cache. `others`: the arguments that other results of the values are written to.
-    `decided`: guards of which it is known whether they hold. `hides`: constant bounds are variables. `ahead`: asks for
-    what is read later. `careful`: what is computed once for a whole row has fewer roundings than what is computed for
-    each element. `sections`: where guards begin to hold is a number. `lined`: loops that only write go through
-    multiples of so many places, where not 0, from the first one on."""
+    position lies outside its axis. `aliased`: operands that the result may replace. `limits`: of functions that end at
+    some size of their argument that size, and the C name of one that goes on. `streams`: the result is written past the
+    cache. `others`: the arguments that other results of the values are written to. `decided`: guards of which it is
+    known whether they hold. `excess`: values of narrow floats are rounded only where it matters. `hides`: constant
+    bounds are variables. `converts`: float16 is converted in pieces. `ahead`: asks for what is read later. `careful`:
+    what is computed once for a whole row has fewer roundings than what is computed for each element. `sections`: where
+    guards begin to hold is a number. `lined`: loops that only write go through multiples of so many places, where not
+    0, from the first one on."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -54,7 +56,9 @@ class Emitter:
     streams: bool = False
     others: Sequence[str] = ()
     decided: Mapping[Guard, bool] = field(default_factory=dict)
+    excess: bool = False
     hides: ClassVar[bool] = True
+    converts: ClassVar[bool] = True
     ahead: ClassVar[str | None] = "__builtin_prefetch"
     careful: ClassVar[bool] = True
     sections: ClassVar[bool] = True
@@ -269,11 +273,15 @@ class Emitter:
         text = usual or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
-        return rounded(text, r.dtype) if rounds(r.name, r.dtype) and not self._only_written(n) else text
+        return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n not in self._unrounded else text
 
-    def _only_written(self, n: int) -> bool:
-        """Whether a row is a result that no other row reads: it is rounded where it is written."""
-        return n not in self.values.users and any(n == m for m, _ in self.values.results)
+    @cached_property
+    def _unrounded(self) -> frozenset[int]:
+        """Rows that are not rounded where they are made: at least results that no other row reads, which are rounded
+        where they are written."""
+        if self.excess:
+            return excess(self.values)
+        return frozenset(n for n, _ in self.values.results if n not in self.values.users)
 
     def _once(self, n: int) -> str | None:
         """The text of what is computed once for a whole row, where there is one of fewer roundings than usual: all of
@@ -282,7 +290,7 @@ class Emitter:
         if not self.careful or r.op != "apply" or not is_float(r.dtype) or self.space.under(n):
             return None
         if r.name in ("sqrt", "rsqrt") and carried(r.dtype) == "float32":
-            wide = self._unrounded(r.args[0])
+            wide = self._as_double(r.args[0])
             if r.name == "sqrt":
                 return wide and f"((float)__builtin_sqrt({wide}))"
             return f"((float)(1 / __builtin_sqrt({wide or '(double){0}'})))"
@@ -301,7 +309,7 @@ class Emitter:
                 return r.args[1 - place], whole
         return None
 
-    def _unrounded(self, n: int) -> str | None:
+    def _as_double(self, n: int) -> str | None:
         """A mean of squares and a little more as float64, not rounded before its root is taken; None for what is none.
         Neither of both is below zero, so that nothing cancels, and the sum is not too large for float32."""
         r = self.values.rows[n]

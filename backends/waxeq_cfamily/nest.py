@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.asked import in_whole, next_piece, next_rows
+from waxeq_cfamily.converted import Converted
 from waxeq_cfamily.fission import Fission
 from waxeq_cfamily.lanes import LANES, Lanes
-from waxeq_cfamily.scalars import CTYPES, combine, expression, narrowed, nth, rounded, rounds, start, var, variable
+from waxeq_cfamily.scalars import CTYPES, combine, narrowed, nth, rounded, start, var, variable
+from waxeq_cfamily.scans import stepped
 from waxeq_cfamily.sections import Sections
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.turned import squares, turns
-from waxeq_cfamily.values import Row, chain
+from waxeq_cfamily.values import chain
 
 if TYPE_CHECKING:
     from waxeq_cfamily.loops import Emitter
@@ -35,9 +37,6 @@ lines take to be written, where of 512 a core stood still."""
 _CHAINS = 4
 """Vectors that an accumulator has where little is computed."""
 
-_STEPS = {"sum": "Add", "prod": "Mul"}
-"""The functions of two numbers that scans are made of, where they have another name."""
-
 
 class Loop:
     """The text of one stage."""
@@ -49,6 +48,7 @@ class Loop:
         self.sources = {f: chain(self.values, f) for f in stage.folds}
         self.scalar = [f for f in stage.folds if not self._buffered_by_vector(f)]
         self.blocked = self._summed_in_blocks()
+        self.converted = Converted(self)
 
     def _buffered_by_vector(self, f: int) -> bool:
         """Whether a fold's own axes reach the innermost loop: it then adds row to row."""
@@ -93,7 +93,9 @@ class Loop:
     def row(self, n: int, held: str = "") -> Iterator[str]:
         """The definition of a row's variable. What an earlier stage made is in a buffer, or in variables called by a
         name."""
-        if self.loaded(n):
+        if n in self.converted.loads:
+            yield f"const float r{n} = w{n}[{self.converted.place()}];"
+        elif self.loaded(n):
             value = f"{held}{n}" if held else self.e.buffer(n)
             yield f"const {variable(self.values.rows[n].dtype)} r{n} = {self._kept(n, value)};"
         elif self.values.rows[n].op == "scan":
@@ -154,11 +156,16 @@ class Loop:
 
     def innermost(self, low: str, high: str, most: int | None = None) -> list[str]:
         """The innermost loop from one place to another, made of vectors. `most`: how many places it may have."""
+        most = self.space.width(self.order[-1]) if most is None else most
+        if self.converted.loads or self.converted.results:
+            return self.converted.text(low, high, self._vectors, most)
+        return self._vectors(low, high, most)
+
+    def _vectors(self, low: str, high: str, most: int) -> list[str]:
         v, fission = var(self.order[-1]), Fission(self)
         if self.streamed or len(fission.parts) > 1:
             return self._in_cache(fission, v, low, high)
         inside = ["  " + x for x in self.nest(len(self.order))]
-        most = self.space.width(self.order[-1]) if most is None else most
 
         def text(first: str, last: str) -> list[str]:
             return [f"for (int64_t {v} = {first}; {v} < {last}; {v}++) {{", *inside, "}"]
@@ -194,6 +201,7 @@ class Loop:
         """Whether the result goes past the cache, a piece at a time."""
         return (
             self.e.streams
+            and not self.converted.results
             and self.stage.result
             and self.stage.straight
             and not self.blocked
@@ -370,18 +378,12 @@ class Loop:
         yield from self._no_vectors()
         for i in self.stage.results:
             n, where = self.values.results[i]
+            if i in self.converted.results:
+                yield f"whole{nth(i)}[{self.converted.place()}] = {self.e.name(n)};"
+                continue
             result = narrowed(self.e.name(n), self.values.rows[n].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
             yield f"piece{nth(i)}[{at}] = {result};" if at else f"out{nth(i)}[{self.e.index(where)}] = {result};"
-
-
-def stepped(r: Row, last: str, x: str) -> str:
-    """What a scan has come to with one more value."""
-    name = str(_STEPS.get(r.name, r.name))
-    text = expression(name, r.dtype, r.dtype, {})
-    assert text is not None
-    step = text.format(last, x)
-    return rounded(step, r.dtype) if rounds(name, r.dtype) else step
 
 
 def _in_pieces(

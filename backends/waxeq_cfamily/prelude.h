@@ -144,3 +144,44 @@ static inline void wx_stream(void *to, const void *from, int64_t bytes) {
 }
 static inline void wx_streamed(void) {}
 #endif
+
+/* A row of float16 as float32, and back, as wx_widened_f16 and wx_narrowed_f16 of each element; payloads of NaN apart.
+   Eight at a time where the machine converts vectors; clang has its instructions by another name. */
+#ifdef __F16C__
+typedef float wx_eight_floats __attribute__((vector_size(32)));
+#ifdef __clang__
+typedef _Float16 wx_eight_halves __attribute__((vector_size(16)));
+#define WX_WIDENED_8(h) __builtin_convertvector(h, wx_eight_floats)
+#define WX_NARROWED_8(v) __builtin_convertvector(v, wx_eight_halves)
+#else
+typedef short wx_eight_halves __attribute__((vector_size(16)));
+#define WX_WIDENED_8(h) ((wx_eight_floats)__builtin_ia32_vcvtph2ps256(h))
+#define WX_NARROWED_8(v) ((wx_eight_halves)__builtin_ia32_vcvtps2ph256(v, 0))
+#endif
+#endif
+static inline void wx_widened_row_f16(const uint16_t *from, float *to, int64_t many) {
+  int64_t i = 0;
+#ifdef __F16C__
+  for (; i + 8 <= many; i += 8) {
+    wx_eight_halves h;
+    __builtin_memcpy(&h, from + i, sizeof h);
+    const wx_eight_floats v = WX_WIDENED_8(h);
+    __builtin_memcpy(to + i, &v, sizeof v);
+  }
+#endif
+#pragma omp simd
+  for (int64_t j = i; j < many; j++) to[j] = wx_widened_f16(from[j]);
+}
+static inline void wx_narrowed_row_f16(const float *from, uint16_t *to, int64_t many) {
+  int64_t i = 0;
+#ifdef __F16C__
+  for (; i + 8 <= many; i += 8) {
+    wx_eight_floats v;
+    __builtin_memcpy(&v, from + i, sizeof v);
+    const wx_eight_halves h = WX_NARROWED_8(v);
+    __builtin_memcpy(to + i, &h, sizeof h);
+  }
+#endif
+#pragma omp simd
+  for (int64_t j = i; j < many; j++) to[j] = wx_narrowed_f16(from[j]);
+}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from waxeq_cfamily.scalars import NARROW, carried
+from waxeq_cfamily.scalars import NARROW, carried, expression, rounded, rounds
 from waxeq_cfamily.spaces import Widths, collapsed
 from waxeq_cfamily.split import Nest, cut
 from waxeq_cfamily.values import Index, Row, Unsupported, Values, kept
+
+_STEPS = {"sum": "Add", "prod": "Mul"}
+"""The functions of two numbers that scans are made of, where they have another name."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +83,12 @@ def longest(values: Values) -> int:
         return Scan.of(values).size if values.scans else 0
     except Unsupported:
         return 0
+
+
+def stepped(r: Row, last: str, x: str) -> str:
+    """What a scan has come to with one more value."""
+    name = str(_STEPS.get(r.name, r.name))
+    text = expression(name, r.dtype, r.dtype, {})
+    assert text is not None
+    step = text.format(last, x)
+    return rounded(step, r.dtype) if rounds(name, r.dtype) else step

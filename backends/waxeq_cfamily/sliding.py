@@ -222,6 +222,7 @@ class Row(Emitter):
     number: int = 0
     own: int = 0
     sought: tuple[Sought, ...] = ()
+    converts: ClassVar[bool] = False
     ahead: ClassVar[str | None] = None
     lined: ClassVar[int] = _LANES
 

@@ -37,6 +37,7 @@ class Text(Emitter):
     partial: str = ""
     maps: tuple[str, ...] = ()
     hides: ClassVar[bool] = False
+    converts: ClassVar[bool] = False
     ahead: ClassVar[None] = None
     careful: ClassVar[bool] = False
 

@@ -149,8 +149,9 @@ _READ = {
     True: """  const wx_bits8 bits = __builtin_convertvector(*(const wx_half8 *)p, wx_bits8) << 16;
   return (wx_float8)bits;""",
     False: """#if defined(__F16C__)
-  typedef short wx_short8 __attribute__((vector_size(16), aligned(2)));
-  return (wx_float8)__builtin_ia32_vcvtph2ps256(*(const wx_short8 *)p);
+  wx_eight_halves h;
+  __builtin_memcpy(&h, p, sizeof h);
+  return WX_WIDENED_8(h);
 #else
   const wx_bits8 bits = __builtin_convertvector(*(const wx_half8 *)p, wx_bits8);
   const wx_float8 size = (wx_float8)((bits & 0x7fff) << 13) * 0x1p112f;

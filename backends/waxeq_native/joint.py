@@ -62,7 +62,7 @@ def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first
     functions = _agreed([(e, e.functions) for e in alone])
     limits = _agreed([(e, e.limits) for e in alone])
     found = _space(walks, operands)
-    if found is None or functions is None or limits is None:
+    if found is None or functions is None or limits is None or len({x.excess for x in alone}) > 1:
         return None
     s, order = found
     places: dict[int, tuple[str, str]] = {}
@@ -72,7 +72,10 @@ def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first
     texts, dtypes = zip(*(places[m] for m in sorted(places)), strict=True)
     results = [f"((char *const *)args[{i}])[{walks[i].slot}]" for i in order]
     streams = past or any(x.streams for x in alone)
-    e = Emitter(s, functions, texts, results[0], dtypes, limits=limits, streams=streams, others=results[1:])
+    e = Emitter(
+        s, functions, texts, results[0], dtypes, limits=limits, streams=streams, others=results[1:],
+        excess=alone[0].excess,
+    )  # fmt: skip
     if e.limited or e.streams or s.values.folded:  # what is read may be read again after the result was written
         return Joined(e, walks[0].grain(e), frozenset())
     aliased = frozenset(numbers[n] for x, numbers in zip(alone, operands, strict=True) for n in x.aliased)

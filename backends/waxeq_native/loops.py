@@ -13,6 +13,7 @@ from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import LINE
+from waxeq_cfamily.excess import spares
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.parted import parted
@@ -49,6 +50,7 @@ class Loops(NativeKernel):
     form = "loops"
     heads = INDEX_MAPS | RUNNING
     streams: ClassVar[bool] = False
+    excess: ClassVar[bool] = False
     widths = Widths(columns=4096, turned=64, pairs=True, held=8, rewrites=True)
     narrower = (Widths(), Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""
@@ -137,7 +139,18 @@ class Loops(NativeKernel):
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip
         """What writes the text of one walk of a call."""
         others = [place] * len(s.values.others)
-        return Emitter(s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams, others)
+        return Emitter(
+            s,
+            self.functions(),
+            operands,
+            place,
+            dtypes,
+            aliased,
+            self.limits(),
+            self.streams,
+            others,
+            excess=self.excess,
+        )
 
     def grain(self, e: Emitter, threads: int) -> int:
         """How many points are worth a chunk."""
@@ -186,10 +199,12 @@ class Loops(NativeKernel):
 
 
 class FastLoops(Loops):
-    """The same with functions of our own, which become vectors; only for meanings that have such a function."""
+    """The same with functions of our own, which become vectors, and narrow floats rounded only where it matters; for
+    meanings that have such a function, or such floats between two functions."""
 
     name = "loops_fast"
     error = 5e-7
+    excess = True
 
     def functions(self) -> Mapping[tuple[str, str], str]:
         return {**libm(), **own()}
@@ -198,7 +213,7 @@ class FastLoops(Loops):
         return limits()
 
     def matches(self, meaning: Term) -> bool:
-        return not _functions(meaning).isdisjoint(_apart())
+        return not _functions(meaning).isdisjoint(_apart()) or spares(meaning)
 
 
 class NarrowLoops(Loops):

@@ -128,7 +128,10 @@ class Products(NativeKernel):
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         emitter = BlockEmitter if isinstance(s, Blocks) else ProductEmitter
-        e = emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), packs=texts, deeper=deeper)
+        functions = {**libm(), **own()}
+        e = emitter(
+            s, functions, operands, "args[2]", dtypes, limits=limits(), packs=texts, deeper=deeper, excess=True
+        )  # fmt: skip
         room = max(scratch(s, p, p.fold in texts, deeper.get(p.fold)) for p in s.products)
         if s.scratch + room > FRAME:
             return None

@@ -130,7 +130,7 @@ class BlasProducts(Products):
             return None
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits())
+        e = _Emitter(s, {**libm(), **own()}, operands, "args[2]", dtypes, limits=limits(), excess=True)
         e.check()
 
         def write() -> tuple[Part, ...]:

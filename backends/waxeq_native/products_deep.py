@@ -144,9 +144,15 @@ class DeepProducts(Products):
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         functions = {**libm(), **own()}
-        e = self.emitter(pieces.each, functions, operands, "args[1]", dtypes, limits=limits())
+        e = self.emitter(pieces.each, functions, operands, "args[1]", dtypes, limits=limits(), excess=True)
         last = Emitter(
-            pieces.last, functions, [*operands, "args[1]"], "args[2]", [*dtypes, pieces.dtype], limits=limits()
+            pieces.last,
+            functions,
+            [*operands, "args[1]"],
+            "args[2]",
+            [*dtypes, pieces.dtype],
+            limits=limits(),
+            excess=True,
         )
         room = scratch(pieces.each, pieces.product, packed=self.packed)
         if pieces.each.scratch + room + self.panels(pieces) > FRAME:

@@ -17,9 +17,9 @@ from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import read_in_turn
 from waxeq_cfamily.loops import Emitter
-from waxeq_cfamily.nest import Loop, stepped
+from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.scalars import CTYPES, rounded, var, variable
-from waxeq_cfamily.scans import Scan
+from waxeq_cfamily.scans import Scan, stepped
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, piece
 from waxeq_cfamily.stages import Space, Stage
@@ -249,7 +249,7 @@ class Scans(Loops):
         dtypes = [v.dtype for v in call.operands]
         e = _Emitter(
             way.space, self.functions(), operands, "args[2]", dtypes, frozenset(self.in_place(call)), self.limits(),
-            self.streams, way=way, folds="args[1]",
+            self.streams, way=way, folds="args[1]", excess=self.excess,
         )  # fmt: skip
         e.check()
         if way.space.scratch > FRAME:
@@ -258,7 +258,15 @@ class Scans(Loops):
             raise Unsupported("a block that may be computed again")
         first = None
         if way.totals is not None:
-            first = Emitter(way.totals.space, self.functions(), operands, "args[1]", dtypes, limits=self.limits())
+            first = Emitter(
+                way.totals.space,
+                self.functions(),
+                operands,
+                "args[1]",
+                dtypes,
+                limits=self.limits(),
+                excess=self.excess,
+            )
             first.check()
 
         def write() -> tuple[Part, ...]:
@@ -284,7 +292,7 @@ class FastScans(Scans):
 
     name = "scan_fast"
     error = FastLoops.error
-    functions, limits = FastLoops.functions, FastLoops.limits
+    functions, limits, excess = FastLoops.functions, FastLoops.limits, FastLoops.excess
 
     def matches(self, meaning: Term) -> bool:
         return super().matches(meaning) and FastLoops().matches(meaning)

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.nest import stepped
 from waxeq_cfamily.scalars import CTYPES, NARROW, number, start
-from waxeq_cfamily.scans import Scan
+from waxeq_cfamily.scans import Scan, stepped
 from waxeq_cfamily.values import Row
 
 _ASKED = 16

@@ -69,7 +69,7 @@ class Sliding(Loops):
             found.append(
                 Row(
                     walk.space(n), self.functions(), operands, "args[2]", dtypes, limits=self.limits(),
-                    walk=walk, number=n, own=len(operands), sought=asked,
+                    excess=self.excess, walk=walk, number=n, own=len(operands), sought=asked,
                 )
             )  # fmt: skip
         return tuple(found)
@@ -100,7 +100,7 @@ class FastSliding(Sliding):
 
     name = "sliding_fast"
     error = FastLoops.error
-    functions, limits, matches = FastLoops.functions, FastLoops.limits, FastLoops.matches
+    functions, limits, matches, excess = FastLoops.functions, FastLoops.limits, FastLoops.matches, FastLoops.excess
 
 
 KERNELS = (Sliding, FastSliding)

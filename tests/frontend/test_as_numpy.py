@@ -15,6 +15,7 @@ from waxeq.errors import BoundsError, TargetError, UnsupportedError
 from waxeq.frontend.handlers import HANDLERS, METHODS
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import interpret
+from waxeq.ir.types import numpy_dtype
 
 pytestmark = pytest.mark.quick
 
@@ -53,6 +54,15 @@ def test_initial_counts_once_however_many_elements_are_masked(fold: Any) -> None
 def test_initial_stands_for_what_is_masked_where_a_fold_has_no_identity() -> None:
     check(lambda x: (x.max(axis=0, where=x > 0, initial=1.5), np.min(x, where=x > 0, initial=3)), X)
     check(lambda x: np.add.reduce(x, axis=1, where=x > 0, initial=5.0), X)
+
+
+@pytest.mark.parametrize("fold", [np.mean, np.var, np.std, np.average, np.median])
+def test_moments_of_bfloat16_are_bfloat16(fold: Any) -> None:
+    x = X.astype(numpy_dtype("bfloat16"))
+    (got,) = run(lambda x: fold(x, axis=1), x)
+    want = np.asarray(fold(x, axis=1))
+    assert got.dtype == want.dtype == x.dtype
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2**-7)
 
 
 def test_a_mean_in_whole_numbers_is_cut() -> None:

@@ -50,19 +50,20 @@ def test_the_sanitizers_would_notice(tmp_path: Path) -> None:
     assert subprocess.run([str(tmp_path / "bad")], capture_output=True).returncode != 0
 
 
-def _softmax() -> Call:
-    x = operand(0, "ij", "float32")
+def _softmax(dtype: str = "float32") -> Call:
+    x = operand(0, "ij", dtype)
     e = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "j", x)))
-    view = View.dense("ij", {"i": 5, "j": 70}, "float32")
+    view = View.dense("ij", {"i": 5, "j": 70}, dtype)
     return Call("native.loops_fast", Term("Zip", "div", e, Term("Sum", "j", e)), {"i": 5, "j": 70}, (view,), view)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float16"])
 @pytest.mark.parametrize("target", ["", "aarch64-linux-gnu", "aarch64-macos"])
-def test_other_compilers_and_machines_take_the_text(target: str, tmp_path: Path) -> None:
+def test_other_compilers_and_machines_take_the_text(target: str, kind: str, tmp_path: Path) -> None:
     other = [sys.executable, "-m", "ziglang", "cc"] if _ziglang() else ["clang"] if shutil.which("clang") else None
     if other is None:
         pytest.skip("neither ziglang nor clang is installed")
-    work = NATIVE["native.loops_fast"].of(_softmax())  # pyright: ignore[reportAttributeAccessIssue]
+    work = NATIVE["native.loops_fast"].of(_softmax(kind))  # pyright: ignore[reportAttributeAccessIssue]
     source = tmp_path / "kernel.c"
     source.write_text(prelude() + "\n".join(p.source for p in work.parts))
     flags = ["-O2", "-std=gnu11", "-fopenmp-simd", "-w", "-c", *(["-target", target] if target else [])]

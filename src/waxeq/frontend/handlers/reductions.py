@@ -83,24 +83,28 @@ def _count(x: TracedArray, axis: Axis, keepdims: bool, where: Any) -> Any:
     return n.astype(x.dtype) if x.dtype.kind == "f" else n  # narrow integers may not hold it
 
 
+_SHORT = ("float16", "bfloat16")
+"""Floats whose mean is made in float32: NumPy sums float16 in it, and bfloat16 has too few digits to count with."""
+
+
 def _whole(dtype: Any) -> np.dtype | None:
     """The dtype that was asked for where it holds no fractions: NumPy sums in it, and cuts a mean to it."""
     return None if dtype is None or np.dtype(dtype).kind not in "biu" else np.dtype(dtype)
 
 
 def _mean(t: Tracer, a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
-    x, half = t.array(a), False
+    x = t.array(a)
     axes_tuple(axis, x.ndim)
-    whole = _whole(dtype)
+    made = whole = _whole(dtype)
     if whole == np.bool_:
         raise t.refuse("np.mean in bools", "give a dtype of numbers")
     if dtype is None:
-        half = x.dtype == np.float16  # NumPy sums these in float32
-        dtype = np.float32 if half else np.float64 if x.dtype.kind in "biu" else None
+        made = x.dtype if x.dtype.name in _SHORT else None
+        dtype = np.float32 if made else np.float64 if x.dtype.kind in "biu" else None
     x = x if dtype is None else x.astype(dtype)
     total = _fold("sum", t, x, axis, whole, keepdims, None, where)
     y = total / _count(x, axis, keepdims, where)
-    return y.astype(np.float16 if half else whole) if half or whole else y
+    return y if made is None else y.astype(made)
 
 
 def _var(
@@ -111,15 +115,19 @@ def _var(
     axes_tuple(axis, x.ndim)
     if _whole(dtype) is not None:
         raise t.refuse("a variance in whole numbers, whose mean NumPy cuts", "give a dtype of floats, and cast")
+    made = None
+    if dtype is None and x.dtype.name == "bfloat16":  # a number of Python's would make it float32 at each step
+        made, dtype = x.dtype, np.float32
     dtype = np.float64 if dtype is None and x.dtype.kind in "biu" else dtype
     x = x if dtype is None else x.astype(dtype)
     if mean is None:
         mean = _fold("sum", t, x, axis, None, True, None, where) / _count(x, axis, True, where)
     d = x - mean
     free = _count(x, axis, keepdims, where) - (ddof if correction is None else correction)
-    return _fold("sum", t, d * d, axis, None, keepdims, None, where) / (
+    y = _fold("sum", t, d * d, axis, None, keepdims, None, where) / (
         max(free, 0.0) if isinstance(free, float) else np.maximum(free, 0)
     )
+    return y if made is None else y.astype(made)
 
 
 def _std(t: Tracer, a: Any, *args: Any, **kw: Any) -> Any:
