@@ -2,67 +2,130 @@
 
 Excess precision, as C has it (FLT_EVAL_METHOD, ISO C 5.2.4.2.2) and XLA by default: what is rounded less often is no
 further from the exact value. Where a small difference could become a large one, a value is rounded as it is written:
-before what compares, counts or looks up, at the ends of domains, and before casts, which somebody asked for.
+before what compares, counts or looks up, at the ends of domains, and before casts to integers. What is cast to fewer
+digits is so for some reason.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
-from waxeq.ir.types import is_float
+from waxeq.ir.types import is_float, numpy_dtype
 from waxeq_cfamily.scalars import NARROW, rounds
-from waxeq_cfamily.values import Values
+from waxeq_cfamily.values import Row, Values
 
 _SMOOTH = frozenset({
     "Add", "Mul", "sub", "div", "recip", "square",
-    "exp", "exp2", "expm1", "sin", "cos", "tanh", "arctan", "erf", "sigmoid",
+    "exp", "exp2", "expm1", "sin", "cos", "tanh", "arctan", "erf", "sigmoid", "Sum",
 })  # fmt: skip
 """Functions of a value that are as good of one with more digits, and defined wherever they are of the other."""
-_PASSING = frozenset({"neg", "abs", "max", "min", "fmax", "fmin", "Select"})
+_MOVES = frozenset({"Ren", "Split", "Merge", "Diag", "Slice", "Pad", "Cat", "Gather", "Unfold"})
+_PASSING = frozenset({"neg", "abs", "max", "min", "fmax", "fmin", "Select", "within"}) | _MOVES
 """Functions that give a digit for each of their argument's: what is made of them decides."""
 
 
+class _Node(NamedTuple):
+    """A function of other values, by their numbers; those are before it."""
+
+    name: str
+    args: tuple[int, ...]
+    dtype: str
+
+
 def excess(values: Values) -> frozenset[int]:
-    """The rows of floats that need not be as their dtype has them: all that is made of them is smooth, or is written.
-    What was cast to fewer digits was so for some reason."""
+    """The rows of floats that need not be as their dtype has them: all that is made of them is smooth, or written."""
+    return _spared([_Node(_of_row(r), r.args, r.dtype) for r in values.rows])
+
+
+def spares(meaning: Term) -> bool:
+    """Whether some value of a meaning, and not its result alone, need not be rounded."""
+    return any(t is not meaning and _rounded(t, dtype) for t, dtype in _spared_terms(meaning))
+
+
+def in_float32(meaning: Term) -> Term:
+    """The same of float32 operands in place of narrow ones, rounded to a narrow dtype only where it matters, and at the
+    end."""
+    spared = dict(_spared_terms(meaning))
+    done: dict[Term, Term] = {}
+    for t, kind in types(meaning).items():
+        made = _wider(t, kind.dtype, done)
+        if t not in spared and (_rounded(t, kind.dtype) or (t.head == "Sum" and kind.dtype in NARROW)):
+            made = Term("Cast", "float32", Term("Cast", kind.dtype, made))
+        done[t] = made
+    dtype = types(meaning)[meaning].dtype
+    return Term("Cast", dtype, done[meaning]) if dtype in NARROW else done[meaning]
+
+
+def _spared(nodes: Sequence[_Node]) -> frozenset[int]:
+    users: dict[int, list[int]] = {}
+    for n, node in enumerate(nodes):
+        for a in node.args:
+            users.setdefault(a, []).append(n)
     found: set[int] = set()
-    for n in reversed(range(len(values.rows))):
-        r = values.rows[n]
-        asked = r.name == "Cast" and r.dtype in NARROW
-        if is_float(r.dtype) and not asked and all(_takes(values, u, n, found) for u in values.users.get(n, ())):
+    for n in reversed(range(len(nodes))):
+        name, _, dtype = nodes[n]
+        asked = name == "Cast" and dtype in NARROW
+        if is_float(dtype) and not asked and all(_takes(nodes[u], u in found) for u in users.get(n, ())):
             found.add(n)
     return frozenset(found)
 
 
-def _takes(values: Values, user: int, n: int, found: set[int]) -> bool:
-    """Whether a row may be made of one that is not rounded. `found`: those of all later rows that are not."""
-    r = values.rows[user]
-    if n not in r.args or not is_float(r.dtype):
+def _takes(user: _Node, spared: bool) -> bool:
+    """Whether a value may be made of one that is not rounded. `spared`: whether it need not be itself."""
+    if not is_float(user.dtype):
         return False
-    if r.name == "Cast":
-        return r.dtype in NARROW or user in found
-    if r.op == "apply":
-        return r.name in _SMOOTH or (r.name in _PASSING and user in found)
+    if user.name == "Cast":
+        return user.dtype in NARROW or spared
+    return user.name in _SMOOTH or (user.name in _PASSING and spared)
+
+
+def _of_row(r: Row) -> str:
+    """The function that a row is, by the name it has among terms."""
     if r.op == "fold":
-        return r.name == "sum" or (r.name in ("max", "min") and user in found)
-    return r.op == "within" and user in found
+        return {"sum": "Sum"}.get(r.name, str(r.name))
+    return str(r.name) if r.op == "apply" else r.op
 
 
-def spares(meaning: Term) -> bool:
-    """Whether some value of a meaning may not have to be rounded: another float is made of it."""
+@lru_cache(maxsize=1 << 12)
+def _spared_terms(meaning: Term) -> tuple[tuple[Term, str], ...]:
+    """The terms that need not be rounded, with their dtypes."""
     kinds = types(meaning)
-    users = (t for t, kind in kinds.items() if is_float(kind.dtype) and _name(t) in _USERS)
-    return any(_rounded(a, kinds[a].dtype) for t in users for a in t.terms)
+    number = {t: n for n, t in enumerate(kinds)}
+    nodes = [_Node(_of_term(t), tuple(number[a] for a in t.terms), kinds[t].dtype) for t in kinds]
+    order = [*kinds]
+    return tuple((order[n], nodes[n].dtype) for n in sorted(_spared(nodes)))
 
 
-_USERS = _SMOOTH | _PASSING | {"Sum", "Cast"}
+def _of_term(t: Term) -> str:
+    """The function that a term applies; else its head."""
+    return str(t.args[0]) if t.head in ("Map", "Zip", "Red") else t.head
 
 
 def _rounded(t: Term, dtype: str) -> bool:
-    """Whether a term is a function whose value is rounded."""
-    return t.head in ("Map", "Zip", "Add", "Mul") and rounds(_name(t), dtype)
+    """Whether a term is a function whose value has to be rounded in a dtype."""
+    return t.head in ("Map", "Zip", "Add", "Mul", "Cast") and rounds(_of_term(t), dtype)
 
 
-def _name(t: Term) -> str:
-    """The function that a term applies; else its head."""
-    return str(t.args[0]) if t.head in ("Map", "Zip") else t.head
+def _wider(t: Term, dtype: str, done: dict[Term, Term]) -> Term:
+    """A term of what its arguments are in float32, before it is rounded."""
+    narrow = dtype in NARROW
+    match t.head:
+        case "In" | "Par" if narrow:
+            return Term(t.head, t.args[0], t.args[1], "float32")
+        case "Num" if narrow:
+            return Term("Num", float(numpy_dtype(dtype).type(t.args[0])), "float32")
+        case "Iota" if narrow:
+            return Term("Cast", "float32", t)
+        case "Cast":
+            to, x = ("float32" if narrow else dtype), done[t.terms[0]]
+            return x if types(x)[x].dtype == to else Term("Cast", to, x)
+    return Term(t.head, *_with(t, done))
+
+
+def _with(t: Term, done: dict[Term, Term]) -> Iterator[Any]:
+    for a in t.args:
+        yield done[a] if isinstance(a, Term) else a

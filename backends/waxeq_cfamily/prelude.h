@@ -185,3 +185,7 @@ static inline void wx_narrowed_row_f16(const float *from, uint16_t *to, int64_t 
 #pragma omp simd
   for (int64_t j = i; j < many; j++) to[j] = wx_narrowed_f16(from[j]);
 }
+static inline void wx_widened_row_bf16(const uint16_t *from, float *to, int64_t many) {
+#pragma omp simd
+  for (int64_t i = 0; i < many; i++) to[i] = wx_widened_bf16(from[i]);
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from waxeq_cfamily.values import Values, chain
@@ -39,11 +39,11 @@ class Found:
     folded: tuple[str, ...]
 
 
-def found(values: Values) -> tuple[Found, ...]:
-    """The sums of products in which either side has axes that the other lacks."""
+def found(values: Values, dtypes: Sequence[str] = DTYPES) -> tuple[Found, ...]:
+    """The sums of products, of these dtypes, in which either side has axes that the other lacks."""
     rows = []
     for n, r in enumerate(values.rows):
-        if r.op != "fold" or r.name != "sum" or r.dtype not in DTYPES:
+        if r.op != "fold" or r.name != "sum" or r.dtype not in dtypes:
             continue
         axes, source = chain(values, n)
         s = values.rows[source]

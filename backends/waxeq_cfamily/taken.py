@@ -6,11 +6,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from waxeq.backend.call import Call
-from waxeq_cfamily.products import Found, found
+from waxeq_cfamily.products import DTYPES, Found, found
 from waxeq_cfamily.values import Values
 
 NAME = "WX_FUNCTION"
@@ -42,11 +43,11 @@ def bare_hash(text: str) -> str:
     return hashlib.sha256(" ".join(bare.split()).encode()).hexdigest()
 
 
-def matrices(values: Values) -> bool:
-    """Whether some sum of products is a product of matrices."""
+def matrices(values: Values, dtypes: Sequence[str] = DTYPES) -> bool:
+    """Whether some sum of products, of these dtypes, is a product of matrices."""
     return any(
         any(min(values.sizes[k] for k in own) >= _MATRIX for own in f.own) and not _few(values, f)
-        for f in found(values)
+        for f in found(values, dtypes)
     )
 
 

@@ -25,6 +25,7 @@ class NativeBackend(Backend):
             products,
             products_blas,
             products_deep,
+            products_in_f32,
             scan,
             sized,
             sliding,
@@ -32,7 +33,8 @@ class NativeBackend(Backend):
             winograd,
         )
 
-        modules = (halves, loops, products, products_blas, products_deep, scan, sliding, sort, winograd)
+        products_of = (products, products_blas, products_deep, products_in_f32)
+        modules = (halves, loops, *products_of, scan, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):

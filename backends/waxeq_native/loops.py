@@ -11,7 +11,7 @@ from waxeq.backend.call import Call
 from waxeq.backend.kernel import BESIDE, Features, Kernel
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
-from waxeq.ir.types import numpy_dtype
+from waxeq.ir.types import FLOATS, numpy_dtype
 from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.excess import spares
 from waxeq_cfamily.functions import functions, libm, own
@@ -78,7 +78,7 @@ class Loops(NativeKernel):
                 return None
             if call.out.elements == 0:
                 return Work(tuple)
-            if matrices(values) or (self.streams and values.others) or longest(values) > _SCANNED:
+            if matrices(values, FLOATS) or (self.streams and values.others) or longest(values) > _SCANNED:
                 return None
             for widths in (self.widths, *self.narrower):
                 walks = tuple(nests(values, widths, call.threads, len(call.operands)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ _SMALL = (4, 5, 8, 11, 19)
 _NARROW, _DEPTHS = (8, 17, 33, 40), (512, 700, 2050, 2300)
 """Of products that are deep, and their depths."""
 _WHOLE_DTYPES = ("float16", "bfloat16", "float32")
+_WIDE, _SHORT = ("float32", "float32", "float64"), ("float16", "bfloat16")
+"""Dtypes of products, by what kernels take."""
 _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 """Heads that random loops are made of."""
 
@@ -64,11 +67,13 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
             if call is not None and kernel.accepts(call):
                 wanted, found = wanted - 1, found + 1
                 yield call
-    rarer: tuple[tuple[Source, bool], ...] = ((_in_lines, True), (convolved, False), (_deep, False))
-    for n in range(len(rarer) * _RARE * calls if source is multiplied and not found else 0):
+    dtypes = _multiplied_dtypes(kernel)
+    deep = partial(_deep, dtypes=dtypes)
+    rarer: tuple[tuple[Source, bool], ...] = ((_in_lines, True), (convolved, False), (deep, False))
+    for n in range(len(rarer) * _RARE * calls if dtypes and not found else 0):
         make, whole = rarer[n % len(rarer)]
         call = _draw(name, kernel, make(rng), rng, whole=whole) if found < calls else None
-        call = _of_one_buffer(call, rng) if call is not None and make is _deep else call
+        call = _of_one_buffer(call, rng) if call is not None and make is deep else call
         if call is not None and kernel.accepts(call):
             found += 1
             yield call
@@ -98,8 +103,8 @@ def _source(kernel: Kernel) -> Source:
         return lambda rng: None
     if kernel.form == "sweeps":
         return swept
-    if kernel.form == "loops" and kernel.matches(multiplied(np.random.default_rng(0))[0]):
-        return multiplied
+    if dtypes := _multiplied_dtypes(kernel):
+        return partial(multiplied, dtypes=dtypes)
     if kernel.form == "loops" and not kernel.matches(RUN.terms[0]) and kernel.matches(RUN):
         return lambda rng: next(f for f in (scanned(rng, _MOST) for _ in range(_RARE)) if kernel.matches(f[0]))
     if kernel.form == "loops":
@@ -108,6 +113,12 @@ def _source(kernel: Kernel) -> Source:
     tree = kernel_pattern("k", kernel).tree
     variants = [_pattern(_expr(tree, "T", n)) for n in (1, 2, 3)]
     return lambda rng: variants[int(rng.integers(len(variants)))]
+
+
+def _multiplied_dtypes(kernel: Kernel) -> tuple[str, ...]:
+    """Dtypes of the products of matrices that a kernel of form "loops" takes; none where it takes no products."""
+    some = (dtypes for dtypes in (_WIDE, _SHORT) if kernel.form == "loops")
+    return next((d for d in some if kernel.matches(multiplied(np.random.default_rng(0), d)[0])), ())
 
 
 def _pattern(e: Expr) -> Pattern:
@@ -203,7 +214,7 @@ def _draw(
 
 def multiplied(
     rng: np.random.Generator,
-    dtypes: tuple[str, ...] = ("float32", "float32", "float64"),
+    dtypes: tuple[str, ...] = _WIDE,
     lengths: tuple[int, ...] = _SIZES,
 ) -> Found:
     """A product of matrices, or two with a softmax between, with something before and after it."""
@@ -239,9 +250,9 @@ def _in_lines(rng: np.random.Generator) -> Found:
     return multiplied(rng, _WHOLE_DTYPES, _WHOLE)
 
 
-def _deep(rng: np.random.Generator) -> Found:
+def _deep(rng: np.random.Generator, dtypes: tuple[str, ...] = _WIDE) -> Found:
     """A product of few elements that are sums of many, and what may come after one."""
-    dtype = str(rng.choice(("float32", "float32", "float64")))
+    dtype = str(rng.choice(dtypes))
     sizes = {"m": int(rng.choice(_NARROW)), "n": int(rng.choice(_NARROW)), "k": int(rng.choice(_DEPTHS))}
     sizes["n"] = sizes["m"] if rng.random() < 0.5 else sizes["n"]
     kinds = [(frozenset(axes), dtype) for axes in ("mk", "kn")]

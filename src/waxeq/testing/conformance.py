@@ -162,7 +162,8 @@ def check_call(
         return None
     if any(unheld(t, values[t.terms[0]].data) for t in truncations(call.meaning)):
         return None
-    wanted = Wanted(values[call.meaning], deviations(call.meaning, leaves, call.sizes, kernel.error, rng))
+    own = values[call.meaning]
+    wanted = Wanted(own, deviations(call.meaning, leaves, call.sizes, kernel.error, rng, own))
     before = [m.raw.copy() for m in memory]
     for replaced in (None, *_replaceable(kernel, call)):
         for m, raw in zip(memory, before, strict=True):

@@ -59,10 +59,11 @@ class _Draws(Canonical):
 
 
 def deviations(
-    root: Term, leaves: Leaves, sizes: Mapping[str, int], error: float, rng: np.random.Generator
+    root: Term, leaves: Leaves, sizes: Mapping[str, int], error: float, rng: np.random.Generator, own: NamedArray
 ) -> NamedArray:
     """Bounds on what two evaluations of a float term may differ by, at least 0 and infinite where one of them had no
-    finite value, on the term's axes or some of them. `error`: the relative error that each step may make besides."""
+    finite value, on the term's axes or some of them. `error`: the relative error that each step may make besides.
+    `own`: its value with each step rounded, which is one evaluation more: a kernel may round less often."""
     if not is_float(types(root)[root].dtype):
         return NamedArray((), np.zeros(()))
     e = _Draws({**sizes, _DRAW: _DRAWS}, Ideal())
@@ -81,7 +82,7 @@ def deviations(
         if _rounds(t, error) and is_float(kinds[t].dtype):
             x = _moved(e, t, args, _undecided(e, t, args, x), kinds[t].dtype, error, rng)
         done[t] = x
-    return _spread(done[root])
+    return _spread(done[root], own)
 
 
 def _rounds(t: Term, error: float) -> bool:
@@ -90,14 +91,16 @@ def _rounds(t: Term, error: float) -> bool:
     return (t.head in _ROUNDED and not chooses) or t.args[0] == "prod" or (error > 0 and not t.terms)
 
 
-def _spread(x: NamedArray) -> NamedArray:
-    """What the draws of a value differ by at most."""
+def _spread(x: NamedArray, own: NamedArray) -> NamedArray:
+    """What the draws of a value, and its own where that is finite, differ by at most."""
     if _DRAW not in x.axes:
         return NamedArray((), np.zeros(()))
-    order = tuple(k for k in x.axes if k != _DRAW)
-    data = x.aligned((*order, _DRAW))
+    order = tuple(k for k in own.axes if k != _DRAW)
+    data, value = x.aligned((*order, _DRAW)), own.aligned(order).astype(np.float64)
     with np.errstate(all="ignore"):
-        spread = _FAR * (np.max(data, axis=-1) - np.min(data, axis=-1))
+        value = np.where(np.isfinite(value), value, data[..., 0])
+        high, low = np.maximum(np.max(data, axis=-1), value), np.minimum(np.min(data, axis=-1), value)
+        spread = _FAR * (high - low)
     return NamedArray(order, np.where(np.isfinite(spread), spread, np.inf))
 
 
