@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from waxeq_cfamily.known import Rows, placed
 from waxeq_cfamily.scalars import carried
-from waxeq_cfamily.spaces import collapsed
+from waxeq_cfamily.spaces import collapsed, joined
 from waxeq_cfamily.values import Index, Row, Values, reindexed
 
 FEW = 4
@@ -33,7 +33,11 @@ def unrolled(values: Values) -> Values:
     or where they can be merged with another axis."""
     if values.positions or values.scans or values.others:
         return values
-    merged = found = collapsed(values)
+    merged = collapsed(values)
+    whole = joined(merged)
+    if any(_short(merged, k) and whole.sizes.get(k) != merged.sizes[k] for k in merged.folded):
+        values = merged = whole  # a short axis that is folded together with its neighbour is no short loop
+    found = merged
     for k in sorted(merged.folded):
         if _short(found, k) and _folds(found, k) and (_read_along(found, k) or _alone(found, k)):
             found = _without(found, k)

@@ -181,6 +181,15 @@ def test_what_can_be_merged_is() -> None:
     assert "out1" not in loop
 
 
+def test_a_fold_of_everything_is_one_loop() -> None:
+    """Not one of every third element for each colour."""
+    x = _x()
+    for k in "cnm":
+        x = Term("Sum", k, x)
+    loops = [text for text in _loops(_call(x, "")) if "x0[" in text]
+    assert loops and all(text.count("x0[") == 1 and "* 3" not in text for text in loops)
+
+
 def test_results_of_several_places_are_not_written_past_the_cache() -> None:
     assert not Streaming().accepts(_call(*CASES["colours"], kernel="loops_stream"))
 
