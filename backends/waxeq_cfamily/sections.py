@@ -33,8 +33,8 @@ _MOST = 5
 """Sections that are written at most: each is the whole text of the loop."""
 
 _ROWS = 2048
-"""Values of the loop times sections, up to which there may be more of both: of many arrays that are put side by side
-each section has one only, and elsewhere each element would be looked for in all of them."""
+"""Values of all sections together, up to which there may be more of them: of many arrays that are put side by side each
+section has one only, and elsewhere each element would be looked for in all of them."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,22 @@ class Sections:
         loop = self.loop
         if not loop.e.sections or loop.scalar or loop.streamed or loop.space.width(loop.order[-1]) < _SHORTEST:
             return False
-        return bool(self.along or self.before) and (len(self.places) < _MOST or self._short(len(self.places) + 1))
+        return bool(self.along or self.before) and (len(self.places) < _MOST or self._short(self._held))
 
-    def _short(self, many: int) -> bool:
-        """Whether there are more sections than usual, and their text is short."""
-        return many > _MOST and many * len(self.loop.cone()) <= _ROWS
+    def _short(self, sections: Sequence[Mapping[Guard, bool]], times: int = 1) -> bool:
+        """Whether there are more sections than usual, and their text is short, so many times."""
+        if len(sections) * times <= _MOST:
+            return False
+        return times * sum(len(self._known(held).cone()) for held in sections) <= _ROWS
+
+    def _known(self, held: Mapping[Guard, bool]) -> Loop:
+        """The loop where it is known of some guards whether they hold."""
+        return type(self.loop)(replace(self.loop.e, decided=held), self.loop.stage)
+
+    @cached_property
+    def _held(self) -> Sequence[Mapping[Guard, bool]]:
+        """Which guards along the loop hold in each section."""
+        return [{g: g[1] <= at + g[0].const < g[2] for g in self.along} for at in (0, *self.places)]
 
     def text(self, low: str, high: str) -> list[str]:
         """The loop from `low` to `high`."""
@@ -109,7 +120,7 @@ class Sections:
         if any(all(known.values()) for known in held.values()):
             return everywhere
         longest = sorted(held, key=lambda p: p[0] - p[1])
-        if not self._short(len(held) * (len(self.places) + 1)):
+        if not self._short([*held.values()], len(self.places) + 1):
             longest = [p for p in longest[:_PARTS] if (p[1] - p[0]) * _SHARE >= size]
         parts: list[_Part] = [([(Index.of(v).plus(Index((), -a)), 0, b - a)], held[a, b]) for a, b in longest]
         if len(longest) == len(held) > 1:
@@ -132,11 +143,9 @@ class Sections:
             for name, p in zip(names, self.places, strict=True)
         ]
         size = self.loop.values.sizes[self.loop.order[-1]]
-        ends = (*self.places, size)
-        for at, end, first, last in zip((0, *self.places), ends, (low, *names), (*names, high), strict=True):
-            held = {g: g[1] <= at + g[0].const < g[2] for g in self.along}
-            e = replace(self.loop.e, decided={**held, **known})
-            lines += type(self.loop)(e, self.loop.stage).innermost(first, last, end - at)
+        lengths = (b - a for a, b in pairwise((0, *self.places, size)))
+        for held, length, first, last in zip(self._held, lengths, (low, *names), (*names, high), strict=True):
+            lines += self._known({**held, **known}).innermost(first, last, length)
         return ["{", *("  " + x for x in lines), "}"] if names else lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ SIZES = {**ROWS, "m": 5, "n": 300, "p": 303, "q": 7, "r": 101, "s": 401, "t": 50
 X, Y, Z = operand(0, "mn", "float32"), operand(1, "mn", "float32"), operand(2, "mr", "float32")
 
 
-def _call(meaning: Term, axes: str, sizes: Mapping[str, int] = SIZES, kernel: str = "loops") -> Call:
+def _call(meaning: Term, axes: Iterable[str], sizes: Mapping[str, int] = SIZES, kernel: str = "loops") -> Call:
     leaves = sorted((t for t in postorder(meaning) if t.head == "In"), key=operand_index)
     views = {operand_index(t): View.dense(sorted(t.args[1]), sizes, t.args[2]) for t in leaves}
     out = View.dense(axes, sizes, types(meaning)[meaning].dtype)
@@ -121,9 +121,19 @@ def test_many_sections_are_left_in_one_loop_where_each_is_a_long_text(monkeypatc
 
     assert _loops(_text(call(0.5))) == 7
     assert check_call(Loops(), call(0.5), np.random.default_rng(0)) is None
-    monkeypatch.setattr(sections, "_ROWS", 50)
+    monkeypatch.setattr(sections, "_ROWS", 20)
     assert _loops(_text(call(0.25))) == 1
     assert check_call(Loops(), call(0.25), np.random.default_rng(0)) is None
+
+
+def test_each_of_many_arrays_that_are_stacked_is_read_in_a_part_of_its_own() -> None:
+    """The states of a recurrence of 64 steps were looked for in all of them, for each element: 1.1 ms, not 0.01."""
+    many, x = 64, operand(0, ("a1", "n"), "float32")
+    for i in range(1, many):
+        x = Term("Cat", f"a{i}", "one", f"a{i + 1}", x, operand(i, ("one", "n"), "float32"))
+    sizes = {"one": 1, "n": 300} | {f"a{i}": i for i in range(1, many + 1)}
+    text = _text(_call(x, (f"a{many}", "n"), sizes))
+    assert _loops(text) == many and "?" not in text
 
 
 def test_most_rows_of_what_has_a_border_are_read_without_masks() -> None:
