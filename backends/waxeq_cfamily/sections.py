@@ -72,8 +72,10 @@ class Sections:
     @cached_property
     def worth(self) -> bool:
         loop = self.loop
-        if not loop.e.sections or loop.scalar or loop.streamed or loop.space.width(loop.order[-1]) < _SHORTEST:
+        if not loop.e.sections or loop.scalar or loop.streamed:
             return False
+        if loop.space.width(loop.order[-1]) < _SHORTEST:  # what is known of a whole row costs no loop of its own
+            return len(self.before) > _MOST and not self.along
         return bool(self.along or self.before) and (len(self.places) < _MOST or self._short(self._held))
 
     def _short(self, sections: Sequence[Mapping[Guard, bool]], times: int = 1) -> bool:

@@ -126,12 +126,13 @@ def test_many_sections_are_left_in_one_loop_where_each_is_a_long_text(monkeypatc
     assert check_call(Loops(), call(0.25), np.random.default_rng(0)) is None
 
 
-def test_each_of_many_arrays_that_are_stacked_is_read_in_a_part_of_its_own() -> None:
+@pytest.mark.parametrize("n", [300, 16])
+def test_each_of_many_arrays_that_are_stacked_is_read_in_a_part_of_its_own(n: int) -> None:
     """The states of a recurrence of 64 steps were looked for in all of them, for each element: 1.1 ms, not 0.01."""
     many, x = 64, operand(0, ("a1", "n"), "float32")
     for i in range(1, many):
         x = Term("Cat", f"a{i}", "one", f"a{i + 1}", x, operand(i, ("one", "n"), "float32"))
-    sizes = {"one": 1, "n": 300} | {f"a{i}": i for i in range(1, many + 1)}
+    sizes = {"one": 1, "n": n} | {f"a{i}": i for i in range(1, many + 1)}
     text = _text(_call(x, (f"a{many}", "n"), sizes))
     assert _loops(text) == many and "?" not in text
 
