@@ -24,15 +24,16 @@ _SHORTEST = 32
 
 @dataclass(frozen=True)
 class Converted:
-    """Of a stage's innermost loop."""
+    """Of a stage's innermost loop. `never`: the stage has no loop of its own."""
 
     loop: Loop
+    never: bool = False
 
     @cached_property
     def _plain(self) -> bool:
         """Whether the loop goes through its elements in order, one row at a time."""
         loop = self.loop
-        if not loop.e.converts or not loop.stage.straight or not loop.order:
+        if self.never or not loop.e.converts or not loop.stage.straight or not loop.order:
             return False
         several = Several(loop)
         if several.held or several.added or loop.space.width(loop.order[-1]) < _SHORTEST:

@@ -9,8 +9,11 @@ digits is so for some reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
@@ -39,6 +42,24 @@ class _Node(NamedTuple):
 def excess(values: Values) -> frozenset[int]:
     """The rows of floats that need not be as their dtype has them: all that is made of them is smooth, or written."""
     return _spared([_Node(_of_row(r), r.args, r.dtype) for r in values.rows])
+
+
+def as_bits(values: Values) -> Values:
+    """Narrow floats that are moved and nothing else as whole numbers of as many bits, NaN as it is."""
+    narrow = {n for n, r in enumerate(values.rows) if r.dtype in NARROW}
+    moved = all(values.rows[n].op in ("load", "within", "number") for n in narrow)
+    if (
+        not narrow
+        or not moved
+        or any(a in narrow for n, r in enumerate(values.rows) if n not in narrow for a in r.args)
+    ):
+        return values
+    return replace(values, rows=tuple(_bits(r) if r.dtype in NARROW else r for r in values.rows))
+
+
+def _bits(r: Row) -> Row:
+    bits = np.array(float(r.name), numpy_dtype(r.dtype)).view(np.uint16) if r.op == "number" else None
+    return replace(r, dtype="uint16", name=r.name if bits is None else repr(float(bits)))
 
 
 def spares(meaning: Term) -> bool:

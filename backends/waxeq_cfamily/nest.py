@@ -187,6 +187,7 @@ class Loop:
         if not last.result or not Several(self).held or self.e.streams or last.order != (self.order[0], self.order[-1]):
             return None
         ending = Loop(self.e, last)
+        ending.converted = Converted(ending, never=True)
         made = {n for n in ending.cone() if ending.loaded(n)}
         return ending if made <= {*self.stage.folds} else None
 

@@ -28,8 +28,10 @@ static inline int32_t wx_hidden_i32(int32_t x) { volatile int32_t y = x; return 
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* `rows` rows, `step` apart, of `columns` numbers of four bytes each become columns (wx_turned), and of eight bytes each
-   (wx_turned_long): squares in registers, where the compiler has vectors of that kind. */
+/* `rows` rows, `step` apart, of `columns` numbers of four bytes each become columns (wx_turned), and of eight, two and one
+   bytes each: squares in registers, where the compiler has vectors of that kind. */
+typedef uint8_t __attribute__((may_alias)) wx_byte;
+typedef uint16_t __attribute__((may_alias)) wx_short;
 typedef uint32_t __attribute__((may_alias)) wx_number;
 typedef uint64_t __attribute__((may_alias)) wx_long;
 #if defined(__has_builtin)
@@ -71,6 +73,34 @@ static inline void wx_turned_4(const wx_long *from, int64_t step, wx_long *to, i
   }
   for (int i = 0; i < 4; i++) __builtin_memcpy(to + i * width, &r[i], 32);
 }
+/* rows of each half by turns, as often as halves of halves can be taken: what was a row is a column then */
+typedef uint16_t wx_eight_shorts __attribute__((vector_size(16)));
+typedef uint8_t wx_sixteen_bytes __attribute__((vector_size(16)));
+static inline void wx_turned_8_shorts(const wx_short *from, int64_t step, wx_short *to, int64_t width) {
+  wx_eight_shorts r[8], s[8];
+  for (int i = 0; i < 8; i++) __builtin_memcpy(&r[i], from + i * step, 16);
+  for (int n = 0; n < 3; n++) {
+    for (int i = 0; i < 4; i++) {
+      s[2 * i] = __builtin_shufflevector(r[i], r[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      s[2 * i + 1] = __builtin_shufflevector(r[i], r[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    __builtin_memcpy(r, s, sizeof r);
+  }
+  for (int i = 0; i < 8; i++) __builtin_memcpy(to + i * width, &r[i], 16);
+}
+static inline void wx_turned_16_bytes(const wx_byte *from, int64_t step, wx_byte *to, int64_t width) {
+  wx_sixteen_bytes r[16], s[16];
+  for (int i = 0; i < 16; i++) __builtin_memcpy(&r[i], from + i * step, 16);
+  for (int n = 0; n < 4; n++) {
+    for (int i = 0; i < 8; i++) {
+      s[2 * i] = __builtin_shufflevector(r[i], r[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      s[2 * i + 1] =
+          __builtin_shufflevector(r[i], r[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    __builtin_memcpy(r, s, sizeof r);
+  }
+  for (int i = 0; i < 16; i++) __builtin_memcpy(to + i * width, &r[i], 16);
+}
 #define WX_SQUARES(square, n) \
   for (; i + (n) <= rows; i += (n)) { \
     int64_t j = 0; \
@@ -92,6 +122,8 @@ static inline void wx_turned_4(const wx_long *from, int64_t step, wx_long *to, i
   }
 WX_TURNED(wx_turned, wx_number, wx_turned_8, 8)
 WX_TURNED(wx_turned_long, wx_long, wx_turned_4, 4)
+WX_TURNED(wx_turned_shorts, wx_short, wx_turned_8_shorts, 8)
+WX_TURNED(wx_turned_bytes, wx_byte, wx_turned_16_bytes, 16)
 
 /* Bytes that are written past the cache, where the machine can: nobody reads them soon, and a line that is overwritten
    whole need not be fetched first. `wx_streamed` ends a kernel that does so: others see what was written. */
@@ -159,6 +191,14 @@ typedef short wx_eight_halves __attribute__((vector_size(16)));
 #define WX_NARROWED_8(v) ((wx_eight_halves)__builtin_ia32_vcvtps2ph256(v, 0))
 #endif
 #endif
+static __attribute__((noinline, unused)) void wx_widened_rest_f16(const uint16_t *from, float *to, int64_t many) {
+#pragma omp simd
+  for (int64_t i = 0; i < many; i++) to[i] = wx_widened_f16(from[i]);
+}
+static __attribute__((noinline, unused)) void wx_narrowed_rest_f16(const float *from, uint16_t *to, int64_t many) {
+#pragma omp simd
+  for (int64_t i = 0; i < many; i++) to[i] = wx_narrowed_f16(from[i]);
+}
 static inline void wx_widened_row_f16(const uint16_t *from, float *to, int64_t many) {
   int64_t i = 0;
 #ifdef __F16C__
@@ -169,8 +209,7 @@ static inline void wx_widened_row_f16(const uint16_t *from, float *to, int64_t m
     __builtin_memcpy(to + i, &v, sizeof v);
   }
 #endif
-#pragma omp simd
-  for (int64_t j = i; j < many; j++) to[j] = wx_widened_f16(from[j]);
+  if (i < many) wx_widened_rest_f16(from + i, to + i, many - i);
 }
 static inline void wx_narrowed_row_f16(const float *from, uint16_t *to, int64_t many) {
   int64_t i = 0;
@@ -182,8 +221,7 @@ static inline void wx_narrowed_row_f16(const float *from, uint16_t *to, int64_t 
     __builtin_memcpy(to + i, &h, sizeof h);
   }
 #endif
-#pragma omp simd
-  for (int64_t j = i; j < many; j++) to[j] = wx_narrowed_f16(from[j]);
+  if (i < many) wx_narrowed_rest_f16(from + i, to + i, many - i);
 }
 static inline void wx_widened_row_bf16(const uint16_t *from, float *to, int64_t many) {
 #pragma omp simd

@@ -103,7 +103,7 @@ def _turned(values: Values, across: str, v: str, side: int) -> int:
     fewer of more bytes than four. 0 where it cannot."""
     loads = (r for r in values.rows if r.op == "load" and r.name[1].stride(across) == 1)
     items = {numpy_dtype(r.dtype).itemsize for r in loads if r.name[1].stride(v) not in (0, 1)}
-    return side * 4 // max(items, default=4) if items <= TURNED.keys() else 0
+    return min(side, side * 4 // max(items, default=4)) if items <= TURNED.keys() else 0
 
 
 def _piece(size: int, width: int) -> int:

@@ -19,7 +19,9 @@ from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import carried
 from waxeq_cfamily.values import Index, Values, chain, reach
 
-TURNED: Mapping[int, str] = MappingProxyType({4: "wx_turned", 8: "wx_turned_long"})
+TURNED: Mapping[int, str] = MappingProxyType(
+    {1: "wx_turned_bytes", 2: "wx_turned_shorts", 4: "wx_turned", 8: "wx_turned_long"}
+)
 """C functions that turn squares in registers, by the bytes of an element."""
 _KEPT = 1 << 17
 """Bytes that one kept value may take: more would leave the cache, and computing it again is cheaper."""

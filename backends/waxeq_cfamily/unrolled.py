@@ -58,11 +58,11 @@ def _read_along(values: Values, k: str) -> bool:
 
 
 def _folds(values: Values, k: str) -> bool:
-    """Whether every fold along an axis is one of plain numbers and of that axis alone."""
+    """Whether every fold along an axis is one of that axis alone, and of numbers that functions of two round no more
+    often."""
     rows = [r for r in values.rows if k in r.folded]
-    return all(
-        r.folded == (k,) and r.name in _STEPS and r.dtype != "bool" and carried(r.dtype) == r.dtype for r in rows
-    )
+    plain = (carried(r.dtype) == r.dtype or r.name in ("max", "min") for r in rows)
+    return all(plain) and all(r.folded == (k,) and r.name in _STEPS and r.dtype != "bool" for r in rows)
 
 
 def _alone(values: Values, k: str) -> bool:

@@ -20,6 +20,7 @@ class NativeBackend(Backend):
     def _kernels(self) -> Mapping[str, Kernel]:
         from waxeq_native import (
             calling,
+            copying,
             halves,
             loops,
             products,
@@ -34,7 +35,7 @@ class NativeBackend(Backend):
         )
 
         products_of = (products, products_blas, products_deep, products_in_f32)
-        modules = (halves, loops, *products_of, scan, sliding, sort, winograd)
+        modules = (copying, halves, loops, *products_of, scan, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):

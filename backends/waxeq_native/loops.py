@@ -13,7 +13,7 @@ from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import FLOATS, numpy_dtype
 from waxeq_cfamily.asked import LINE
-from waxeq_cfamily.excess import spares
+from waxeq_cfamily.excess import as_bits, spares
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.parted import parted
@@ -92,9 +92,9 @@ class Loops(NativeKernel):
 
     def looped(self, call: Call) -> Values:
         """The values as loops compute them: axes whose places are divided are two, and those of a few elements are
-        written out. Raises Unsupported."""
+        written out; narrow floats that are only moved are their bits. Raises Unsupported."""
         values = self.values(call)
-        return call.remember("looped", lambda: kept(("looped", *same(call)), lambda: unrolled(parted(values))))
+        return call.remember("looped", lambda: kept(("looped", *same(call)), lambda: unrolled(parted(as_bits(values)))))
 
     def _written(self, call: Call, walks: Sequence[Nest], widths: Widths) -> Work:
         """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
