@@ -63,6 +63,11 @@ class Converted:
         )
         return some if len(some) == len(every) or not loop.e.streams else ()
 
+    @property
+    def several(self) -> bool:
+        """Whether the loop is written once for several pieces."""
+        return bool(self.loads or self.results) and self.loop.space.width(self.loop.order[-1]) > _PIECE
+
     def place(self) -> str:
         """Where a converted element lies in its piece."""
         v = var(self.loop.order[-1])

@@ -59,7 +59,7 @@ class Lanes:
         k = self.loop.order[-1]
         size = self.loop.values.sizes[k]
         known = not isinstance(size, Extent) and self.loop.bounds(k) == ("0", str(size))
-        if not self.many or self.loop.blocked or not known:
+        if not self.many or self.loop.blocked or self.loop.converted.several or not known:
             return ()
         return tuple(n for n in (8, 4, 2, 1) if size % self.wide & n)
 

@@ -71,7 +71,7 @@ class Emitter:
 
     @cached_property
     def _lookups(self) -> Mapping[int, tuple[Use, ...]]:
-        return lookups(self.values)
+        return lookups(self.values) if self.values.positions else {}
 
     def check(self) -> None:
         """Raises Unsupported where there is no text for some value."""
@@ -273,10 +273,10 @@ class Emitter:
         text = usual or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
-        return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n not in self._unrounded else text
+        return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n not in self.unrounded else text
 
     @cached_property
-    def _unrounded(self) -> frozenset[int]:
+    def unrounded(self) -> frozenset[int]:
         """Rows that are not rounded where they are made: at least results that no other row reads, which are rounded
         where they are written."""
         if self.excess:

@@ -118,9 +118,9 @@ class Loop:
         return [f"{variable(self.values.rows[n].dtype)} a{n} = 0;" for n in ran]
 
     def _kept(self, n: int, value: str) -> str:
-        """A value read from a buffer or an accumulator: sums are not rounded there."""
+        """A value read from a buffer or an accumulator: sums are not rounded there, some not at all."""
         r = self.values.rows[n]
-        unrounded = r.op == "fold" and r.name == "sum" and n != self.values.root
+        unrounded = r.op == "fold" and r.name == "sum" and n not in self.e.unrounded
         return rounded(value, r.dtype) if unrounded else value
 
     def _free(self, f: int) -> int:

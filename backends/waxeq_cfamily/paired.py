@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.asked import ROWS_ASKED, ask_row, rows_ahead
+from waxeq_cfamily.converted import Converted
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.scalars import var, variable
 from waxeq_cfamily.several import in_pairs, of_row
+
+if TYPE_CHECKING:
+    from waxeq_cfamily.loops import Emitter
+    from waxeq_cfamily.stages import Stage
 
 _ROWS = 4
 """Rows at a time: memory is read from as many places, and each has a vector of its own. Eight that lie apart by a power
@@ -22,6 +28,10 @@ of two fill a first cache, and take 1.2 of the time where the next ones are aske
 
 class Paired(Loop):
     """The text of a stage that `takes` says so of."""
+
+    def __init__(self, e: Emitter, stage: Stage) -> None:
+        super().__init__(e, stage)
+        self.converted = Converted(self, never=True)  # several rows are read at a time
 
     @cached_property
     def added(self) -> list[int]:
@@ -48,7 +58,8 @@ class Paired(Loop):
         if depth != len(self.order) - 2:
             return super()._opened(depth)
         alone = Loop(self.e, self.stage)
-        alone.at, k, (low, high) = self.at, self.rows, self.bounds(self.order[depth])
+        alone.at, alone.converted = self.at, self.converted
+        k, (low, high) = self.rows, self.bounds(self.order[depth])
         return [
             "{",
             f"  int64_t {k}_at = {low};",

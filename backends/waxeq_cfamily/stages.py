@@ -16,7 +16,7 @@ from types import MappingProxyType
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.compared import compared
 from waxeq_cfamily.products import Product
-from waxeq_cfamily.scalars import carried
+from waxeq_cfamily.scalars import NARROW, carried
 from waxeq_cfamily.values import Index, Values, chain, reach
 
 TURNED: Mapping[int, str] = MappingProxyType(
@@ -167,7 +167,8 @@ class Space:
     def scratch(self) -> int:
         """Bytes of all buffers; of what is turned there are two."""
         own = (n for n in (*self.buffered, *self.crossed) if n != self.rewritten)
-        return sum(-(-self.bytes_of(n) // 64) * 64 for n in own)
+        raw = (n for n in self.turned if self.values.rows[n].dtype in NARROW)
+        return sum(-(-self.bytes_of(n) // 64) * 64 for n in own) + sum(self.bytes_of(n) // 2 + 64 for n in raw)
 
 
 class _Scheduler:

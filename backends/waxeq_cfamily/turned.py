@@ -40,7 +40,7 @@ def squares(loop: Loop) -> list[str]:
         function, place = TURNED[numpy_dtype(dtype).itemsize], loop.e.buffer(n)
         to = f"h{n}{place.removeprefix(f'b{n}')}" if dtype in NARROW else place
         if dtype in NARROW:
-            size = math.prod(loop.space.width(k) for k in loop.space.buffered[n])
+            size = int(math.prod(loop.space.width(k) for k in loop.space.buffered[n]))
             lines.append(f"WX_ALIGNED {CTYPES[dtype]} h{n}[{size}];")
         lines.append(
             f"{function}(x{source} + {loop.e.index(where)}, {where.stride(down)}, {high} - {var(down)}, "

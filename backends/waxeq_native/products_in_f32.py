@@ -132,7 +132,8 @@ class ProductsInFloat32(NativeKernel):
         """Whether an operand is read for one purpose."""
         values = self.wide.values(_inner(call))
         loads = [n for n, r in enumerate(values.rows) if r.op == "load" and r.name[0] == operand]
-        return len(loads) == 1 and len(values.users[loads[0]]) == 1
+        users = [m for n in loads for m in values.users[n]]
+        return len(loads) == len(users) == 1 and len(values.users[users[0]]) == 1
 
     def features(self, call: Call) -> Mapping[str, float]:
         inner = _inner(call)

@@ -85,6 +85,8 @@ def samples(quick: bool) -> Iterator[Sample]:
     for dtype in ("float32", "float64"):
         yield from _products(dtype, quick)
         yield from _chains(dtype, quick or dtype != "float32")
+    for dtype in ("float16", "bfloat16"):
+        yield from _narrow_products(dtype, quick)
     yield from _convolutions(quick)
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
     yield from _attentions((512,) if quick else (320, 1024))
@@ -140,6 +142,17 @@ def _products(dtype: str, quick: bool) -> Iterator[Sample]:
         sizes = {"b": b, "m": m, "n": n, "k": k}
         for left, right, order in (("bmk", "bkn", "bmn"), ("mbk", "nbk", "bmn"), ("bmn", "nbk", "mbk")):
             yield _product(sizes, (left, right), order, dtype)
+
+
+def _narrow_products(dtype: str, quick: bool) -> Iterator[Sample]:
+    """A few of each kind: what a product in float32 takes is known, and what it takes to convert its sides grows with
+    them."""
+    for m, n, k in ((64, 64, 64), (256, 256, 256), *((_LAYERS[1],) if not quick else ())):
+        for right in ("kn", "nk"):
+            yield _product({"m": m, "n": n, "k": k}, ("mk", right), "mn", dtype)
+    n, k = _DEEP[0]
+    yield _product({"m": n, "n": n, "k": k}, ("km", "kn"), "mn", dtype)
+    yield from _attentions((320,), dtype)
 
 
 def _product(sizes: Sizes, axes: tuple[str, str], order: str, dtype: str) -> Sample:
@@ -263,18 +276,18 @@ def _meanings(dtype: str) -> list[tuple[Term, tuple[str, ...], str]]:
     ]
 
 
-def _attentions(sizes: Sequence[int]) -> Iterator[Sample]:
+def _attentions(sizes: Sequence[int], dtype: str = "float32") -> Iterator[Sample]:
     """Heads h, queries i, keys j, depth k, values l: scores, softmax and what it weighs, in one, and scores on their
     own; of one head, and as layers of transformers have them."""
     for heads, n in (*((1, n) for n in sizes), (12, sizes[0] // 5 * 2), (12, sizes[-1])):
         h, several = "h" * (heads > 1), {"h": heads} if heads > 1 else {}
         extents = {**several, "i": n, "j": n}
-        leaves = [(h + axes, "float32") for axes in ("ik", "jk", "jl")]
+        leaves = [(h + axes, dtype) for axes in ("ik", "jk", "jl")]
         q, k, v = _ins(*leaves)
         scores = Term("Sum", "k", Term("Mul", q, k))
         yield _sample(_weighed(scores, v), {**extents, "k": 64, "l": 64}, leaves, h + "il")
         yield _sample(scores, {**extents, "k": 64}, leaves[:2], h + "ij")
-        apart = [(h + axes, "float32") for axes in ("ij", "jl")]
+        apart = [(h + axes, dtype) for axes in ("ij", "jl")]
         yield _sample(_weighed(*_ins(*apart)), {**extents, "l": 64}, apart, h + "il")
 
 

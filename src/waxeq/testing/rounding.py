@@ -61,9 +61,9 @@ class _Draws(Canonical):
 def deviations(
     root: Term, leaves: Leaves, sizes: Mapping[str, int], error: float, rng: np.random.Generator, own: NamedArray
 ) -> NamedArray:
-    """Bounds on what two evaluations of a float term may differ by, at least 0 and infinite where one of them had no
-    finite value, on the term's axes or some of them. `error`: the relative error that each step may make besides.
-    `own`: its value with each step rounded, which is one evaluation more: a kernel may round less often."""
+    """Bounds on what two evaluations of a float term may differ by, at least 0 and infinite where a draw had no finite
+    value, on the term's axes or some of them. `error`: the relative error that each step may make besides. `own`: its
+    value with each step rounded, where finite one evaluation more: a kernel may round less often."""
     if not is_float(types(root)[root].dtype):
         return NamedArray((), np.zeros(()))
     e = _Draws({**sizes, _DRAW: _DRAWS}, Ideal())

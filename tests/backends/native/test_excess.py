@@ -10,6 +10,7 @@ from waxeq.backend.discover import backends
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
+from waxeq.testing.conformance import check_call
 from waxeq_cfamily.excess import excess, spares
 from waxeq_cfamily.values import resolve
 
@@ -90,6 +91,47 @@ def test_every_way_to_round_to_float16() -> None:
     assert np.array_equal(np.isnan(got), nan) and np.array_equal(got[~nan].view(np.uint16), want[~nan].view(np.uint16))
 
 
+@pytest.mark.parametrize("many", [31, 257, 300, 515, 1000, 1024, 3000])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_rows_of_all_lengths_are_folded(dtype: str, many: int) -> None:
+    """What filled no vector at the end of a row was read, and added, with each piece that the row was converted in."""
+    x, sizes = operand(0, "ij", dtype), {"i": 5, "j": many}
+    top = Term("Red", "max", "j", x)
+    e = Term("Map", "exp", Term("Zip", "sub", x, top))
+    for meaning, axes in (
+        (Term("Sum", "j", x), "i"),
+        (top, "i"),
+        (Term("Red", "min", "j", Term("Mul", x, x)), "i"),
+        (Term("Zip", "div", e, Term("Sum", "j", e)), "ij"),
+    ):
+        for kernel in (EXACT, FAST):
+            call = Call("", meaning, sizes, (View.dense("ij", sizes, dtype),), View.dense(axes, sizes, dtype))
+            if kernel.accepts(call) and (kernel is EXACT or kernel.matches(meaning)):
+                assert check_call(kernel, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("sizes", [{"i": 40, "j": 300}, {"i": 64, "j": 64}])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_rows_that_are_folded_both_ways(dtype: str, sizes: dict[str, int]) -> None:
+    """Several of them are read at a time."""
+    x = Term("Cast", "float32", operand(0, "ij", dtype))
+    meaning = Term("Mul", Term("Sum", "i", x), Term("Sum", "j", x))
+    call = Call("", meaning, sizes, (View.dense("ij", sizes, dtype),), View.dense("ij", sizes, "float32"))
+    assert EXACT.accepts(call) and check_call(EXACT, call, np.random.default_rng(0)) is None
+
+
+def test_what_is_left_of_a_difference_is_compared() -> None:
+    """A product that was the maximum was not found among products with more digits."""
+    x, y = _ins("float16")
+    product = Term("Mul", x, y)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((4, 300)).astype(np.float16) for _ in range(2))
+    m = np.full((4, 300), (a * b).max(), np.float16)
+    meaning = Term("Zip", "eq", Term("Zip", "sub", product, operand(2, "ij", "float16")), Term("Num", 0.0, "float16"))
+    counts = {k.name: _run(k, meaning, a, b, m, out="bool").sum() for k in (EXACT, FAST)}
+    assert set(counts.values()) == {1}
+
+
 @pytest.mark.parametrize("dtype", NARROW)
 def test_what_is_compared_is_rounded_first(dtype: str) -> None:
     x, y = _ins(dtype)
@@ -124,3 +166,5 @@ def test_a_mean_of_squares_is_rounded_once() -> None:
     assert "square" in _unrounded(Term("Sum", "j", Term("Cast", "float32", square)), "i")
     assert "square" not in _unrounded(Term("Cast", "int32", square), "ij")
     assert "square" not in _unrounded(Term("Map", "arccos", square), "ij"), "it ends at 1"
+    root = Term("Map", "sqrt", Term("Add", square, Term("Num", 1.0, "float16")))
+    assert {"square", "Add", "sqrt"} & _unrounded(root, "ij") == {"square", "sqrt"}

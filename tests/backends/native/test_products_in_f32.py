@@ -83,3 +83,10 @@ def test_the_meaning_is_rounded_where_it_matters() -> None:
     compared = in_float32(Term("Select", Term("Zip", "gt", product, Term("Num", 0.1, "float16")), product, product))
     assert str(compared).count('(Cast "float16"') == 4, "the sum, wherever it is read, and the result"
     assert "0.0999755859375" in str(compared), "numbers are those of the dtype"
+
+
+def test_numbers_beside_products_are_those_of_the_dtype() -> None:
+    padded = in_float32(Term("Pad", "k", "p", 0, 70000.0, operand(0, "mk", "float16")))
+    assert "inf" in str(padded)
+    cast = in_float32(Term("Mul", Term("Cast", "float16", operand(0, "mk", "float64")), operand(1, "mk", "float16")))
+    assert '(Cast "float16" (In "%0" {k m} "float64"))' in str(cast), "rounded once"
