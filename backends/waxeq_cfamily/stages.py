@@ -88,8 +88,7 @@ class Space:
         return -(-self.values.sizes[axis] // self.tiles.get(axis, 1))
 
     def points(self, without: Collection[str] = ()) -> int:
-        """How many points the outer axes have, but for some of these axes. What depends on no others is made so many
-        times over."""
+        """How many points the outer axes have but for some of these: what depends on no others is made as often."""
         return math.prod(self.extent(k) for k in self.outer if k not in without)
 
     @cached_property
