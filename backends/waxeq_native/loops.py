@@ -140,17 +140,9 @@ class Loops(NativeKernel):
         """What writes the text of one walk of a call."""
         others = [place] * len(s.values.others)
         return Emitter(
-            s,
-            self.functions(),
-            operands,
-            place,
-            dtypes,
-            aliased,
-            self.limits(),
-            self.streams,
-            others,
+            s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams, others,
             excess=self.excess,
-        )
+        )  # fmt: skip
 
     def grain(self, e: Emitter, threads: int) -> int:
         """How many points are worth a chunk."""

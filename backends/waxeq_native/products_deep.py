@@ -146,14 +146,9 @@ class DeepProducts(Products):
         functions = {**libm(), **own()}
         e = self.emitter(pieces.each, functions, operands, "args[1]", dtypes, limits=limits(), excess=True)
         last = Emitter(
-            pieces.last,
-            functions,
-            [*operands, "args[1]"],
-            "args[2]",
-            [*dtypes, pieces.dtype],
-            limits=limits(),
+            pieces.last, functions, [*operands, "args[1]"], "args[2]", [*dtypes, pieces.dtype], limits=limits(),
             excess=True,
-        )
+        )  # fmt: skip
         room = scratch(pieces.each, pieces.product, packed=self.packed)
         if pieces.each.scratch + room + self.panels(pieces) > FRAME:
             return None

@@ -259,14 +259,9 @@ class Scans(Loops):
         first = None
         if way.totals is not None:
             first = Emitter(
-                way.totals.space,
-                self.functions(),
-                operands,
-                "args[1]",
-                dtypes,
-                limits=self.limits(),
+                way.totals.space, self.functions(), operands, "args[1]", dtypes, limits=self.limits(),
                 excess=self.excess,
-            )
+            )  # fmt: skip
             first.check()
 
         def write() -> tuple[Part, ...]:

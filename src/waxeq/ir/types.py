@@ -11,7 +11,9 @@ import numpy as np
 
 from waxeq.errors import TypeMismatch, UnknownDtype
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+HALVES = ("float16", "bfloat16")
+"""Floats of sixteen bits."""
+FLOATS = (*HALVES, "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *INTEGERS, *FLOATS)
 _SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "b1": "bool"}

@@ -14,6 +14,7 @@ from waxeq.basis.scalar import SCALARS, Group
 from waxeq.basis.typing import types
 from waxeq.egraph.kernels import MANY, Pattern
 from waxeq.ir.term import Term, postorder
+from waxeq.ir.types import HALVES
 
 Sizes = Mapping[str, int]
 
@@ -85,7 +86,7 @@ def samples(quick: bool) -> Iterator[Sample]:
     for dtype in ("float32", "float64"):
         yield from _products(dtype, quick)
         yield from _chains(dtype, quick or dtype != "float32")
-    for dtype in ("float16", "bfloat16"):
+    for dtype in HALVES:
         yield from _narrow_products(dtype, quick)
     yield from _convolutions(quick)
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))

@@ -22,7 +22,7 @@ from waxeq.egraph.kernels import MANY
 from waxeq.egraph.kernels import pattern as kernel_pattern
 from waxeq.egraph.rules import Apply, Body, Expr, Lit, Var
 from waxeq.ir.term import Term, postorder
-from waxeq.ir.types import DTYPES
+from waxeq.ir.types import DTYPES, HALVES
 from waxeq.search.samples import windows
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
@@ -44,9 +44,9 @@ _SMALL = (4, 5, 8, 11, 19)
 """Of images, and of their channels."""
 _NARROW, _DEPTHS = (8, 17, 33, 40), (512, 700, 2050, 2300)
 """Of products that are deep, and their depths."""
-_WHOLE_DTYPES = ("float16", "bfloat16", "float32")
-_WIDE, _SHORT = ("float32", "float32", "float64"), ("float16", "bfloat16")
-"""Dtypes of products, by what kernels take."""
+_WHOLE_DTYPES = (*HALVES, "float32")
+_WIDE = ("float32", "float32", "float64")
+"""Dtypes of products that most kernels of them take; others take `HALVES`."""
 _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 """Heads that random loops are made of."""
 
@@ -117,7 +117,7 @@ def _source(kernel: Kernel) -> Source:
 
 def _multiplied_dtypes(kernel: Kernel) -> tuple[str, ...]:
     """Dtypes of the products of matrices that a kernel of form "loops" takes; none where it takes no products."""
-    some = (dtypes for dtypes in (_WIDE, _SHORT) if kernel.form == "loops")
+    some = (dtypes for dtypes in (_WIDE, HALVES) if kernel.form == "loops")
     return next((d for d in some if kernel.matches(multiplied(np.random.default_rng(0), d)[0])), ())
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axes_tuple, axis_index
+from waxeq.ir.types import HALVES
 from waxeq.ops.reduction import Reduce
 
 Axis = Any
@@ -83,10 +84,6 @@ def _count(x: TracedArray, axis: Axis, keepdims: bool, where: Any) -> Any:
     return n.astype(x.dtype) if x.dtype.kind == "f" else n  # narrow integers may not hold it
 
 
-_SHORT = ("float16", "bfloat16")
-"""Floats whose mean is made in float32: NumPy sums float16 in it, and bfloat16 has too few digits to count with."""
-
-
 def _whole(dtype: Any) -> np.dtype | None:
     """The dtype that was asked for where it holds no fractions: NumPy sums in it, and cuts a mean to it."""
     return None if dtype is None or np.dtype(dtype).kind not in "biu" else np.dtype(dtype)
@@ -99,7 +96,7 @@ def _mean(t: Tracer, a: Any, axis: Axis = None, dtype: Any = None, keepdims: boo
     if whole == np.bool_:
         raise t.refuse("np.mean in bools", "give a dtype of numbers")
     if dtype is None:
-        made = x.dtype if x.dtype.name in _SHORT else None
+        made = x.dtype if x.dtype.name in HALVES else None  # NumPy sums float16 in float32; bfloat16 cannot count far
         dtype = np.float32 if made else np.float64 if x.dtype.kind in "biu" else None
     x = x if dtype is None else x.astype(dtype)
     total = _fold("sum", t, x, axis, whole, keepdims, None, where)
