@@ -8,7 +8,8 @@
 
    Polynomials are minimax fits (Remez), leading terms rounded first, over the variable and range that the function says.
    Reductions and two-part arithmetic follow fdlibm's schemes (W. J. Cody and W. Waite; K. C. Ng), written anew without
-   branches. */
+   branches. Where a step needs a product that is not rounded it says WX_FMA_F32, and is written in another way for what
+   has no such instruction. */
 #ifndef WX_FUNCTIONS_H
 #define WX_FUNCTIONS_H
 
@@ -22,6 +23,7 @@ WX_FN float wx_from_f32(wx_u32 i) { return __int_as_float((int)i); }
 WX_FN wx_u64 wx_bits_f64(double x) { return (wx_u64)__double_as_longlong(x); }
 WX_FN double wx_from_f64(wx_u64 i) { return __longlong_as_double((long long)i); }
 #define WX_LIBM(f) f
+#define WX_FMA_F32 fmaf
 #else
 #define WX_FN static inline __attribute__((always_inline, unused))
 WX_FN wx_u32 wx_bits_f32(float x) { wx_u32 i; __builtin_memcpy(&i, &x, 4); return i; }
@@ -29,6 +31,9 @@ WX_FN float wx_from_f32(wx_u32 i) { float x; __builtin_memcpy(&x, &i, 4); return
 WX_FN wx_u64 wx_bits_f64(double x) { wx_u64 i; __builtin_memcpy(&i, &x, 8); return i; }
 WX_FN double wx_from_f64(wx_u64 i) { double x; __builtin_memcpy(&x, &i, 8); return x; }
 #define WX_LIBM(f) __builtin_##f
+#if defined(__FMA__) || defined(__aarch64__)
+#define WX_FMA_F32 __builtin_fmaf
+#endif
 #endif
 
 #define WX_INF_F32 wx_from_f32(0x7f800000u)
@@ -53,6 +58,35 @@ WX_FN float wx_signed_f32(float y, float x) { return wx_from_f32(wx_bits_f32(y) 
 WX_FN double wx_signed_f64(double y, double x) { return wx_from_f64(wx_bits_f64(y) | (wx_bits_f64(x) & WX_SIGN_F64)); }
 /* the first 21 bits of x: products of two such numbers are exact */
 WX_FN double wx_high_f64(double x) { return wx_from_f64(wx_bits_f64(x) & WX_HIGH_F64); }
+
+/* ---- how many bits of a number are 1, added up in ever larger groups ---- */
+
+WX_FN unsigned char wx_ones_8(unsigned char x) {
+  x = (unsigned char)(x - (x >> 1 & 0x55));
+  x = (unsigned char)((x & 0x33) + (x >> 2 & 0x33));
+  return (unsigned char)((x + (x >> 4)) & 0x0f);
+}
+
+WX_FN unsigned short wx_ones_16(unsigned short x) {
+  x = (unsigned short)(x - (x >> 1 & 0x5555));
+  x = (unsigned short)((x & 0x3333) + (x >> 2 & 0x3333));
+  x = (unsigned short)((x + (x >> 4)) & 0x0f0f);
+  return (unsigned short)((x + (x >> 8)) & 0x1f);
+}
+
+WX_FN wx_u32 wx_ones_32(wx_u32 x) {
+  x -= x >> 1 & 0x55555555u;
+  x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
+  x = (x + (x >> 4)) & 0x0f0f0f0fu;
+  return (x * 0x01010101u) >> 24;
+}
+
+WX_FN wx_u64 wx_ones_64(wx_u64 x) {
+  x -= x >> 1 & 0x5555555555555555ull;
+  x = (x & 0x3333333333333333ull) + (x >> 2 & 0x3333333333333333ull);
+  x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0full;
+  return (x * 0x0101010101010101ull) >> 56;
+}
 
 /* ---- float16 and bfloat16: their bits, and the float32 numbers that they are; rounding is to nearest, ties to even;
    what is NaN stays NaN, subnormals are not flushed ---- */
@@ -649,7 +683,7 @@ WX_FN float wx_arctanh_f32(float x) { return (float)wx_arctanh_f64((double)x); }
    Beyond WX_TRIG_LIMIT in size they give NaN: a kernel that meets such an x runs the loop again with wx_far_...,
    which take any x ---- */
 
-#define WX_TRIG_LIMIT_F32 0x1p24f
+#define WX_TRIG_LIMIT_F32 0x1p17f
 #define WX_TRIG_LIMIT_F64 0x1p30
 #define WX_FOURS_F64 0x1.8p54 /* x + WX_FOURS rounds x to a multiple of 4, of |x| < 2^52 */
 
@@ -699,16 +733,33 @@ WX_FN float wx_sincos_f32(float r, wx_u32 turn) {
   return wx_from_f32(wx_bits_f32(y) ^ ((turn & 2u) << 30));
 }
 
+/* The same rounded to float32. x 2/pi rounded may be the turn beside the nearest, by so little that |r| < 0.791. x minus
+   the first part is exact, and what is left is rounded once; the third part matters where that is small. */
+WX_FN float wx_few_quarter_turns_f32(float x, wx_u32 *k) {
+#ifdef WX_FMA_F32
+  float a = wx_abs_f32(x);
+  a = a <= WX_TRIG_LIMIT_F32 ? a : WX_NAN_F32;
+  float t = WX_FMA_F32(a, 0x1.45f306p-1f, WX_ROUND_F32);
+  float n = t - WX_ROUND_F32;
+  *k = wx_bits_f32(t);
+  float r = WX_FMA_F32(n, -0x1.921fb6p+0f, a);
+  r = WX_FMA_F32(n, 0x1.777a5cp-25f, r);
+  return WX_FMA_F32(n, 0x1.ee59dap-50f, r);
+#else
+  return (float)wx_quarter_turns_f32(x, k);
+#endif
+}
+
 WX_FN float wx_sin_f32(float x) {
   wx_u32 k;
-  float r = (float)wx_quarter_turns_f32(x, &k);
+  float r = wx_few_quarter_turns_f32(x, &k);
   float y = wx_sincos_f32(r, k);
   return wx_from_f32(wx_bits_f32(y) ^ (wx_bits_f32(x) & WX_SIGN_F32));
 }
 
 WX_FN float wx_cos_f32(float x) {
   wx_u32 k;
-  float r = (float)wx_quarter_turns_f32(x, &k);
+  float r = wx_few_quarter_turns_f32(x, &k);
   return wx_sincos_f32(r, k + 1u);
 }
 

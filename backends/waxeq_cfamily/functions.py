@@ -63,7 +63,7 @@ class Described:
     note: str = ""
 
 
-TURNS = (2.0**24, 2.0**30)
+TURNS = (2.0**17, 2.0**30)
 BEYOND = "NaN beyond the limit"
 QUOTIENTS = (2.0**21, 2.0**35)
 VIA_DOUBLE = "float32 goes through float64"

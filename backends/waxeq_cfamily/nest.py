@@ -299,6 +299,8 @@ class Loop:
     def pragma(self, body: Iterable[str]) -> str:
         """What has a loop of this body made of vectors. Flags have a vector of their own only where it sets them: at
         the end of each loop all its elements become one."""
+        if self.scalar and self.values.positions and self.space.width(self.order[-1]) < LANES:
+            return ""  # of a few lookups gcc makes masked vectors, six times slower than one after the other
         clauses = []
         for f, x in self._accumulators():
             r = self.values.rows[f]

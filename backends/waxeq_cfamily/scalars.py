@@ -52,6 +52,7 @@ _INTEGER: Mapping[str, str] = MappingProxyType(
         "abs": "({0} < 0 ? -{0} : {0})",
         "sign": "(({0} > 0) - ({0} < 0))",
         "invert": "(~{0})",
+        "bitcount": "wx_ones_{w}({0} < 0 ? 0 - ({u}){0} : ({u}){0})",
         "bitand": "({0} & {1})",
         "bitor": "({0} | {1})",
         "bitxor": "({0} ^ {1})",
@@ -68,6 +69,7 @@ _INTEGER: Mapping[str, str] = MappingProxyType(
 _UNSIGNED: Mapping[str, str] = MappingProxyType(
     {
         "abs": "{0}",
+        "bitcount": "wx_ones_{w}({0})",
         "shl": "({1} < {w} ? ({u}){0} << {1} : 0)",
         "shr": "({1} < {w} ? {0} >> {1} : 0)",
         "floordiv": "({1} == 0 ? 0 : {0} / {1})",

@@ -14,8 +14,9 @@ from waxeq.backend.call import View, operand
 from waxeq.basis.typing import types
 from waxeq.basis.ways import swept
 from waxeq.ir.term import Term, postorder
+from waxeq_cfamily.resolved import resolve
 from waxeq_cfamily.settled import settled
-from waxeq_cfamily.values import Index, Unsupported, Values, resolve
+from waxeq_cfamily.values import Index, Unsupported, Values
 
 _FAR = 1 << 24
 """Steps between axes of what an earlier loop makes, as later ones see it: more than any axis of it has places, so that

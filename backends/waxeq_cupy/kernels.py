@@ -17,10 +17,11 @@ from waxeq.backend.code import code_hash
 from waxeq.backend.kernel import Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.functions import libm, own, source
+from waxeq_cfamily.resolved import INDEX_MAPS, resolve
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import Named, astray, bare_hash, empty, matrices, replaceable
-from waxeq_cfamily.values import INDEX_MAPS, Unsupported, Values, resolve
+from waxeq_cfamily.values import Unsupported, Values
 from waxeq_cupy import device
 from waxeq_cupy.flat import flat, turned, width_of
 from waxeq_cupy.pieces import walks

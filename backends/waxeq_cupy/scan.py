@@ -15,11 +15,12 @@ from functools import cached_property
 from waxeq.backend.call import Call
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
+from waxeq_cfamily.resolved import INDEX_MAPS
 from waxeq_cfamily.scalars import CTYPES, number, rounded, start, var
 from waxeq_cfamily.scans import Scan
 from waxeq_cfamily.split import piece
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported
+from waxeq_cfamily.values import Index, Unsupported
 from waxeq_cupy.kernels import (
     MOST_BLOCKS,
     Launch,

@@ -17,6 +17,7 @@ from waxeq_cfamily.excess import as_bits, spares
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.parted import parted
+from waxeq_cfamily.resolved import INDEX_MAPS, RUNNING
 from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.scans import longest
 from waxeq_cfamily.shares import shares
@@ -25,7 +26,7 @@ from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.unrolled import unrolled
-from waxeq_cfamily.values import INDEX_MAPS, RUNNING, Unsupported, Values
+from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native.joint import STREAMED, Walk, joined, numbered
 from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
 from waxeq_native.work import GRAIN, NativeKernel, Part, Work, kept, same

@@ -18,13 +18,14 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import read_in_turn
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import Loop
+from waxeq_cfamily.resolved import INDEX_MAPS
 from waxeq_cfamily.scalars import CTYPES, rounded, var, variable
 from waxeq_cfamily.scans import Scan, stepped
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, piece
 from waxeq_cfamily.stages import Space, Stage
 from waxeq_cfamily.taken import NAME, empty
-from waxeq_cfamily.values import INDEX_MAPS, Index, Unsupported
+from waxeq_cfamily.values import Index, Unsupported
 from waxeq_native.joint import STREAMED
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.products import FRAME

@@ -11,9 +11,10 @@ from waxeq.backend.call import Call
 from waxeq.backend.extent import Sizes, Unknown, at
 from waxeq.backend.kernel import Instruction
 from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.resolved import resolve
 from waxeq_cfamily.sized import SizedEmitter, at_most, require_elements
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.values import Unsupported, Values, resolve
+from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native import loops
 from waxeq_native.work import NativeKernel, Work
 

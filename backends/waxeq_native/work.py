@@ -21,10 +21,11 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.products import Product, overlaps
+from waxeq_cfamily.resolved import resolve
 from waxeq_cfamily.scalars import CTYPES, var
 from waxeq_cfamily.settled import settled
 from waxeq_cfamily.taken import NAME, Named, bare_hash
-from waxeq_cfamily.values import Index, Unsupported, Values, resolve
+from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native import library
 from waxeq_native.gemm import FILES, api
 from waxeq_native.joint import Walk

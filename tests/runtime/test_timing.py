@@ -133,6 +133,23 @@ def test_positions_that_are_computed_lie_on_their_axis(name: str) -> None:
     assert timed(FOUND["native.loops"], call).max_relative_error == 0.0
 
 
+@pytest.mark.skipif("native.loops" not in FOUND, reason="there is no C compiler")
+def test_positions_that_comparisons_are_summed_to_lie_on_their_axis() -> None:
+    """The leaf of a tree: as many steps to the left as right make the largest place of none, which was taken for room
+    for all; and features that are compared are looked up on an axis of their own, which the leaves' was taken for."""
+    sizes = {"i": 40, "j": 6, "f": 5, "k": 64}
+    feature = Term("Gather", "f", operand(1, "j", "int64"), operand(0, "if", "float32"))
+    right = Term("Cast", "int64", Term("Zip", "lt", operand(2, "j", "float32"), feature))
+    leaf = Term("Sum", "j", Term("Mul", right, operand(3, "j", "int64")))
+    meaning = Term("Gather", "k", leaf, operand(4, "k", "float32"))
+    dtypes = (("if", "float32"), ("j", "int64"), ("j", "float32"), ("j", "int64"), ("k", "float32"))
+    views = tuple(View.dense(axes, sizes, dtype) for axes, dtype in dtypes)
+    call = Call("native.loops", meaning, sizes, views, View.dense("i", sizes, "float32"))
+    assert timed(FOUND["native.loops"], call).max_relative_error == 0.0
+    _, features, _, bits, _ = Bench(1 << 20).operands(call)
+    assert features.max() < sizes["f"] and bits.max() > 0, "more places than one"
+
+
 def test_what_cannot_be_checked_in_passing_is_not() -> None:
     assert math.isnan(timed(FOUND["numpy.gemm"], product(1, 1, 3_000_000)).rms_relative_error)
 

@@ -119,6 +119,7 @@ _ROWS = (
     _one("signbit", cost="cheap", gives="bool"),
     _one("not", "bool", "cheap", ufunc="numpy:logical_not", onnx="Not"),
     _one("invert", "integer", "cheap", onnx="BitwiseNot"),
+    _one("bitcount", "integer", "cheap", ufunc="numpy:bitwise_count"),
     _two("sub", ufunc="numpy:subtract", onnx="Sub"),
     _two("div", "float", ufunc="numpy:divide", cost="costly", onnx="Div"),
     _two("floordiv", ufunc="numpy:floor_divide", cost="costly"),

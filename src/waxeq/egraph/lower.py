@@ -10,12 +10,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from waxeq.basis.heads import HEADS
 from waxeq.basis.typing import node_axes
 from waxeq.errors import TypeMismatch
-from waxeq.ir.graph import Graph, Leaf
+from waxeq.ir.graph import Graph, Leaf, Node
 from waxeq.ir.op import Named
 from waxeq.ir.term import Term, postorder
+from waxeq.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,26 @@ def lower(graph: Graph) -> Lowered:
         leaves.append(Named(b.term(head, leaf.name, present, leaf.type.dtype), axes))
     values = list(leaves)
     for _, n in graph.values():
-        values.append(n.op.lower(b, n.type, *(values[i] for i in n.inputs)))
+        number = _of_nothing(n, [graph.type(i) for i in n.inputs])
+        if number is None:
+            values.append(n.op.lower(b, n.type, *(values[i] for i in n.inputs)))
+        else:
+            values.append(Named(b.term("Num", number, n.type.dtype), tuple(b.fresh(s) for s in n.type.shape)))
         b.apart(values[-1])
     return _finish(b, graph, values)
+
+
+def _of_nothing(n: Node, inputs: Sequence[TensorType]) -> float | None:
+    """The number that all elements of a value are, where there are none or they are made of none: zero, or what a fold
+    begins with. None elsewhere. A term would still name what there is one of along an axis of size 1, as axes of that
+    size have no names, and no times NaN is NaN."""
+    if n.type.elements == 0:
+        return 0.0
+    if not inputs or any(t.elements for t in inputs):
+        return None
+    made = np.asarray(n.op.reference(*(np.empty(t.shape, t.numpy) for t in inputs)))
+    first = made.flat[0]
+    return float(first) if np.all(made == first) else None
 
 
 def _finish(b: _Names, graph: Graph, values: Sequence[Named]) -> Lowered:

@@ -184,6 +184,8 @@ class Cuts:
         other += sorted(best, key=lambda c: (self._read(c), -len(c.inside), c.flow, c.leaves))[:1]
         other += sorted(best, key=lambda c: (c.work + self.rough.made(c.leaves), len(c.inside), c.leaves))[:1]
         other += sorted(best, key=lambda c: (self._beside(c), len(c.inside), c.leaves))[:1]
+        if maker not in ranked:  # a kernel of a pattern, which reads what loops could read too
+            other += [c for c in best if len(c.inside) == 1][:1]
         # others may all need what is made from the maker
         usual = [c for n, c in enumerate(best) if n < _KEEP or c in other or c.inside == {number: maker}]
         usual = sorted((*usual, *self._pure(best, usual)), key=lambda c: (c.flow, len(c.inside), c.leaves))

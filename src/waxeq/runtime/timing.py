@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 
@@ -166,34 +166,48 @@ def random_values(size: int, dtype: str, rng: np.random.Generator, limit: range 
 def _limits(call: Call) -> list[range | None]:
     """For operands that positions are made of: what they may be."""
     limits: dict[int, range | None] = dict.fromkeys(range(len(call.operands)))
-
-    def note(t: Term, size: int) -> None:
-        own = {operand_index(leaf) for leaf in postorder(t) if leaf.head == "In"}
-        limits.update(dict.fromkeys(own, range(size) if t.head == "In" else _inside(call, t, own, size)))
-
     for t in postorder(call.meaning):
-        if t.head == "Gather":
-            note(t.args[1], call.sizes[t.args[0]])
-        elif t.head == "Scatter":
-            note(t.args[3], call.sizes[t.args[1]])
+        if t.head not in ("Gather", "Scatter"):
+            continue
+        axis, at = (t.args[0], t.args[1]) if t.head == "Gather" else (t.args[1], t.args[3])
+        size = call.sizes[axis]
+        if at.head == "In":
+            known = limits[operand_index(at)]
+            limits[operand_index(at)] = range(size) if known is None else range(min(size, known.stop))
+        else:
+            limits |= _inside(call, at, limits, size)
     return list(limits.values())
 
 
-def _inside(call: Call, t: Term, operands: Collection[int], size: int) -> range:
+def _inside(call: Call, t: Term, limits: Mapping[int, range | None], size: int) -> Mapping[int, range | None]:
     """What operands may be for positions that are computed of them to lie on an axis of so many: as much as there would
-    be room for if it were added to them, or one number, where that is too much."""
-
-    def ends(value: int) -> tuple[int, int]:
-        views = {i: call.operands[i] for i in operands}
-        leaves = {f"%{i}": NamedArray(v.axes, np.full(v.shape, value, numpy_dtype(v.dtype))) for i, v in views.items()}
-        at = Evaluator(call.sizes).term(t, leaves).data
-        return (int(at.min()), int(at.max())) if at.size else (0, 0)
-
-    low, high = ends(0)
+    be room for if it were added to them; or whole numbers as small as it takes, and floats as elsewhere; or one number.
+    What is known of operands that are positions themselves stays."""
+    leaves = {operand_index(leaf) for leaf in postorder(t) if leaf.head == "In"}
+    known = {i: limits[i] for i in leaves if limits[i] is not None}
+    own = leaves - known.keys()
+    low, high = _ends(call, t, {**dict.fromkeys(own, range(1)), **known})
     first = max(0, -low)
-    whole = range(first, max(first, size - high - 1) + 1)
-    (low, _), (_, high) = ends(whole[0]), ends(whole[-1])
-    return whole if low >= 0 and high < size else whole[:1]
+    roomy = range(first, max(first, size - high - 1) + 1)
+    counted = [i for i in own if not is_float(call.operands[i].dtype)]
+    fewer = (dict.fromkeys(counted, range(size >> n)) for n in range(size.bit_length() * bool(counted)))
+    for found in (dict.fromkeys(own, roomy), *fewer):
+        least = {i: limit[:1] for i, limit in found.items()}
+        most = {i: limit[-1:] for i, limit in found.items()}
+        drawn = [_ends(call, t, {**dict.fromkeys(own), **some, **known}) for some in (least, most, found)]
+        if all(low >= 0 and high < size for low, high in drawn):
+            return found
+    return dict.fromkeys(own, roomy[:1])
+
+
+def _ends(call: Call, t: Term, limits: Mapping[int, range | None]) -> tuple[int, int]:
+    """The least and the largest of the positions that are computed of random operands."""
+    rng, leaves = np.random.default_rng(0), dict[str, NamedArray]()
+    for i, limit in limits.items():
+        v = call.operands[i]
+        leaves[f"%{i}"] = NamedArray(v.axes, random_values(v.elements, v.dtype, rng, limit).reshape(v.shape))
+    at = Evaluator(call.sizes).term(t, leaves).data
+    return (int(at.min()), int(at.max())) if at.size else (0, 0)
 
 
 def meaning_value(call: Call, arrays: list[np.ndarray], ideal: bool = True) -> np.ndarray:

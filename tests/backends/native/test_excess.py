@@ -12,7 +12,7 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq.testing.conformance import check_call
 from waxeq_cfamily.excess import excess, spares
-from waxeq_cfamily.values import resolve
+from waxeq_cfamily.resolved import resolve
 
 KERNELS = backends(["native"])[0].kernels
 EXACT, FAST = KERNELS["native.loops"], KERNELS["native.loops_fast"]

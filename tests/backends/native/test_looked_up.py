@@ -8,9 +8,10 @@ import pytest
 
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
-from waxeq.ir.term import Term
+from waxeq.ir.term import Term, postorder
 from waxeq.testing.conformance import check_call
 from waxeq_cfamily import asked
+from waxeq_native.steps import Run
 
 (BACKEND,) = backends(["native"])
 F = "float32"
@@ -79,3 +80,45 @@ def test_a_sum_of_many_operands(count: int) -> None:
         meaning = Term("Add", meaning, operand(n, "i", F))
     c = call(meaning, {"i": 37}, [("i", F)] * count, "i")
     assert check_call(BACKEND.kernels[c.kernel], c, np.random.default_rng(0)) is None
+
+
+_MADE = operand(1, "ij", "int64")
+COMPUTED = {
+    "as they are": operand(1, "i", "int64"),
+    "a sum of two": Term("Add", operand(1, "i", "int64"), operand(1, "i", "int64")),
+    "a sum over an axis": Term("Sum", "j", _MADE),
+    "the largest along an axis": Term("Red", "max", "j", _MADE),
+    "the largest of sums": Term("Red", "max", "j", Term("Sum", "h", operand(1, "ijh", "int64"))),
+    "a running sum": Term("Scan", "sum", "i", operand(1, "i", "int64")),
+    "chosen of two": Term(
+        "Select", Term("Zip", "gt", _MADE, Term("Num", 1.0, "int64")), _MADE, Term("Sum", "j", _MADE)
+    ),
+    "converted": Term("Cast", "int64", Term("Sum", "j", operand(1, "ij", F))),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("length", [3, 70])
+def test_positions_that_are_computed_are_looked_at(name: str, length: int) -> None:
+    """What a fold had made was not: the first element was taken for one outside of the axis."""
+    sizes = {"i": 7, "j": length, "h": 2, "k": 5000, "l": 3}
+    position = COMPUTED[name]
+    (leaf,) = {t for t in postorder(position) if t.head == "In"}
+    axes, dtype = "".join(a for a in "ijh" if a in leaf.args[1]), leaf.args[2]
+    found = "ijl" if "chosen" in name else "il"
+    rng, ran = np.random.default_rng(0), 0
+    for wrapped in (operand(0, "kl", F), Term("Map", "neg", operand(0, "kl", F))):
+        meaning = Term("Gather", "k", position, wrapped)
+        for kernel in BACKEND.kernels.values():
+            c = call(meaning, sizes, [("kl", F), (axes, dtype)], found, kernel.name.partition(".")[2])
+            if not kernel.accepts(c):
+                continue
+            ran += 1
+            table, few = rng.standard_normal((5000, 3), np.float32), np.ones(c.operands[1].shape, dtype)
+            out, room = np.empty(c.out.shape, F), np.empty(kernel.workspace(c), np.uint8)
+            run = Run(kernel.bind(c, [table, few], out, room))
+            run()
+            few[...] = 5000
+            with pytest.raises(IndexError, match="out of bounds"):
+                run()
+    assert ran
