@@ -88,6 +88,24 @@ WX_FN wx_u64 wx_ones_64(wx_u64 x) {
   return (x * 0x0101010101010101ull) >> 56;
 }
 
+/* ---- x over a number c, rounded down: more is 2^(63 + bits) / c rounded up, where 2^bits is the least that is not
+   below c, and `shift` is bits - 1. Of x < 0 the quotient is that of what is left of it without its sign, turned ---- */
+
+#ifdef __CUDACC__
+#define wx_upper_u64 __umul64hi
+#else
+WX_FN wx_u64 wx_upper_u64(wx_u64 x, wx_u64 y) {
+  wx_u64 a = x & 0xffffffffu, b = x >> 32, c = y & 0xffffffffu, d = y >> 32;
+  wx_u64 low = a * d + (a * c >> 32), high = b * c + (low & 0xffffffffu);
+  return b * d + (low >> 32) + (high >> 32);
+}
+#endif
+
+WX_FN long long wx_over_i64(long long x, wx_u64 more, int shift) {
+  long long sign = -(long long)(x < 0);
+  return (long long)(wx_upper_u64((wx_u64)(x ^ sign), more) >> shift) ^ sign;
+}
+
 /* ---- float16 and bfloat16: their bits, and the float32 numbers that they are; rounding is to nearest, ties to even;
    what is NaN stays NaN, subnormals are not flushed ---- */
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from waxeq.ir.types import is_float
 from waxeq_cfamily.casts import NONE, back, cast
+from waxeq_cfamily.divided import divided
 from waxeq_cfamily.excess import excess
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.lookups import Use, lookups
@@ -269,7 +270,7 @@ class Emitter:
         bound = self._bound(n)
         if bound is not None:
             return self._bounded(n, bound)
-        usual = cast(self.values, r, hides=self.hides) if r.name == "Cast" else self._once(n)
+        usual = cast(self.values, r, hides=self.hides) if r.name == "Cast" else divided(self.values, r) or self._once(n)
         text = usual or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -296,11 +296,10 @@ class Loop:
         r = self.values.rows[f]
         return "0" if x[0] == "n" else start(r.name, r.dtype)
 
-    def pragma(self, body: Iterable[str]) -> str:
-        """What has a loop of this body made of vectors. Flags have a vector of their own only where it sets them: at
-        the end of each loop all its elements become one."""
-        if self.scalar and self.values.positions and self.space.width(self.order[-1]) < LANES:
-            return ""  # of a few lookups gcc makes masked vectors, six times slower than one after the other
+    def pragma(self, body: Collection[str]) -> str:
+        """What has a loop of this body made of vectors; not of a few lookups, which gcc masks: that takes six times as
+        long. Flags have a vector only where it sets them: at the end of each loop all its elements become one."""
+        few = self.scalar and self.values.positions and self.space.width(self.order[-1]) < LANES
         clauses = []
         for f, x in self._accumulators():
             r = self.values.rows[f]
@@ -309,9 +308,8 @@ class Loop:
                 op = {"sum": "|", "prod": "&", "max": "|", "min": "&"}.get(r.name, op)
             op = "|" if x[0] == "n" else op
             clauses.append(f"reduction({op}:{x})")
-        found = {flag for line in body for flag in ("bad", "far") if f"{flag} |=" in line}
-        clauses += [f"reduction(|:{flag})" for flag in sorted(found)]
-        return " ".join(["#pragma omp simd", *clauses])
+        clauses += [f"reduction(|:{flag})" for flag in ("bad", "far") if any(f"{flag} |=" in line for line in body)]
+        return "" if few else " ".join(["#pragma omp simd", *clauses])
 
     def watches(self, f: int) -> bool:
         """Whether NaN must be looked for: a maximum that meets one is one."""

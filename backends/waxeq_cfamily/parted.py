@@ -23,7 +23,7 @@ def parted(values: Values) -> Values:
 def _divisor(values: Values, k: str) -> int | None:
     """The number by which all divisions of an axis's places divide. None where it is asked which places they are: loops
     are cut in sections there, which both parts of the axis would go through in turn."""
-    if any(g[0].stride(k) != 0 for r in values.rows for g in asked(r)):
+    if any(_both(g[0], k) for r in values.rows for g in asked(r)):
         return None
     every = [*(where for _, where in values.results), *(i for r in values.rows for i in indices(r))]
     found = {(a[1] == Index.of(k), a[2]) for i in every for a in _divided(i) if _within(a, k)}
@@ -32,6 +32,12 @@ def _divisor(values: Values, k: str) -> int | None:
             return n
         case _:
             return None
+
+
+def _both(index: Index, k: str) -> bool:
+    """Whether an index is made of more than the quotients of an axis's places, or more than their remainders."""
+    kinds = {a if isinstance(a, str) else a[0] for a, _ in index.terms if _within(a, k)}
+    return len(kinds) > 1 or k in kinds
 
 
 def _divided(index: Index) -> Iterator[tuple[str, Index, int]]:

@@ -149,3 +149,32 @@ def test_a_size_of_one_is_the_same_program_where_it_broadcasts() -> None:
 
     g, _ = one(model, {"x": np.ones(4, "f"), "y": np.ones(3, "f")}, T=(1, 33, {"x": 0}))
     assert g.type(g.outputs[0][1]).shape == (Size.of("T"), 3)
+
+
+def test_what_is_empty_at_the_least_size_is_the_same_slice() -> None:
+    """At T = 1 nothing is left of x[1:]; it begins at 1 there, too."""
+
+    def steps(x: wx.Input["f32", "T"]):  # noqa: F821, UP037
+        return x[1:] - x[:-1], np.diff(x, axis=0), x[1:].sum() / (x.shape[0] - 1.0)
+
+    g, family = one(steps, {}, T=(1, 16))
+    assert shapes(g) == ["[T - 1]", "[T - 1]", "[]"]
+    for T in (1, 2, 16):
+        assert at(g, {"T": T}).check()
+        assert not isinstance(matched(at(g, {"T": T}), family.traced({"T": T}).graph), str)
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (lambda x: x[2:], "1 where T = 1; 2 where T = 2; .*: where T = 1 it is another: give a range from 2"),
+        (lambda x: x[5:], "where T < 5 it is another: give a range from 5"),
+        (lambda x: x[1 : min(x.shape[0], 15)], "where T = 16 it is another: give a range up to 15"),
+    ],
+)
+def test_a_refusal_names_the_size_that_is_another_and_the_range_without_it(cut: Any, said: str) -> None:
+    def model(x: wx.Input["f32", "T"]):  # noqa: F821, UP037
+        return cut(x) * 2.0
+
+    with pytest.raises(UnsupportedError, match=said):
+        one(model, {}, T=(1, 16))

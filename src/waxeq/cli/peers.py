@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.errors import UsageError
+from waxeq.frontend.calling import called
 from waxeq.frontend.load import Target
 from waxeq.ir.graph import Graph
 from waxeq.ir.structure import is_named_tuple
@@ -90,7 +91,7 @@ def _jax(target: Target) -> Call:
 
     def flat(*taken: Any) -> tuple[Any, ...]:
         rest = iter(taken)
-        return tuple(parts(fn(**mapped(target.example, lambda _: next(rest)))))
+        return tuple(parts(called(fn, mapped(target.example, lambda _: next(rest)))))
 
     compiled, placed = jax.jit(flat), [jax.device_put(a) for a in given]
     return lambda: jax.block_until_ready(compiled(*placed))
@@ -102,7 +103,7 @@ def _torch(target: Target, threads: int) -> Call:
     torch.set_grad_enabled(False)
     compiled = torch.compile(torch.compiler.wrap_numpy(swapped(target.fn, _as_torch)), dynamic=False)
     given = mapped(target.example, lambda a: torch.from_numpy(np.array(a)))
-    return lambda: compiled(**given)
+    return lambda: called(compiled, given)
 
 
 def _onnx_runtime(

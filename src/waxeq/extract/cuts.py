@@ -12,7 +12,7 @@ from graphlib import TopologicalSorter
 from itertools import product
 from typing import NamedTuple
 
-from waxeq.basis.heads import COMPUTED
+from waxeq.basis.heads import COMPUTED, VIEWS
 from waxeq.basis.ways import places
 from waxeq.egraph.snapshot import ENode
 from waxeq.events import FOREVER, Deadline
@@ -81,6 +81,7 @@ class Cuts:
         self._products = Products(self.snapshot)
         self._whole: dict[int, Cut] = {}
         self._results = frozenset(i for name, i in self.snapshot.roots.items() if name[0] != "%")
+        self._shown = self._views_of_results()
         self._grow()
         self._joins.clear()
         self._products.forget()
@@ -228,7 +229,17 @@ class Cuts:
 
     def _beside(self, cut: Cut) -> float:
         """What a cut costs beside the results, which are made anyway."""
-        return cut.work + self.rough.shares(a for a in self.rough.bases(cut.leaves) if a not in self._results)
+        own = [a for a in cut.leaves if a not in self._shown]
+        return cut.work + self.rough.shares(a for a in self.rough.bases(own) if a not in self._shown)
+
+    def _views_of_results(self) -> frozenset[int]:
+        """Results, and what can be seen in them."""
+        found = set(self._results)
+        views = ((i, n) for i, c in enumerate(self.snapshot.classes) for n in c.nodes if n.head in VIEWS)
+        seen = [(i, a) for i, n in views for a in n.tensors]
+        while more := {i for i, a in seen if a in found} - found:
+            found |= more
+        return frozenset(found)
 
     def _promise(self, n: ENode) -> float:
         return sum(self.rough.price(a) for a in dict.fromkeys(n.tensors))

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,7 @@ from waxeq.frontend.explicit import Explicit, Value
 from waxeq.frontend.foreign import LIBRARIES
 from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
-from waxeq.ir.types import TensorType
+from waxeq.ir.types import TensorType, dtype_name
 
 _OUTSIDE = (str(Path(__file__).resolve().parent.parent), str(Path(np.__file__).resolve().parent))
 
@@ -33,6 +34,11 @@ def _theirs(file: str) -> bool:
 def _one_line(name: str) -> str:
     """The name of a file as the text of a graph can hold it, of which each line is a value."""
     return " ".join(name.split())
+
+
+def holds_traced(x: Any) -> bool:
+    """Whether a traced array is in lists and tuples, at any depth."""
+    return any(map(holds_traced, x)) if isinstance(x, (list, tuple)) else isinstance(x, TracedArray)
 
 
 class Tracer:
@@ -54,6 +60,20 @@ class Tracer:
                 return Source(_one_line(file.rsplit("/", 1)[-1]), frame.f_lineno, text)
             frame = frame.f_back
         return None
+
+    def expression(self) -> str:
+        """What is being computed on the innermost line of the user's program, as it is written there, where that is a
+        part of one line; else nothing."""
+        frame = sys._getframe(1)
+        while frame is not None and not _theirs(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return ""
+        first, last, start, end = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+        if first is None or first != last or start is None or end is None:
+            return ""
+        line = linecache.getline(frame.f_code.co_filename, first).encode()  # columns are of bytes
+        return line[start:end].decode()
 
     def place(self, trail: TracebackType | None) -> str:
         """file:line of the innermost frame of the user's program in a traceback."""
@@ -100,6 +120,13 @@ class Tracer:
     def array(self, x: Any) -> Any:
         """A TracedArray for anything NumPy makes an array of; typed Any, as NumPy's functions do not know the class."""
         return x if isinstance(x, TracedArray) else self.wrap(self.value(x))
+
+    def written(self, x: Any, dtype: np.dtype) -> TracedArray:
+        """A value as it is in an array of a dtype that it is written to. Raises OverflowError, as NumPy does, for a
+        Python int that the dtype does not hold, alone or in a list; numbers of arrays are cut to it."""
+        if not isinstance(x, (np.ndarray, np.generic)) and not holds_traced(x):
+            x = np.asarray(x, dtype)
+        return self.wrap(self.explicit.cast(self.value(x), dtype_name(dtype)))
 
     def operand(self, x: Any) -> Any:
         """A value of the graph, or a Python number, which NumPy promotes weakly."""
@@ -281,6 +308,19 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __int__(self) -> int:
         return int(self._content("int()", "write x.astype(int), or make it an argument that is a Python int"))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        if not self.scalar:
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if digits is None:
+            return round(self._content("round() to a Python int", "write np.rint(x)").item())
+        return np.round(self, digits)
+
+    def __format__(self, form: str) -> str:
+        if not form:
+            return repr(self)
+        instead = "take the text out of the model: make it of what the program returns"
+        return format(self._content(f"writing an array as text (:{form})", instead)[()], form)
+
     def __complex__(self) -> complex:
         return complex(self._content("complex()", "keep to real numbers"))
 
@@ -296,7 +336,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
             "keep to operators and functions of numpy; index an array that other modules made with np.take(array, "
             "index, axis=0), and write into one with np.where"
         )
-        found = np.asarray(self._content("conversion to a plain ndarray", instead), dtype)
+        text = self.tracer.expression()
+        found = np.asarray(self._content(f"conversion to a plain ndarray{text and f' by {text}'}", instead), dtype)
         return found.copy() if copy else found
 
     def __getattr__(self, name: str) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from waxeq.frontend import handlers, scalars
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers import elementwise
+from waxeq.frontend.selection import Selection
 
 _LIST = "see docs/coverage.md for what is traced, or compute it outside the model and pass it as an argument"
 _IGNORED = ("subok", "like", "device")
@@ -48,6 +49,8 @@ def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
 
 def ufunc(t: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
     """A ufunc, or one of its methods, on traced arrays."""
+    if any(isinstance(x, Selection) for x in args):
+        return NotImplemented  # it knows what becomes of it
     t.builder.source = t.source()
     name = name_of(f)
     out = kw.pop("out", None)

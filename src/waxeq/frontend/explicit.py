@@ -58,11 +58,23 @@ class Explicit:
     def cast(self, x: Value, dtype: str) -> Value:
         return x if self.type(x).dtype == dtype else Value(self.b(Cast(dtype), x))
 
-    def common(self, *xs: Operand) -> tuple[Value, ...]:
-        """Operands in their common dtype: NumPy 2's rule, Python scalars being weak (NEP 50)."""
+    def common_dtype(self, *xs: Operand) -> str:
+        """The dtype that operands have in common: NumPy 2's rule, Python scalars being weak (NEP 50)."""
         kinds = [self.type(x).numpy if isinstance(x, Value) else type(x) for x in xs]
-        dtype = dtype_name(np.result_type(*(k if isinstance(k, np.dtype) else k(0) for k in kinds)))
+        return dtype_name(np.result_type(*(k if isinstance(k, np.dtype) else k(0) for k in kinds)))
+
+    def common(self, *xs: Operand) -> tuple[Value, ...]:
+        """Operands in their common dtype."""
+        dtype = self.common_dtype(*xs)
         return tuple(self.to(x, dtype) for x in xs)
+
+    def wrapped(self, *xs: Operand) -> tuple[Value, ...]:
+        """Operands in their common dtype, as functions that choose among them have it: what it does not hold of a
+        Python int is cut off, as in a cast of an int64. Raises OverflowError for one that no 64 bits hold."""
+        dtype = self.common_dtype(*xs)
+        rows = (x if isinstance(x, (Value, float)) else np.asarray(x) for x in xs)
+        cut = (r.astype(numpy_dtype(dtype)).item() if isinstance(r, np.ndarray) else r for r in rows)
+        return tuple(self.to(x, dtype) for x in cut)
 
     def to(self, x: Operand, dtype: str) -> Value:
         """An operand in the given dtype."""

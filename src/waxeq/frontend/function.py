@@ -55,9 +55,6 @@ def by_name(
         ) from e
     _require_own(title, signature, {"examples": examples is None or _are_examples(signature, examples), **(own or {})})
     rows = signature.parameters.values()
-    unnamed = [p.name for p in rows if p.kind in (kinds.VAR_POSITIONAL, kinds.POSITIONAL_ONLY)]
-    if unnamed:
-        raise UsageError(f"parameter {unnamed[0]!r} of {title} has no name a caller could use; give it one")
     try:
         given = dict(signature.bind_partial(*positional, **{**named, **_others(named, examples or {})}).arguments)
     except TypeError as e:

@@ -17,6 +17,7 @@ from typing import Any
 
 from waxeq.errors import TargetError, WaxeqError
 from waxeq.frontend.annotations import example_arguments
+from waxeq.frontend.calling import called
 
 _DEFAULTS = ("model", "forward")
 
@@ -37,7 +38,7 @@ class Target:
 
     def call(self) -> Any:
         """Run the function on its example."""
-        return self.fn(**self.example)
+        return called(self.fn, self.example)
 
 
 def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Target:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import contextmanager
 from types import CellType, FunctionType, ModuleType
 from typing import Any
@@ -12,12 +13,18 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend import calls, handlers, scalars
-from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.array import TracedArray, Tracer, holds_traced
 from waxeq.frontend.constant import Constants
+from waxeq.frontend.handlers import joining
 from waxeq.frontend.handlers.positions import BY_POSITION
 
-PLAIN = ("arange", "eye", "identity", "tri", "linspace", "logspace", "geomspace")
-"""Functions that make arrays of numbers."""
+PLAIN = (
+    *("arange", "eye", "identity", "tri", "linspace", "logspace", "geomspace", "indices"),
+    *("frombuffer", "fromfile", "fromfunction", "fromiter", "load", "loadtxt", "genfromtxt"),
+)
+"""Functions that make arrays of numbers, or read them from somewhere."""
+_LATE = ("scipy", "scipy.special")
+"""Modules that a model may be the first to import."""
 _TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -44,15 +51,32 @@ class _Module:
         return self._names.replaced(getattr(self._real, name))
 
 
+class _Joining:
+    """Stands for np.r_ or np.c_."""
+
+    def __init__(self, tracer: Tracer, real: Any) -> None:
+        self._tracer, self._real = tracer, real
+
+    def __getitem__(self, key: Any) -> Any:
+        if not holds_traced(key):
+            return self._real[key]
+        self._tracer.builder.source = self._tracer.source()
+        return joining.in_brackets(self._tracer, self._real, key)
+
+
 class _Names:
     """What each thing that a model may refer to by name is replaced by."""
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer, self.constants = tracer, Constants()
-        special, scipy = (sys.modules.get(n) for n in ("scipy.special", "scipy"))
+        self._known = self._all_known()
+
+    @staticmethod
+    def _all_known() -> dict[Any, str]:
+        scipy, special = (sys.modules.get(n) for n in _LATE)
         names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *PLAIN)
         creators = {_find(special if n.startswith("special.") else np, n): n for n in names}
-        self._known: dict[Any, str] = {
+        known: dict[Any, str] = {
             None: "",
             np: "",
             np.linalg: "",
@@ -61,13 +85,18 @@ class _Names:
             **{getattr(np, n): "" for n in _TYPES},
             **creators,
         }
-        del self._known[None]
+        del known[None]
+        return known
 
     def replaced(self, value: Any) -> Any:
         """The stand-in for a value, or the value itself."""
         if value is np.random:
             return _Random(self.tracer)
+        if value is np.r_ or value is np.c_:
+            return _Joining(self.tracer, value)
         if isinstance(value, ModuleType):
+            if value.__name__ in _LATE and value not in self._known:
+                self._known = self._all_known()
             return _Module(value, self) if value in self._known else value
         if isinstance(value, (np.ndarray, tuple)):
             return self.constants.of(value)
@@ -124,8 +153,11 @@ def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
     names = _Names(tracer)
     tables: list[tuple[MutableMapping[str, Any], dict[str, Any]]] = []
     inside: list[list[Any] | dict[Any, Any]] = []
+    real_import, own = builtins.__import__, set[int]()
     try:
+        builtins.__import__ = _import_inside(names, own)
         for table in _tables(fn):
+            own.add(id(table))
             inside += names.constants.containers([*table.values()])
             new = {k: x for k, v in table.items() if (x := names.replaced(v)) is not v}
             tables.append((table, {k: table[k] for k in new}))
@@ -134,10 +166,22 @@ def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
             names.constants.put(container)
         yield
     finally:
+        builtins.__import__ = real_import
         for table, real in tables:
             table.update(real)
         for container in (*inside, *(table for table, _ in tables)):  # a model may have moved them, or kept more
             names.constants.take(container)
+
+
+def _import_inside(names: _Names, own: Collection[int]) -> Callable[..., Any]:
+    """What `import` does in functions whose globals are among `own`: they get stand-ins; all others the module."""
+    real = builtins.__import__
+
+    def found(name: str, globals: Any = None, *rest: Any, **named: Any) -> Any:
+        module = real(name, globals, *rest, **named)
+        return names.replaced(module) if id(globals) in own else module
+
+    return found
 
 
 class _Around(MutableMapping[str, Any]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,17 @@ from waxeq.errors import TargetError, TypeMismatch, UnknownDtype, UnsupportedErr
 from waxeq.frontend import foreign
 from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.calling import called
+from waxeq.frontend.containers import fields_of, hidden, in_short, remade
+from waxeq.frontend.selection import Selection
 from waxeq.frontend.standin import swapped
 from waxeq.ir.array import FIXED, as_array
 from waxeq.ir.graph import Graph, GraphBuilder, Kind
 from waxeq.ir.structure import is_named_tuple
 from waxeq.ir.types import TensorType
+
+_FEW = 3
+"""Arrays that a note names where there are more."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,12 @@ def trace(
     origin: tuple[str, str] | None = None,
     sized: bool = False,
 ) -> Traced:
-    """Run `fn(**example)` on stand-ins. `example` values are arrays, scalars or nested dicts, lists and tuples of them;
-    parameters named in `weights` or annotated `wx.Weight` are bound once, those in `states` or annotated `wx.State` are
-    kept between calls (what the model writes to them in place is their next content), the rest are inputs. Results are
-    arrays, or dicts, lists, tuples and named tuples of them; a class of mappings comes back as dict. `sized`: what the
-    model makes by position (np.arange, np.eye) is no constant, as it is traced at other sizes too.
+    """Run `fn(**example)` on stand-ins. `example` values are arrays, scalars or nested dicts, lists, tuples and
+    dataclasses of them; parameters named in `weights` or annotated `wx.Weight` are bound once, those in `states` or
+    annotated `wx.State` are kept between calls (what the model writes to them in place is their next content), the rest
+    are inputs. Results are arrays, or dicts, lists, tuples and named tuples of them; a class of mappings comes back as
+    dict. `sized`: what the model makes by position (np.arange, np.eye) is no constant, as it is traced at other sizes
+    too.
 
     Raises UnsupportedError (file:line and the way out) for what cannot be traced, TargetError when the function raises.
     """
@@ -64,7 +72,7 @@ def trace(
     arguments = _Arguments(tracer)
     notes: dict[str, Kind] = {k: a.role for k, a in annotated(fn).items()}
     roles: dict[str, Kind] = {**notes, **dict.fromkeys(weights, "weight"), **dict.fromkeys(states, "state")}
-    given = {k: arguments.leaf(k, v, roles.get(k, "input")) for k, v in example.items()}
+    given = {k: arguments.argument(k, v, roles.get(k, "input")) for k, v in example.items()}
     with swapped(fn, tracer):
         result = _run(fn, given, tracer)
     outputs: list[tuple[str, int]] = []
@@ -94,6 +102,14 @@ class _Arguments:
         self.notes: list[str] = []
         self.fixed: dict[str, str] = {}
 
+    def argument(self, name: str, value: Any, kind: Kind) -> Any:
+        """The stand-in for an argument. One in which there is nothing to give anew is a fixed value as a whole."""
+        before = len(self.numbers)
+        made = self.leaf(name, value, kind)
+        if kind == "input" and len(self.numbers) == before:
+            self.fixed.setdefault(name, in_short(value))
+        return made
+
     def leaf(self, path: str, value: Any, kind: Kind) -> Any:
         """The stand-in for an argument; containers are walked, Python scalars stay what they are."""
         if isinstance(value, Mapping):
@@ -104,6 +120,24 @@ class _Arguments:
             raise TargetError(f"argument {path} is a list of numbers; make it an array: np.array([...])")
         if isinstance(value, (list, tuple)):
             return type(value)(self.leaf(f"{path}.{i}", v, kind) for i, v in enumerate(value))
+        if (parts := fields_of(value)) is not None:
+            self._tell_of_hidden(path, value, kind)
+            return remade(value, {k: self.leaf(f"{path}.{k}", v, kind) for k, v in parts.items()})
+        return self._single(path, value, kind)
+
+    def _tell_of_hidden(self, path: str, value: Any, kind: Kind) -> bool:
+        """A note where arrays are in an object that is not walked; whether there are some."""
+        names = [] if kind == "weight" else list(islice(hidden(value, path), _FEW + 1))
+        if names:
+            shown = ", ".join(names[:_FEW] + ["..."] * (len(names) > _FEW))
+            self.notes.append(
+                f"argument {path} is of class {type(value).__name__}: arrays that are attributes of it ({shown}) are "
+                "constants of the plan; pass them in a dict, list, tuple or dataclass to keep them inputs"
+            )
+        return bool(names)
+
+    def _single(self, path: str, value: Any, kind: Kind) -> Any:
+        """The stand-in for what is no container."""
         if kind == "input" and type(value) in (int, float):
             like = "np.float32" if isinstance(value, float) else "np.int64"
             self.notes.append(
@@ -114,6 +148,8 @@ class _Arguments:
             self.fixed |= {path: repr(value)} if kind == "input" else {}
             return value
         if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
+            if self._tell_of_hidden(path, value, kind):
+                self.fixed[path] = in_short(value)
             return value
         a = _example(value, f"{kind} {path!r}")
         try:
@@ -136,7 +172,7 @@ def _example(value: Any, what: str) -> np.ndarray:
 
 def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> Any:
     try:
-        return fn(**given)
+        return called(fn, given)
     except UnsupportedError:
         raise
     except TypeMismatch as e:
@@ -166,6 +202,8 @@ def _outputs(
     if isinstance(value, (list, tuple)):
         parts = [_outputs(v, tracer, found, f"{name}{i}", where, taken) for i, v in enumerate(value)]
         return parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, Selection):
+        raise value.refused()
     if not isinstance(value, (TracedArray, np.ndarray, np.generic, bool, int, float)):
         given = "None" if value is None else repr(value) if isinstance(value, (str, bytes)) else _kind(value)
         raise UnsupportedError(

@@ -1,5 +1,5 @@
-"""The arguments of a call in the order of a program's inputs: by position or by name, flat or in the dicts, lists and
-tuples that the model takes them in.
+"""The arguments of a call in the order of a program's inputs: by position or by name, flat or in the containers (dicts,
+lists, tuples, dataclasses) that the model takes them in.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 from waxeq.amounts import number_of
 from waxeq.errors import TypeMismatch
+from waxeq.frontend.containers import fields_of
 
 _FEW = 3
 """So many Python values are named where there are more."""
@@ -42,13 +43,20 @@ def ordered(
 
 def _structured(values: Sequence[Any], types: Mapping[str, str]) -> bool:
     """Whether arguments are of parameters, some of which hold several inputs; a list may be an array, too."""
-    if not any(isinstance(v, (dict, list, tuple, Mapping)) for v in values):
+    values = [_as_mapping(v) for v in values]
+    if not any(isinstance(v, (list, tuple, Mapping)) for v in values):
         return False
     parameters = _parameters(types)
     if len(parameters) == len(types) and not any("." in n for n in types):
         return False
     flat = len(values) == len(types) != len(parameters)
     return any(isinstance(v, Mapping) or (isinstance(v, (list, tuple)) and not flat) for v in values)
+
+
+def _as_mapping(value: Any) -> Any:
+    """The fields of a dataclass by name; whatever else as it is."""
+    parts = fields_of(value)
+    return value if parts is None else parts
 
 
 def _parameters(types: Mapping[str, str]) -> list[str]:
@@ -83,6 +91,7 @@ def _traced_through(path: str, leaf: Any, parameters: Sequence[str]) -> bool:
 
 def _walked(path: str, value: Any, types: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """What lies in an argument, by the names that a trace gives it."""
+    value = _as_mapping(value)
     if path in types or not isinstance(value, (Mapping, list, tuple)):
         yield path, value
         return

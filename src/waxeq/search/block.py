@@ -254,16 +254,23 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     come to what its own text is once it is fused."""
     own, whole, lasts = list[Candidate](), False, _EACH * space.snapshot.nodes
     rough = cache(lambda: _rough(space, fused=True))
+    text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
     if lasts > until.left:
-        text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
         own = grow_all(replace(space, snapshot=text), until.within(_WRITTEN * until.left)).rows
         whole = _whole(space, own, roots)
         if whole and until.left < _WORTH * lasts:
             return Grown(own, all=False)
-    pruned = replace(space, snapshot=rough().pruned({r.number for r in roots}))
-    found = grow_all(pruned, until, spare=whole)
+    pruned = _with_text(rough().pruned({r.number for r in roots}), text)
+    found = grow_all(replace(space, snapshot=pruned), until, spare=whole)
     have = {c.looks for c in found.rows} if own else set()
     return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)])
+
+
+def _with_text(pruned: Snapshot, text: Snapshot) -> Snapshot:
+    """What rough prices left, and all that the model's own text is made of: they do not see that loops over a few
+    elements at a time take long, and who wrote a value down may have meant it to be made once."""
+    pairs = zip(pruned.classes, text.classes, strict=True)
+    return replace(pruned, classes=tuple(replace(c, nodes=(*dict.fromkeys((*c.nodes, *w.nodes)),)) for c, w in pairs))
 
 
 def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from waxeq.frontend.calling import called
 from waxeq.frontend.trace import Traced
 from waxeq.search.result import Result
 from waxeq.search.session import Session
@@ -61,7 +62,7 @@ def _turns(
     until = time.perf_counter() + seconds
     for turn in range(_TURNS + 1):
         arguments = copy.deepcopy(dict(given))
-        row = _seconds(lambda own=arguments: fn(**own)), _seconds(plan)
+        row = _seconds(lambda own=arguments: called(fn, own)), _seconds(plan)
         if turn:
             yield row
             if time.perf_counter() > until:

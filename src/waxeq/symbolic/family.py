@@ -13,6 +13,7 @@ import numpy as np
 
 from waxeq.errors import UsageError
 from waxeq.frontend.annotations import annotated, example_arguments
+from waxeq.frontend.containers import fields_of
 from waxeq.frontend.trace import Traced, trace
 from waxeq.symbolic.dims import Dim, Sizes
 
@@ -53,6 +54,7 @@ class Family:
 
 def _alike(a: Any, b: Any) -> bool:
     """Whether two arguments are of one form, whatever numbers are in them."""
+    a, b = (x if (parts := fields_of(x)) is None else parts for x in (a, b))
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(_alike(a[k], b[k]) for k in a)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):

@@ -59,7 +59,7 @@ def fit_float(samples: Sequence[Sample], values: Sequence[float]) -> Number | fl
     """The same for floats: a polynomial, its reciprocal, its root or the reciprocal of that, times a constant."""
     if len({v.hex() for v in values}) == 1 or all(v != v for v in values):
         return values[0]
-    if not all(math.isfinite(v) and v for v in values):
+    if not all(math.isfinite(v) and (v or math.copysign(1, v) > 0) for v in values):
         return None
     with np.errstate(over="ignore"):
         single = all(v == float(np.float32(v)) for v in values)  # a float32 is a formula that was rounded

@@ -19,6 +19,10 @@ from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.fit import fit, fit_float
 from waxeq.symbolic.size import Number, Size, written
 
+_SEEN = 3
+"""Values of an attribute at other sizes that a sentence names."""
+_ENOUGH = 4
+"""Sizes at which a value is seen to be a function, where others are left out."""
 _SAME = 1e-9
 """Relative error in float64 up to which two graphs compute the same."""
 
@@ -125,11 +129,11 @@ def seen_from(first: Sample, samples: Sequence[Sample]) -> tuple[Sized, list[tup
 def _fitted(
     first: Sample, alike: Sequence[Sample], pairs: Sequence[Mapping[int, int]], odd: Sequence[tuple[Sample, str]]
 ) -> Graph:
-    g, sizes = first.graph, [s.sizes for s in alike]
+    g = first.graph
 
     def types(v: int, what: str) -> TensorType:
         rows = [s.graph.type(p.get(v, v)).shape for s, p in zip(alike, pairs, strict=True)]
-        return TensorType(g.type(v).dtype, _fit_all(sizes, rows, what, odd))
+        return TensorType(g.type(v).dtype, _fit_all(alike, rows, what, odd))
 
     leaves = tuple(Leaf(x.name, types(i, f"{x.kind} {x.name!r}"), x.kind) for i, x in enumerate(g.leaves))
     for i, x in enumerate(leaves):
@@ -142,7 +146,7 @@ def _fitted(
             continue
         where = f"{n.source}: {n.op.label}" if n.source else n.op.label
         ops = [_node(s.graph, p[v]).op for s, p in zip(alike, pairs, strict=True)]
-        given = {f.name: _fit_all(sizes, [getattr(o, f.name) for o in ops], where, odd) for f in fields(n.op)}  # pyright: ignore
+        given = {f.name: _fit_all(alike, [getattr(o, f.name) for o in ops], where, odd) for f in fields(n.op)}  # pyright: ignore
         nodes.append(replace(n, op=_like(n.op, given), type=types(v, where)))
     return replace(g, leaves=leaves, nodes=tuple(nodes))
 
@@ -174,25 +178,49 @@ def _like(op: Op, attributes: Mapping[str, Any]) -> Op:
     return made
 
 
-def _fit_all(sizes: Sequence[Sizes], rows: Sequence[Any], where: str, odd: Sequence[tuple[Sample, str]]) -> Any:
+def _fit_all(alike: Sequence[Sample], rows: Sequence[Any], where: str, odd: Sequence[tuple[Sample, str]]) -> Any:
     """An attribute as a function of the dims. Raises UnsupportedError."""
     if isinstance(rows[0], tuple) and all(isinstance(r, tuple) and len(r) == len(rows[0]) for r in rows):
-        return tuple(_fit_all(sizes, parts, where, odd) for parts in zip(*rows, strict=True))
-    if all(type(r) is type(rows[0]) and repr(r) == repr(rows[0]) for r in rows):
-        return rows[0]
-    found = None
-    if all(type(r) is int for r in rows):
-        found = fit(sizes, rows)
-    elif all(type(r) in (int, float) for r in rows):
-        found = fit_float(sizes, [float(r) for r in rows])
-    if found is None:
-        seen = "; ".join(f"{r} where {written(s)}" for s, r in list(zip(sizes, rows, strict=True))[:3])
+        return tuple(_fit_all(alike, parts, where, odd) for parts in zip(*rows, strict=True))
+    found = _fit(alike, rows)
+    if found is None and any(r is not None for r in rows):
+        apart = {repr(r): f"{r} where {written(s.sizes)}" for s, r in reversed([*zip(alike, rows, strict=True)])}
+        seen = "; ".join([*apart.values()][::-1][:_SEEN])
         more = f" (and {odd[0][1]})" if odd else ""
         raise UnsupportedError(
             f"{where} depends on a dim in a way that is no polynomial: {seen}{more}; a range of sizes needs one "
-            "program: give a narrower range, or a dim of its own"
+            f"program: {_narrower(alike, rows) or 'give a narrower range, or a dim of its own'}"
         )
     return found
+
+
+def _fit(alike: Sequence[Sample], rows: Sequence[Any]) -> Any:
+    """A value as a function of the dims; None where it is none that is known."""
+    if all(type(r) is type(rows[0]) and repr(r) == repr(rows[0]) for r in rows):
+        return rows[0]
+    sizes = [s.sizes for s in alike]
+    if all(type(r) is int for r in rows):
+        return fit(sizes, rows)
+    return fit_float(sizes, [float(r) for r in rows]) if all(type(r) in (int, float) for r in rows) else None
+
+
+def _narrower(alike: Sequence[Sample], rows: Sequence[Any]) -> str:
+    """The longest range in which a value is a function of the dims, where leaving out one end of a dim's is enough."""
+    for name in alike[0].sizes:
+        known = sorted({s.sizes[name] for s in alike if s.required})
+        for low, high in (*((n, known[-1]) for n in known[1:]), *((known[0], n) for n in known[-2::-1])):
+            kept = [(s, r) for s, r in zip(alike, rows, strict=True) if low <= s.sizes[name] <= high]
+            if len(kept) >= _ENOUGH and _fit([s for s, _ in kept], [r for _, r in kept]) is not None:
+                ends = f"from {low}" if low > known[0] else f"up to {high}"
+                return f"where {_beyond(name, low, high, known)} it is another: give a range {ends}"
+    return ""
+
+
+def _beyond(name: str, low: int, high: int, known: Sequence[int]) -> str:
+    """The sizes of a dim that are left out of all from the first to the last that are known."""
+    if low > known[0]:
+        return f"{name} = {known[0]}" if low == known[0] + 1 else f"{name} < {low}"
+    return f"{name} = {known[-1]}" if high == known[-1] - 1 else f"{name} > {high}"
 
 
 def at(graph: Graph, sizes: Sizes) -> Graph:

@@ -33,6 +33,9 @@ SHIM = """
 #define __CUDACC__ 1
 #define __device__
 #define __forceinline__ inline
+static inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
+  return (unsigned long long)((unsigned __int128)x * y >> 64);
+}
 static inline int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
 static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
 static inline long long __double_as_longlong(double x) { long long i; memcpy(&i, &x, 8); return i; }

@@ -46,3 +46,44 @@ def test_every_pair_is_as_numpy_has_it(name: str) -> None:
             step()
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(out, FUNCTIONS[name](x[:, None], x), err_msg=dtype)
+
+
+_BY = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    8,
+    10,
+    60,
+    100,
+    127,
+    146097,
+    2**31 - 1,
+    2**31,
+    2**32 + 1,
+    3_600_000_000,
+    10**9 + 7,
+    2**53 - 1,
+    2**62,
+)
+
+
+@pytest.mark.parametrize("name", ["floordiv", "mod"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint64"])
+def test_by_a_known_number(name: str, dtype: str) -> None:
+    """64 bits are divided by a product with the reciprocal: of each number there must be none that it is wrong for."""
+    kernel, i = Loops(), np.iinfo(dtype)
+    rng = np.random.default_rng(0)
+    for by in (c for c in _BY if c <= i.max):
+        near = [m * by + d for m in (-3, -1, 0, 1, 2, i.max // by, i.min // by) for d in (-1, 0, 1)]
+        few = np.array([v for v in near if i.min <= v <= i.max], dtype)
+        x = np.concatenate([_numbers(dtype), few, rng.integers(i.min, i.max, 3000, dtype, endpoint=True)])
+        view = View.dense("i", {"i": x.size}, dtype)
+        meaning = Term("Zip", name, operand(0, "i", dtype), Term("Num", float(by), dtype))
+        out = np.empty_like(x)
+        call = Call("native.loops", meaning, {"i": x.size}, (view,), view)
+        for step in kernel.bind(call, [x], out, np.empty(0, np.uint8)):
+            step()
+        np.testing.assert_array_equal(out, FUNCTIONS[name](x, np.asarray(by, dtype)), err_msg=str(by))

@@ -25,8 +25,15 @@ def _contract(t: Tracer, op: Op, *xs: Any) -> TracedArray:
     return y != 0 if truth else y  # pyright: ignore[reportReturnType]
 
 
-def _matmul(t: Tracer, x: Any, y: Any) -> TracedArray:
-    return _contract(t, Matmul(), x, y)
+def _matmul(t: Tracer, x: Any, y: Any, *, dtype: Any = None, casting: Any = "same_kind") -> TracedArray:
+    xs: list[Any] = [x, y]
+    if dtype is not None:
+        xs = [t.array(v) for v in xs]
+        lost = next((v.dtype for v in xs if not np.can_cast(v.dtype, dtype, casting)), None)
+        if lost is not None:
+            raise TypeError(f"cannot cast {lost} to {np.dtype(dtype)} by {casting!r}")
+        xs = [v.astype(dtype) for v in xs]
+    return _contract(t, Matmul(), *xs)
 
 
 def _dot(t: Tracer, a: Any, b: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -19,6 +20,10 @@ Meaning = Callable[..., Value | tuple[Value, ...]]
 _BOOL = {"add": "or", "mul": "and", "max": "or", "min": "and", "fmax": "or", "fmin": "and",
          "bitand": "and", "bitor": "or", "bitxor": "xor"}  # fmt: skip
 _ORDER = ("lt", "le", "gt", "ge")
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge,
+}  # fmt: skip
 
 
 @cache
@@ -37,12 +42,32 @@ def apply(t: Tracer, f: np.ufunc, name: str, args: Any, dtype: Any = None, casti
         raise t.refuse(f"np.{name} of {names[0]} and {names[1]}", "cast one to the dtype of the other")
     _refuse_integer_powers(t, name, xs, names)
     try:
-        result = UFUNCS[name](t.explicit, *(t.explicit.to(x, d) for x, d in zip(xs, names, strict=False)))
+        result = _outside(t.explicit, name, xs, names[0])
+        if result is None:
+            xs = [bool(x) if name.startswith("logical_") and type(x) is int else x for x in xs]
+            result = UFUNCS[name](t.explicit, *(t.explicit.to(x, d) for x, d in zip(xs, names, strict=False)))
     except OverflowError as e:
         raise t.refuse(str(e), "use a number that the array's dtype holds, or cast the array first") from e
     rows = result if isinstance(result, tuple) else (result,)
     wrapped = tuple(t.wrap(t.explicit.cast(y, d)) for y, d in zip(rows, names[f.nin :], strict=True))
     return wrapped if isinstance(result, tuple) else wrapped[0]
+
+
+def _outside(e: Explicit, name: str, xs: list[Any], dtype: str) -> Value | None:
+    """What a comparison with a Python int says that the dtype does not hold: the same of all elements, as the int is
+    less or more than any of them. None for what is none."""
+    if name not in _COMPARED or is_float(dtype) or not any(type(x) is int and not _holds(dtype, x) for x in xs):
+        return None
+    shape = next(e.type(x).shape for x in xs if isinstance(x, Value))
+    return e.full(_COMPARED[name](*(0 if isinstance(x, Value) else x for x in xs)), "bool", shape)
+
+
+def _holds(dtype: str, n: int) -> bool:
+    """Whether a Python int is a number of a dtype without fractions."""
+    if dtype == "bool":
+        return n in (0, 1)
+    span = np.iinfo(dtype)
+    return span.min <= n <= span.max
 
 
 def _refuse_integer_powers(t: Tracer, name: str, xs: list[Any], names: list[str]) -> None:
@@ -79,6 +104,10 @@ def _number_map(f: str, e: Explicit, x: Value) -> Value:
 
 def _invert(e: Explicit, x: Value) -> Value:
     return e.map("not" if e.type(x).dtype == "bool" else "invert", x)
+
+
+def _bit_count(e: Explicit, x: Value) -> Value:
+    return e.cast(x if e.type(x).dtype == "bool" else e.map("bitcount", x), "uint8")
 
 
 def _logical_not(e: Explicit, x: Value) -> Value:
@@ -167,6 +196,7 @@ UFUNCS: Mapping[str, Meaning] = {
     **{f"logical_{f}": partial(_bool_zip, f) for f in ("and", "or", "xor")},
     "logical_not": _logical_not,
     "invert": _invert,
+    "bitwise_count": _bit_count,
     "negative": partial(_map, "neg"),
     "reciprocal": partial(_map, "recip"),
     "positive": _same,
@@ -201,15 +231,20 @@ UFUNCS: Mapping[str, Meaning] = {
 def _where(t: Tracer, condition: Any, x: Any = None, y: Any = None) -> TracedArray:
     if x is None or y is None:
         raise t.refuse("np.where with one argument has a shape that depends on content", "give it three arguments")
-    return t.wrap(t.explicit.select(t.value(condition), t.operand(x), t.operand(y)))
+    return t.wrap(t.explicit.select(t.value(condition), *t.explicit.wrapped(t.operand(x), t.operand(y))))
 
 
 def _clip(t: Tracer, a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     low, high = a_min if min is None else min, a_max if max is None else max
+    x = t.array(a)
+    if x.dtype.kind in "iu":  # an int beyond all that the dtype holds is no bound
+        span = np.iinfo(x.dtype)
+        low = None if type(low) is int and low <= span.min else low
+        high = None if type(high) is int and high >= span.max else high
     if low is None and high is None:
-        return np.copy(t.array(a))
-    y = a if low is None else np.maximum(t.array(a), low)
-    return y if high is None else np.minimum(t.array(y), high)
+        return np.copy(x)
+    y = x if low is None else np.maximum(x, low)
+    return y if high is None else np.minimum(y, high)
 
 
 def _round(t: Tracer, a: Any, decimals: int = 0) -> Any:
@@ -223,8 +258,9 @@ def _round(t: Tracer, a: Any, decimals: int = 0) -> Any:
         return (
             np.rint(x) if not decimals else np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
         )
-    if decimals < 0:
-        raise t.refuse(f"np.round of {x.dtype} to {decimals} digits", "cast to a float first")
+    if decimals < 0:  # NumPy rounds them in float64, and cuts what the dtype does not hold
+        whole = np.rint(x / 10.0**-decimals) * 10.0**-decimals
+        return (whole if x.dtype == np.uint64 else whole.astype(np.int64)).astype(x.dtype)
     return np.copy(x)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from waxeq.frontend import selection
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axis_index
 from waxeq.frontend.handlers.shapes import view
+from waxeq.frontend.selection import Selection, is_mask
 from waxeq.ops.indexing import Gather, Scatter, TakeAlong
 from waxeq.ops.movement import Concat, Reshape, Slice
 
@@ -57,6 +59,8 @@ def _is_array(p: Any) -> bool:
 
 def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
     """x[index]: a scalar for ints on all axes, a view for ints, slices and new axes, a copy where there are arrays."""
+    if is_mask(t, index):
+        return Selection(x, index)
     given = index if isinstance(index, tuple) else (index,)
     parts = _parts(t, x, index)
     single = not any(p is None or isinstance(p, slice) for p in parts) and not any(p is Ellipsis for p in given)
@@ -95,12 +99,13 @@ def _basic_shape(shape: tuple[int, ...], parts: Sequence[Any]) -> tuple[int, ...
 
 
 def _cut(t: Tracer, v: int, axis: int, p: Any) -> int:
-    """A slice of one axis; an int keeps the axis, of size 1."""
+    """A slice of one axis; an int keeps the axis, of size 1. An empty one begins where it would if it were not, so
+    that models that are traced at many sizes have the same slice at all of them."""
     n = t.builder.type(v).shape[axis]
     r = _positions(p, n)
     if (r.start, r.step, len(r)) == (0, 1, n):
         return v
-    return t.builder(Slice(axis, r.start if len(r) else 0, r.step, len(r)), v)
+    return t.builder(Slice(axis, max(r.start, 0), r.step, len(r)), v)
 
 
 def _positions(p: Any, n: int) -> range:
@@ -171,21 +176,17 @@ def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 def with_item(t: Tracer, x: TracedArray, index: Any, value: Any) -> TracedArray:
     """What x is after x[index] = value."""
-    if isinstance(index, TracedArray) and index.dtype == bool and t.known(index) is None:
+    if isinstance(value, Selection):
+        return selection.written(t, x, index, value)
+    if is_mask(t, index):
         return _with_mask(t, x, index, value)
     parts = _parts(t, x, index)
-    v = _as_dtype(t, value, x)
+    v = t.written(value, x.dtype)
     if not any(map(_is_array, parts)):
         return _with_slices(t, x, [p for p in parts if p is not None], _of_region(t, v, getitem(t, x, index).shape))
     if not any(map(_traced, parts)):
         return _with_known_places(t, x, tuple(parts), v)
     return _with_places(t, x, parts, v)
-
-
-def _as_dtype(t: Tracer, value: Any, x: TracedArray) -> TracedArray:
-    if type(value) in (bool, int, float):
-        return t.wrap(t.explicit.const(np.asarray(value).astype(x.dtype).item(), x.type.dtype))
-    return t.wrap(t.explicit.cast(t.value(value), x.type.dtype))
 
 
 def _of_region(t: Tracer, v: TracedArray, shape: tuple[int, ...]) -> TracedArray:
@@ -197,7 +198,7 @@ def _of_region(t: Tracer, v: TracedArray, shape: tuple[int, ...]) -> TracedArray
 
 def _with_mask(t: Tracer, x: TracedArray, mask: TracedArray, value: Any) -> TracedArray:
     rest = x.ndim - mask.ndim
-    v = _as_dtype(t, value, x)
+    v = t.written(value, x.dtype)
     if v.ndim > rest:
         raise t.refuse(f"x[mask] = an array: {_MASK}", "write x = np.where(mask, values of the shape of x, x)")
     return np.where(mask.reshape(mask.shape + (1,) * rest), v, x)  # pyright: ignore[reportReturnType]
@@ -223,14 +224,34 @@ def _with_slices(t: Tracer, x: TracedArray, parts: Sequence[Any], v: TracedArray
 
 def _spliced(t: Tracer, base: int, axis: int, run: range, new: int) -> int:
     """`base` with `new` at the positions `run` of an axis."""
-    n = t.builder.type(base).shape[axis]
-    if run.step == 1 or len(run) == 1:
-        around = [_cut(t, base, axis, slice(0, run.start)), new, _cut(t, base, axis, slice(run.start + len(run), n))]
-        pieces = [v for v in around if t.builder.type(v).shape[axis]]
-        return pieces[0] if len(pieces) == 1 else t.builder(Concat(axis), *pieces)
-    source = np.arange(n)
-    source[run.start :: run.step][: len(run)] = n + np.arange(len(run))
-    return t.builder(Gather(axis), t.builder(Concat(axis), base, new), t.value(source))
+    if len(run) > 1 and run.step < 0:
+        run, new = run[::-1], np.flip(t.wrap(new), axis).value  # pyright: ignore[reportAttributeAccessIssue]
+    if len(run) > 1 and run.step > 1:
+        column = run.start % run.step
+        first = run.start - column
+        last = first + run.step * len(run)
+        new = _column_set(t, t.wrap(_cut(t, base, axis, slice(first, last))), axis, (column, run.step), t.wrap(new))
+    else:
+        first, last = run.start, run.start + len(run)
+    around = [_cut(t, base, axis, slice(0, first)), new, _cut(t, base, axis, slice(last, None))]
+    pieces = [v for v in around if t.builder.type(v).shape[axis]]
+    return pieces[0] if len(pieces) == 1 else t.builder(Concat(axis), *pieces)
+
+
+def _column_set(t: Tracer, x: TracedArray, axis: int, at: tuple[int, int], new: TracedArray) -> int:
+    """x in groups of so many neighbours along an axis, the last of which may lack some, with the one at a place of each
+    group new. Groups are an axis that kernels write as it lies, where a table of positions would be looked up."""
+    place, step = at
+    n, groups = x.shape[axis], new.shape[axis]
+    around = [(0, 0)] * x.ndim
+    around[axis] = (0, step * groups - n)
+    whole = np.pad(x, around) if n < step * groups else x
+    lead, rest = x.shape[:axis], x.shape[axis + 1 :]
+    rows = t.array(whole).reshape((*lead, groups, step, *rest))
+    outer = (slice(None),) * (axis + 1)
+    column = new.reshape((*lead, groups, 1, *rest))
+    made = np.concatenate([rows[(*outer, slice(place))], column, rows[(*outer, slice(place + 1, None))]], axis + 1)
+    return t.array(t.array(made).reshape((*lead, step * groups, *rest))[(*outer[:-1], slice(n))]).value
 
 
 def _with_known_places(t: Tracer, x: TracedArray, index: tuple[Any, ...], v: TracedArray) -> TracedArray:
@@ -273,7 +294,7 @@ def _add_at(t: Tracer, a: Any, indices: Any, b: Any) -> None:
     index = t.array(indices)
     if isinstance(indices, tuple) or index.dtype.kind not in "iu":
         raise t.refuse("np.add.at by several indices", "index the first axis by integers")
-    v = np.broadcast_to(_as_dtype(t, b, a), (*index.shape, *a.shape[1:]))
+    v = np.broadcast_to(t.array(b).astype(a.dtype), (*index.shape, *a.shape[1:]))
     a.assign(_scattered(t, "add", a, 0, index, v))
 
 
@@ -315,7 +336,8 @@ def _compress(t: Tracer, condition: Any, a: Any, axis: int | None = None) -> Any
 
 def _choose(t: Tracer, a: Any, choices: Any, mode: str = "raise") -> Any:
     x = t.array(a)
-    rows = [t.array(c) for c in choices]
+    x = x.astype(np.int64) if x.dtype == bool else x
+    rows: list[Any] = [t.wrap(v) for v in t.explicit.wrapped(*(t.operand(c) for c in choices))]
     shape = np.broadcast_shapes(x.shape, *(r.shape for r in rows))
     stacked = np.stack([np.broadcast_to(r, shape) for r in rows])
     index = {"wrap": lambda: x % len(rows), "clip": lambda: np.clip(x, 0, len(rows) - 1)}.get(mode, lambda: x)()
@@ -324,13 +346,13 @@ def _choose(t: Tracer, a: Any, choices: Any, mode: str = "raise") -> Any:
 
 def _copyto(t: Tracer, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     x = _own(t, dst)
-    v = np.broadcast_to(_as_dtype(t, src, x), x.shape)
+    v = np.broadcast_to(t.written(src, x.dtype), x.shape)
     x.assign(v if where is True else np.where(where, v, x))  # pyright: ignore[reportArgumentType]
 
 
 def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
     x = _own(t, a)
-    v = _as_dtype(t, values, x)
+    v = t.written(values, x.dtype)
     if v.ndim and v.shape != x.shape:
         raise t.refuse("np.putmask of values of another shape", "use np.where")
     x.assign(np.where(mask, v, x))  # pyright: ignore[reportArgumentType]

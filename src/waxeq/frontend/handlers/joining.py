@@ -50,6 +50,21 @@ def _column_stack(t: Tracer, tup: Any) -> Any:
     return _concatenate(t, [x if x.ndim > 1 else x.reshape((-1, 1)) for x in xs], 1)
 
 
+def in_brackets(t: Tracer, real: Any, key: Any) -> Any:
+    """np.r_[key] and np.c_[key]. `real` says along which axis, and where new axes go in what has too few."""
+    parts, weak = list[Any](), list[Any]()
+    for p in key if isinstance(key, tuple) else (key,):
+        if isinstance(p, str):
+            raise t.refuse(f"np.r_ with the directive {p!r}", "use np.concatenate or np.stack")
+        x = t.array(real[p] if isinstance(p, slice) else p)
+        weak.append(p if type(p) in (bool, int, float) else x.dtype)
+        more = real.ndmin - x.ndim
+        after = 0 if real.trans1d == -1 or x.ndim == 0 or isinstance(p, slice) else more - real.trans1d
+        parts.append(x[(*(None,) * (more - after), ..., *(None,) * after)] if more > 0 else x)
+    dtype = np.result_type(*weak)
+    return _concatenate(t, [x.astype(dtype) for x in parts], real.axis)
+
+
 def _append(t: Tracer, arr: Any, values: Any, axis: int | None = None) -> Any:
     return _concatenate(t, (arr, values), axis)
 
@@ -233,15 +248,30 @@ def _insert(t: Tracer, arr: Any, obj: Any, values: Any, axis: int | None = None)
     if axis is None:
         x, axis = x.reshape(-1), 0
     axis = axis_index(axis, x.ndim)
-    if not isinstance(obj, (int, np.integer)):
-        raise t.refuse("np.insert at several places", "insert one after the other, or use np.concatenate")
-    at = (slice(None),) * axis
-    k = axis_index(int(obj), x.shape[axis] + 1) if obj >= 0 else axis_index(int(obj), x.shape[axis])
-    v = t.array(values).astype(x.dtype)
+    n, at = x.shape[axis], (slice(None),) * axis
+    places = _places(t, obj, n)
+    v: Any = t.written(values, x.dtype)
+    if places.size != 1:
+        shape = (*x.shape[:axis], places.size, *x.shape[axis + 1 :])
+        both = _concatenate(t, [x, np.broadcast_to(v, shape)], axis)
+        return np.take(both, np.insert(np.arange(n), places, n + np.arange(places.size)), axis=axis)
+    one = int(places.reshape(())) if places.ndim == 0 else int(places[0])
+    k = axis_index(one, n + 1) if one >= 0 else axis_index(one, n)
     v = v[(None,) * (x.ndim - v.ndim) + (...,)]
-    v = np.moveaxis(v, 0, axis)  # as NumPy does for a single place
+    v = np.moveaxis(v, 0, axis) if places.ndim == 0 else v  # as NumPy does for a single place
     new = np.broadcast_to(v, (*x.shape[:axis], v.shape[axis], *x.shape[axis + 1 :]))
     return _concatenate(t, [x[(*at, slice(None, k))], new, x[(*at, slice(k, None))]], axis)
+
+
+def _places(t: Tracer, obj: Any, n: int) -> np.ndarray:
+    """Where np.insert is told to insert along an axis of size n: one place, or several in an array."""
+    if isinstance(obj, slice):
+        return np.arange(*obj.indices(n))
+    known = t.known(obj) if isinstance(obj, TracedArray) else np.asarray(obj)
+    if known is None:
+        raise t.refuse("np.insert at places that are data", "give plain numbers, or use np.where and np.take")
+    known = np.flatnonzero(known) if known.dtype == bool else known
+    return known if known.size else known.astype(np.int64)
 
 
 HANDLERS: Mapping[str, Callable[..., Any]] = {
