@@ -149,8 +149,8 @@ class Cuts:
     def _leave_alone(self, order: Sequence[int]) -> None:
         """Cuts of one e-node for classes that have none yet."""
         for i in order:
-            n = self.rough.maker.get(i)
-            if i not in self.best and n in self.rough.single[i]:
+            if i not in self.best:
+                n = min(self.rough.single[i], key=lambda n: (n != self.rough.maker.get(i), self._promise(n)))
                 pick = (None,) * len(n.tensors)
                 joined = self._joined(i, n, pick)
                 self.best[i] = () if joined is None else (self._cut(i, n, pick, joined),)
