@@ -172,7 +172,7 @@ class _Resolver:
 
     def _looked_at(self, n: int) -> int:
         """The row of a position, as one that is defined where its value is used: what folds and scans make is read from
-        where they left it, which nobody looks at."""
+        where they left it, which nobody looks at. It is a cast to its own dtype, which no pass may leave out."""
         r = self.rows[n]
         return self.row(Row("apply", "Cast", (n,), r.dtype, r.axes)) if r.op in ("fold", "scan") else n
 

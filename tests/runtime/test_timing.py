@@ -150,6 +150,19 @@ def test_positions_that_comparisons_are_summed_to_lie_on_their_axis() -> None:
     assert features.max() < sizes["f"] and bits.max() > 0, "more places than one"
 
 
+@pytest.mark.parametrize("first", ["as it is", "computed"])
+@pytest.mark.skipif("native.loops" not in FOUND, reason="there is no C compiler")
+def test_an_operand_that_is_a_position_and_makes_another_suits_both(first: str) -> None:
+    """`x[i] + x[i + 1]` was not timed: only one of both, the last, had a say in what i may be."""
+    sizes = {"i": 5000, "k": 60}
+    table, at = operand(0, "k", "float32"), operand(1, "i", "int64")
+    beside = Term("Add", at, Term("Num", 1.0, "int64"))
+    two = [Term("Gather", "k", p, table) for p in ((at, beside) if first == "as it is" else (beside, at))]
+    views = View.dense("k", sizes, "float32"), View.dense("i", sizes, "int64")
+    call = Call("native.loops", Term("Add", *two), sizes, views, View.dense("i", sizes, "float32"))
+    assert timed(FOUND["native.loops"], call).max_relative_error < 1e-6
+
+
 def test_what_cannot_be_checked_in_passing_is_not() -> None:
     assert math.isnan(timed(FOUND["numpy.gemm"], product(1, 1, 3_000_000)).rms_relative_error)
 

@@ -167,37 +167,37 @@ def _limits(call: Call) -> list[range | None]:
     """For operands that positions are made of: what they may be."""
     limits: dict[int, range | None] = dict.fromkeys(range(len(call.operands)))
     for t in postorder(call.meaning):
-        if t.head not in ("Gather", "Scatter"):
-            continue
-        axis, at = (t.args[0], t.args[1]) if t.head == "Gather" else (t.args[1], t.args[3])
-        size = call.sizes[axis]
-        if at.head == "In":
-            known = limits[operand_index(at)]
-            limits[operand_index(at)] = range(size) if known is None else range(min(size, known.stop))
-        else:
-            limits |= _inside(call, at, limits, size)
+        if t.head in ("Gather", "Scatter"):
+            axis, at = (t.args[0], t.args[1]) if t.head == "Gather" else (t.args[1], t.args[3])
+            limits |= _inside(call, at, limits, call.sizes[axis])
     return list(limits.values())
 
 
 def _inside(call: Call, t: Term, limits: Mapping[int, range | None], size: int) -> Mapping[int, range | None]:
     """What operands may be for positions that are computed of them to lie on an axis of so many: as much as there would
     be room for if it were added to them; or whole numbers as small as it takes, and floats as elsewhere; or one number.
-    What is known of operands that are positions themselves stays."""
-    leaves = {operand_index(leaf) for leaf in postorder(t) if leaf.head == "In"}
-    known = {i: limits[i] for i in leaves if limits[i] is not None}
-    own = leaves - known.keys()
-    low, high = _ends(call, t, {**dict.fromkeys(own, range(1)), **known})
+    Never more than their `limits`, as positions may be made of the same operands elsewhere."""
+    own = {operand_index(leaf) for leaf in postorder(t) if leaf.head == "In"}
+    low, high = _ends(call, t, {i: _both(limits[i], range(1)) for i in own})
     first = max(0, -low)
     roomy = range(first, max(first, size - high - 1) + 1)
     counted = [i for i in own if not is_float(call.operands[i].dtype)]
     fewer = (dict.fromkeys(counted, range(size >> n)) for n in range(size.bit_length() * bool(counted)))
-    for found in (dict.fromkeys(own, roomy), *fewer):
-        least = {i: limit[:1] for i, limit in found.items()}
-        most = {i: limit[-1:] for i, limit in found.items()}
-        drawn = [_ends(call, t, {**dict.fromkeys(own), **some, **known}) for some in (least, most, found)]
+    for tried in (dict.fromkeys(own, roomy), *fewer):
+        found = {i: _both(limits[i], tried.get(i)) for i in own}
+        least = {i: limit and limit[:1] for i, limit in found.items()}
+        most = {i: limit and limit[-1:] for i, limit in found.items()}
+        drawn = [_ends(call, t, some) for some in (least, most, found)]
         if all(low >= 0 and high < size for low, high in drawn):
             return found
-    return dict.fromkeys(own, roomy[:1])
+    return {i: _both(limits[i], roomy[:1]) for i in own}
+
+
+def _both(a: range | None, b: range | None) -> range | None:
+    """What lies within two limits; the first number of the first where that is nothing."""
+    if a is None or b is None:
+        return b if a is None else a
+    return range(max(a.start, b.start), min(a.stop, b.stop)) or a[:1]
 
 
 def _ends(call: Call, t: Term, limits: Mapping[int, range | None]) -> tuple[int, int]:

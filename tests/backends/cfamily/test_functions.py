@@ -71,7 +71,7 @@ def test_document_is_what_was_measured() -> None:
 
 
 def test_own_functions_are_as_exact_as_was_aimed_at() -> None:
-    """2 ULP, and for float64 a little more where sums would need two parts."""
+    """2 ULP, and for float64 a little more where sums would need two parts (tan: 2.27 of a hundred million)."""
     over = {row.symbol: row.largest_ulp for row in functions().values() if row.largest_ulp > 2.0}
     assert all(ulp <= 2.3 and name.endswith("_f64") for name, ulp in over.items()), over
 

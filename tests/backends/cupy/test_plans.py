@@ -80,7 +80,7 @@ def test_examples_run(session: Session, load_example: Callable[[str], ModuleType
 
 @pytest.mark.slow
 def test_random_plans_of_all_backends_are_right(installed: Path) -> None:
-    programs = [random_program(random.Random(7000 + i), (10, 40)) for i in range(12)]
+    programs = [random_program(random.Random(7000 + i), (10, 40)) for i in range(18)]
     with Planner.open() as planner:
         plans: list[Plan] = []
         for i, part in enumerate(planner.saturated(programs)):
