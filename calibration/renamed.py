@@ -179,20 +179,22 @@ def _said(kernel: Any, call: Any) -> str | None:
 
 
 def needed(before: str, text: str) -> str:
-    """What stands before a kernel's text, without comments and without the functions that the text does not come to:
-    these are inlined wherever they are called, so that of others nothing is compiled."""
+    """What stands before a kernel's text, without comments and without the functions and macros that the text does not
+    come to: functions are inlined wherever they are called, so that of others nothing is compiled."""
     bare = without_comments(before)
-    functions: dict[str, str] = {}
+    known, functions = dict[str, str](), dict[str, str]()
+    for m in (*_FUNCTION.finditer(bare), *_MACRO.finditer(bare)):
+        known[m[1]] = known.get(m[1], "") + m[0]
     for m in _FUNCTION.finditer(bare):
-        functions[m[1]] = functions.get(m[1], "") + m[0]
-    rest = " ".join(_FUNCTION.sub("", bare).split())
-    met: dict[str, str] = {}
-    more = [rest, text]
+        functions[m[1]] = known[m[1]]
+    rest = _FUNCTION.sub("", bare)
+    met, more = set[str](), [_MACRO.sub("", rest), text]
     while more:
-        names = set(re.findall(r"\w+", more.pop())) & functions.keys() - met.keys()
-        met |= {n: functions[n] for n in names}
-        more += (functions[n] for n in names)
-    return "\n".join([rest, *(met[n] for n in functions if n in met)])
+        names = set(re.findall(r"\w+", more.pop())) & known.keys() - met
+        met |= names
+        more += (known[n] for n in names)
+    kept = _MACRO.sub(lambda m: m[0] * (m[1] in met), rest)
+    return "\n".join([" ".join(kept.split()), *(f for n, f in functions.items() if n in met)])
 
 
 def without_comments(text: str) -> str:
@@ -202,6 +204,8 @@ def without_comments(text: str) -> str:
 
 _FUNCTION = re.compile(r"^WX_FN (?:\w+ )+\**(\w+)\((?:.*\}$|(?:.*\n)+?\}$)", re.MULTILINE)
 """The whole of a function that is always inlined, by its name."""
+_MACRO = re.compile(r"^#define (\w+)(?:.*\\\n)*.*$", re.MULTILINE)
+"""The whole of a macro, by its name."""
 
 
 # -- the table

@@ -8,7 +8,7 @@
 
    Polynomials are minimax fits (Remez), leading terms rounded first, over the variable and range that the function says.
    Reductions and two-part arithmetic follow fdlibm's schemes (W. J. Cody and W. Waite; K. C. Ng), written anew without
-   branches. Where a step needs a product that is not rounded it says WX_FMA_F32, and is written in another way for what
+   branches. Where a step needs a product that is not rounded it says so (fmaf), and is written in another way for what
    has no such instruction. */
 #ifndef WX_FUNCTIONS_H
 #define WX_FUNCTIONS_H
@@ -23,7 +23,6 @@ WX_FN float wx_from_f32(wx_u32 i) { return __int_as_float((int)i); }
 WX_FN wx_u64 wx_bits_f64(double x) { return (wx_u64)__double_as_longlong(x); }
 WX_FN double wx_from_f64(wx_u64 i) { return __longlong_as_double((long long)i); }
 #define WX_LIBM(f) f
-#define WX_FMA_F32 fmaf
 #else
 #define WX_FN static inline __attribute__((always_inline, unused))
 WX_FN wx_u32 wx_bits_f32(float x) { wx_u32 i; __builtin_memcpy(&i, &x, 4); return i; }
@@ -31,9 +30,6 @@ WX_FN float wx_from_f32(wx_u32 i) { float x; __builtin_memcpy(&x, &i, 4); return
 WX_FN wx_u64 wx_bits_f64(double x) { wx_u64 i; __builtin_memcpy(&i, &x, 8); return i; }
 WX_FN double wx_from_f64(wx_u64 i) { double x; __builtin_memcpy(&x, &i, 8); return x; }
 #define WX_LIBM(f) __builtin_##f
-#if defined(__FMA__) || defined(__aarch64__)
-#define WX_FMA_F32 __builtin_fmaf
-#endif
 #endif
 
 #define WX_INF_F32 wx_from_f32(0x7f800000u)
@@ -91,15 +87,15 @@ WX_FN wx_u64 wx_ones_64(wx_u64 x) {
 /* ---- x over a number c, rounded down: more is 2^(63 + bits) / c rounded up, where 2^bits is the least that is not
    below c, and `shift` is bits - 1. Of x < 0 the quotient is that of what is left of it without its sign, turned ---- */
 
-#ifdef __CUDACC__
-#define wx_upper_u64 __umul64hi
-#else
 WX_FN wx_u64 wx_upper_u64(wx_u64 x, wx_u64 y) {
+#ifdef __CUDACC__
+  return __umul64hi(x, y);
+#else
   wx_u64 a = x & 0xffffffffu, b = x >> 32, c = y & 0xffffffffu, d = y >> 32;
   wx_u64 low = a * d + (a * c >> 32), high = b * c + (low & 0xffffffffu);
   return b * d + (low >> 32) + (high >> 32);
-}
 #endif
+}
 
 WX_FN long long wx_over_i64(long long x, wx_u64 more, int shift) {
   long long sign = -(long long)(x < 0);
@@ -754,15 +750,15 @@ WX_FN float wx_sincos_f32(float r, wx_u32 turn) {
 /* The same rounded to float32. x 2/pi rounded may be the turn beside the nearest, by so little that |r| < 0.791. x minus
    the first part is exact, and what is left is rounded once; the third part matters where that is small. */
 WX_FN float wx_few_quarter_turns_f32(float x, wx_u32 *k) {
-#ifdef WX_FMA_F32
+#if defined(__CUDACC__) || defined(__FMA__) || defined(__aarch64__)
   float a = wx_abs_f32(x);
   a = a <= WX_TRIG_LIMIT_F32 ? a : WX_NAN_F32;
-  float t = WX_FMA_F32(a, 0x1.45f306p-1f, WX_ROUND_F32);
+  float t = WX_LIBM(fmaf)(a, 0x1.45f306p-1f, WX_ROUND_F32);
   float n = t - WX_ROUND_F32;
   *k = wx_bits_f32(t);
-  float r = WX_FMA_F32(n, -0x1.921fb6p+0f, a);
-  r = WX_FMA_F32(n, 0x1.777a5cp-25f, r);
-  return WX_FMA_F32(n, 0x1.ee59dap-50f, r);
+  float r = WX_LIBM(fmaf)(n, -0x1.921fb6p+0f, a);
+  r = WX_LIBM(fmaf)(n, 0x1.777a5cp-25f, r);
+  return WX_LIBM(fmaf)(n, 0x1.ee59dap-50f, r);
 #else
   return (float)wx_quarter_turns_f32(x, k);
 #endif

@@ -74,16 +74,18 @@ def test_no_commit_is_a_sentence(table: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_kernel_is_what_its_text_comes_to() -> None:
-    """Functions that it does not come to, and comments, may change; those that it does, and all else, may not."""
+    """Functions and macros that it does not come to, and comments, may change; those that it does, and all else, may
+    not."""
     half = "/* one */\nWX_FN float half(float x) {\n  return x / 2;\n}\n"
-    before = (
-        f"#define N 3\n{half}WX_FN int twice(int x) {{ return 2 * x; }}\nWX_FN float all(float x) {{ return half(x); }}"
-    )
+    before = f"#define N 3\n#define P(x) \\\n  (N + x)\nstruct s {{ int x; }};\n{half}WX_FN int twice(int x) {{ return 2 * x; }}\nWX_FN float all(float x) {{ return half(x); }}"
     this = renamed.needed(before, "y = all(x);")
     assert renamed.needed(before.replace("one", "another").replace("2 * x", "x + x"), "y = all(x);") == this
     assert renamed.needed(before + "\nWX_FN int thrice(int x) { return 3 * x; }\n", "y = all(x);") == this
-    for old, new in (("x / 2", "x * 0.5f"), ("half(x); }", "half(x + 1); }"), ("N 3", "N 4")):
+    for old, new in (("x / 2", "x * 0.5f"), ("half(x); }", "half(x + 1); }"), ("int x; }", "long x; }")):
         assert renamed.needed(before.replace(old, new), "y = all(x);") != this
+    for old, new in (("N 3", "N 4"), ("N + x", "N - x")):
+        assert renamed.needed(before.replace(old, new), "y = all(x);") == this
+        assert renamed.needed(before.replace(old, new), "y = P(x);") != renamed.needed(before, "y = P(x);")
     assert renamed.needed(before, "y = twice(x);") != renamed.needed(before.replace("2 * x", "x + x"), "y = twice(x);")
 
 
