@@ -19,6 +19,8 @@ def called(fn: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     if others is not None:
         own[others] = {k: v for k, v in given.items() if k not in parameters}
     bound = inspect.BoundArguments(inspect.signature(fn), own)  # pyright: ignore[reportArgumentType]
+    if any(p.kind is kinds.VAR_POSITIONAL for p in parameters.values()):
+        bound.apply_defaults()  # what stands before `*rows` has to be there
     return fn(*bound.args, **bound.kwargs)
 
 

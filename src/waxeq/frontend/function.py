@@ -61,7 +61,13 @@ def by_name(
         raise UsageError(f"the examples do not fit {title}: {e}") from e
     for p in rows:
         if p.kind is kinds.VAR_KEYWORD:
-            given |= given.pop(p.name, {})
+            others = given.pop(p.name, {})
+            for n in others:
+                if n in signature.parameters:
+                    raise UsageError(
+                        f"{n!r} is a key of **{p.name} and a parameter of {title}: give one of them another name"
+                    )
+            given |= others
     return given
 
 

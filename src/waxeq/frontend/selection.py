@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,7 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __init__(self, whole: TracedArray, mask: TracedArray) -> None:
         t = whole.tracer
-        if mask.shape != whole.shape[: mask.ndim]:
-            raise IndexError(f"a mask of shape {mask.shape} does not fit an array of shape {whole.shape}")
+        require_fit(mask.shape, whole.shape)
         self.tracer: Tracer = t
         self.whole, self.mask = t.wrap(whole.value), t.wrap(mask.value)
 
@@ -66,6 +66,19 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
 def is_mask(t: Tracer, index: Any) -> bool:
     """Whether an index is a mask that is data."""
     return isinstance(index, TracedArray) and index.dtype == bool and t.known(index) is None
+
+
+def require_fit(mask: Sequence[int], shape: Sequence[int], first: int = 0) -> None:
+    """Raises IndexError, as NumPy does, where a mask has not the sizes of the axes from `first` on of an array."""
+    if len(mask) > len(shape) - first:
+        have = len(shape)
+        raise IndexError(f"too many indices for array: array is {have}-dimensional, but {len(mask)} were indexed")
+    for axis, (own, n) in enumerate(zip(mask, shape[first:], strict=False), first):
+        if own != n:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis}; size of axis is {n} but size of "
+                f"corresponding boolean axis is {own}"
+            )
 
 
 def written(t: Tracer, x: TracedArray, index: Any, value: Selection) -> TracedArray:

@@ -15,7 +15,7 @@ from waxeq.frontend import foreign
 from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.calling import called
-from waxeq.frontend.containers import fields_of, hidden, in_short, remade
+from waxeq.frontend.containers import fields_of, hidden, in_short, is_array, remade, said
 from waxeq.frontend.selection import Selection
 from waxeq.frontend.standin import swapped
 from waxeq.ir.array import FIXED, as_array
@@ -101,6 +101,7 @@ class _Arguments:
         self.numbers: list[int] = []
         self.notes: list[str] = []
         self.fixed: dict[str, str] = {}
+        self._around: list[int] = []  # the dataclasses around what is walked
 
     def argument(self, name: str, value: Any, kind: Kind) -> Any:
         """The stand-in for an argument. One in which there is nothing to give anew is a fixed value as a whole."""
@@ -117,13 +118,26 @@ class _Arguments:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*(self.leaf(f"{path}.{k}", v, kind) for k, v in zip(value._fields, value, strict=True)))  # pyright: ignore
         if kind == "input" and isinstance(value, list) and value and all(type(v) in (int, float) for v in value):
+            if self._around:
+                self.fixed[path] = said([*value])
+                return [*value]
             raise TargetError(f"argument {path} is a list of numbers; make it an array: np.array([...])")
         if isinstance(value, (list, tuple)):
             return type(value)(self.leaf(f"{path}.{i}", v, kind) for i, v in enumerate(value))
         if (parts := fields_of(value)) is not None:
-            self._tell_of_hidden(path, value, kind)
-            return remade(value, {k: self.leaf(f"{path}.{k}", v, kind) for k, v in parts.items()})
+            return self._dataclass(path, value, parts, kind)
         return self._single(path, value, kind)
+
+    def _dataclass(self, path: str, value: Any, parts: Mapping[str, Any], kind: Kind) -> Any:
+        if id(value) in self._around:
+            raise TargetError(
+                f"argument {path} is an object that it lies in itself; give the model dataclasses without the way back"
+            )
+        self._tell_of_hidden(path, value, kind)
+        self._around.append(id(value))
+        made = remade(value, {k: self.leaf(f"{path}.{k}", v, kind) for k, v in parts.items()})
+        self._around.pop()
+        return made
 
     def _tell_of_hidden(self, path: str, value: Any, kind: Kind) -> bool:
         """A note where arrays are in an object that is not walked; whether there are some."""
@@ -147,9 +161,12 @@ class _Arguments:
         if value is None or (isinstance(value, (str, bool, int, float)) and not isinstance(value, np.generic)):
             self.fixed |= {path: repr(value)} if kind == "input" else {}
             return value
-        if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
-            if self._tell_of_hidden(path, value, kind):
+        other = bool(self._around) and isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm"
+        if other or not is_array(value):
+            if not other and self._tell_of_hidden(path, value, kind):
                 self.fixed[path] = in_short(value)
+            elif kind == "input" and "." in path:
+                self.fixed[path] = said(value)
             return value
         a = _example(value, f"{kind} {path!r}")
         try:

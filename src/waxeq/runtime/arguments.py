@@ -9,7 +9,7 @@ from typing import Any
 
 from waxeq.amounts import number_of
 from waxeq.errors import TypeMismatch
-from waxeq.frontend.containers import fields_of
+from waxeq.frontend.containers import fields_of, is_array, is_said
 
 _FEW = 3
 """So many Python values are named where there are more."""
@@ -69,35 +69,56 @@ def _leaves(
 ) -> dict[str, Any]:
     """Inputs by name, of arguments for parameters. Raises TypeMismatch."""
     parameters = _parameters(types)
+    args = _with_rows(args, parameters, (*types, *fixed))
     if len(args) > len(parameters):
         raise _too_many(args, parameters, types, fixed)
     rows: dict[str, Any] = {}
     for n, value in (*zip(parameters, args, strict=False), *named.items()):
-        for path, leaf in _walked(n, value, types):
+        for path, leaf in _walked(n, value, types, fixed):
             if path in rows:
                 raise _twice(path)
             if path in types:
                 rows[path] = leaf
-            elif fixed.get(path) != repr(leaf) and (path in fixed or not _traced_through(path, leaf, parameters)):
+            elif not is_said(fixed.get(path), leaf) and (path in fixed or not _traced_through(path, leaf, parameters)):
                 raise _unknown(path, leaf, types, fixed)
     return rows
 
 
+def _with_rows(args: Sequence[Any], parameters: Sequence[str], names: Sequence[str]) -> Sequence[Any]:
+    """Arguments, those of `*rows` in a tuple: inputs in it are numbered, and it is no tuple as it was given, or more
+    than one parameter takes."""
+    numbered = [i for i, p in enumerate(parameters[: len(args)]) if _is_numbered(p, names)]
+    for i in numbered:
+        value = _as_mapping(args[i])
+        several = i == numbered[-1] and len(args) > len(parameters)
+        known = isinstance(value, (list, tuple)) or (
+            isinstance(value, Mapping) and all(str(k).isdigit() for k in value)
+        )
+        if several or not known:
+            return (*args[:i], tuple(args[i:]))
+    return args
+
+
+def _is_numbered(parameter: str, names: Sequence[str]) -> bool:
+    inside = [n.split(".")[1] for n in names if n.startswith(f"{parameter}.")]
+    return bool(inside) and all(n.isdigit() for n in inside)
+
+
 def _traced_through(path: str, leaf: Any, parameters: Sequence[str]) -> bool:
     """Whether something in an argument is neither an array nor a Python value: a function, say."""
-    plain = leaf is None or isinstance(leaf, (str, bool, int, float)) or hasattr(leaf, "__array__")
+    plain = leaf is None or isinstance(leaf, (str, bool, int, float)) or is_array(leaf)
     return not plain and path.partition(".")[0] in parameters
 
 
-def _walked(path: str, value: Any, types: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+def _walked(path: str, value: Any, types: Mapping[str, str], fixed: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """What lies in an argument, by the names that a trace gives it."""
     value = _as_mapping(value)
-    if path in types or not isinstance(value, (Mapping, list, tuple)):
+    if path in types or ("." in path and path in fixed) or not isinstance(value, (Mapping, list, tuple)):
         yield path, value
         return
     names = value if isinstance(value, Mapping) else getattr(value, "_fields", range(len(value)))
     for k, v in zip(names, value.values() if isinstance(value, Mapping) else value, strict=True):
-        yield from _walked(f"{path}.{k}", v, types)
+        yield from _walked(f"{path}.{k}", v, types, fixed)
 
 
 def _takes(types: Mapping[str, str]) -> str:

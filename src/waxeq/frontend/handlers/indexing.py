@@ -12,7 +12,7 @@ from waxeq.frontend import selection
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axis_index
 from waxeq.frontend.handlers.shapes import view
-from waxeq.frontend.selection import Selection, is_mask
+from waxeq.frontend.selection import Selection, is_mask, require_fit
 from waxeq.ops.indexing import Gather, Scatter, TakeAlong
 from waxeq.ops.movement import Concat, Reshape, Slice
 
@@ -23,6 +23,7 @@ _ONE_ARRAY = "index with one array at a time, by np.take or np.take_along_axis"
 def _parts(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
     """The index, one part for each axis of x and None for each new one: slices, ints, arrays."""
     parts: list[Any] = []
+    masks: list[tuple[int, Sequence[int]]] = []
     for p in index if isinstance(index, tuple) else (index,):
         if isinstance(p, (list, tuple)):
             p = np.asarray(p) if len(p) else np.zeros(0, np.int64)
@@ -31,6 +32,7 @@ def _parts(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
         if isinstance(p, (bool, np.bool_)):
             raise t.refuse("indexing by a bool", "use np.where")
         if not _traced(p) and isinstance(p, np.ndarray) and p.dtype == bool:
+            masks.append((len(parts), p.shape))
             parts += list(np.nonzero(p))
         elif isinstance(p, TracedArray) and p.dtype == bool:
             raise t.refuse(_MASK, "use np.where(mask, x, other), or write x[mask] = value")
@@ -38,7 +40,11 @@ def _parts(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
             parts.append(int(p.__index__()))
         else:
             parts.append(p)
-    return _filled_up(parts, x.ndim)
+    full = _filled_up(parts, x.ndim)
+    for i, shape in masks:
+        at = i + (len(full) - len(parts)) * any(p is Ellipsis for p in parts[:i])
+        require_fit(shape, x.shape, sum(p is not None for p in full[:at]))
+    return full
 
 
 def _filled_up(parts: list[Any], rank: int) -> list[Any]:
@@ -72,13 +78,9 @@ def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
     def read() -> int:
         return _by_arrays(t, x, parts).value if any(map(_is_array, parts)) else _by_numbers(t, x.value, parts)
 
-    if single or any(_is_array(p) and np.ndim(p) == 0 and not _is_scalar(p) for p in given):
+    if single or any(_is_array(p) and np.ndim(p) == 0 and not (_traced(p) and p.scalar) for p in given):
         return t.wrap(read(), scalar=single)  # an array without axes as an index makes NumPy copy
     return view(t, x, read, lambda new: with_item(t, x, tuple(parts), new), index)
-
-
-def _is_scalar(p: Any) -> bool:
-    return _traced(p) and p.scalar
 
 
 def _by_numbers(t: Tracer, v: int, parts: Sequence[Any]) -> int:
@@ -197,6 +199,7 @@ def _of_region(t: Tracer, v: TracedArray, shape: tuple[int, ...]) -> TracedArray
 
 
 def _with_mask(t: Tracer, x: TracedArray, mask: TracedArray, value: Any) -> TracedArray:
+    require_fit(mask.shape, x.shape)
     rest = x.ndim - mask.ndim
     v = t.written(value, x.dtype)
     if v.ndim > rest:

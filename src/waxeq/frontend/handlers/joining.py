@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,9 @@ def in_brackets(t: Tracer, real: Any, key: Any) -> Any:
         after = 0 if real.trans1d == -1 or x.ndim == 0 or isinstance(p, slice) else more - real.trans1d
         parts.append(x[(*(None,) * (more - after), ..., *(None,) * after)] if more > 0 else x)
     dtype = np.result_type(*weak)
+    for p in weak:
+        if type(p) is int:
+            np.asarray(p, dtype)  # raises OverflowError, as NumPy does, for one that the dtype does not hold
     return _concatenate(t, [x.astype(dtype) for x in parts], real.axis)
 
 
@@ -255,7 +259,7 @@ def _insert(t: Tracer, arr: Any, obj: Any, values: Any, axis: int | None = None)
         shape = (*x.shape[:axis], places.size, *x.shape[axis + 1 :])
         both = _concatenate(t, [x, np.broadcast_to(v, shape)], axis)
         return np.take(both, np.insert(np.arange(n), places, n + np.arange(places.size)), axis=axis)
-    one = int(places.reshape(())) if places.ndim == 0 else int(places[0])
+    one = index(places.item())
     k = axis_index(one, n + 1) if one >= 0 else axis_index(one, n)
     v = v[(None,) * (x.ndim - v.ndim) + (...,)]
     v = np.moveaxis(v, 0, axis) if places.ndim == 0 else v  # as NumPy does for a single place
