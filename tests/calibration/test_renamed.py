@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from calibration import renamed
-from calibration.renamed import WrongTable
 
 from waxeq.cost import archive
 from waxeq.cost.key import TimingKey
