@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from calibration import renamed
+from calibration.renamed import WrongTable
 
 from waxeq.cost import archive
 from waxeq.cost.key import TimingKey
@@ -43,6 +44,39 @@ def kernels(table: Path, launched: str) -> dict[str, dict[str, Any]]:
 
 
 def test_rows_of_kernels_that_launch_the_same_are_named_anew(table: Path) -> None:
+    before = kernels(table, "2")
+    now = {n: {"code": f"new {n}", "launches": {"b": "2", "c": "3"}} for n in before}
+    now["cupy.gemv"]["launches"]["b"] = "another"
+    now["cupy.copy"]["launches"] = {"c": "3"}
+    many, ceilings = len(rows(table)), peaks(table)
+    said = renamed.renamed(table, before, now)
+    left = [k for k in rows(table) if k.kernel in ("cupy.gemv", "cupy.copy")]
+    assert {k.code for k in left} == {before[n]["code"] for n in ("cupy.gemv", "cupy.copy")}
+    assert {k.kernel: k.code for k in rows(table) if k not in left} == {
+        n: now[n]["code"] for n in before if n not in ("cupy.gemv", "cupy.copy")
+    }
+    assert said == f"{many - len(left)} of {many} rows are named anew; other launches: cupy.copy, cupy.gemv"
+    assert len(rows(table)) == many and peaks(table) == ceilings
+    assert table.with_suffix(".blocks").exists(), "what a first run reads in its place is of this table"
+
+
+def test_a_table_of_another_commit_or_gpu_stays_as_it_is(table: Path) -> None:
+    before = {n: {**k, "code": "another"} for n, k in kernels(table, "2").items()}
+    content = table.read_bytes()
+    with pytest.raises(WrongTable, match="no row of"):
+        renamed.renamed(table, before, before)
+    assert table.read_bytes() == content
+
+
+def test_no_commit_is_a_sentence(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert renamed.main([str(table), "--since=no-such-commit", *OPTIONS[1:]]) == 3
+    assert "no-such-commit is no commit here" in capsys.readouterr().err
+
+
+def test_a_kernel_is_what_its_text_comes_to() -> None:
+    """Functions and macros that it does not come to, and comments, may change; those that it does, and all else, may
+    not."""
+    half = "/* one */\nWX_FN float half(float x) {\n  return x / 2;\n}\n"
     before = (
         "#define N 3\n#define P(x) \\\n  (N + x)\nstruct s { int x; };\n"
         f"{half}WX_FN int twice(int x) {{ return 2 * x; }}\nWX_FN float all(float x) {{ return half(x); }}"
