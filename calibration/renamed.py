@@ -182,11 +182,10 @@ def needed(before: str, text: str) -> str:
     """What stands before a kernel's text, without comments and without the functions and macros that the text does not
     come to: functions are inlined wherever they are called, so that of others nothing is compiled."""
     bare = without_comments(before)
-    known, functions = dict[str, str](), dict[str, str]()
+    known = dict[str, str]()
     for m in (*_FUNCTION.finditer(bare), *_MACRO.finditer(bare)):
         known[m[1]] = known.get(m[1], "") + m[0]
-    for m in _FUNCTION.finditer(bare):
-        functions[m[1]] = known[m[1]]
+    functions = dict.fromkeys(m[1] for m in _FUNCTION.finditer(bare))
     rest = _FUNCTION.sub("", bare)
     met, more = set[str](), [_MACRO.sub("", rest), text]
     while more:
@@ -194,7 +193,7 @@ def needed(before: str, text: str) -> str:
         met |= names
         more += (known[n] for n in names)
     kept = _MACRO.sub(lambda m: m[0] * (m[1] in met), rest)
-    return "\n".join([" ".join(kept.split()), *(f for n, f in functions.items() if n in met)])
+    return "\n".join([" ".join(kept.split()), *(known[n] for n in functions if n in met)])
 
 
 def without_comments(text: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from waxeq.errors import UsageError
 from waxeq.frontend.calling import called
+from waxeq.frontend.containers import is_array
 from waxeq.frontend.load import Target
 from waxeq.ir.graph import Graph
 from waxeq.ir.structure import is_named_tuple
@@ -132,7 +133,7 @@ def mapped(value: Any, fn: Callable[[np.ndarray], Any]) -> Any:
         return type(value)._make(mapped(v, fn) for v in value)
     if isinstance(value, (list, tuple)):
         return type(value)(mapped(v, fn) for v in value)
-    return fn(np.asarray(value)) if _is_array(value) else value
+    return fn(np.asarray(value)) if is_array(value) else value
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -141,7 +142,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
         keys = value if isinstance(value, Mapping) else getattr(value, "_fields", range(len(value)))
         for k, v in zip(keys, _inside(value), strict=True):
             yield from leaves(v, f"{path}.{k}" if path else str(k))
-    elif _is_array(value):
+    elif is_array(value):
         yield path, np.asarray(value)
 
 
@@ -156,11 +157,6 @@ def parts(value: Any) -> Iterator[Any]:
 
 def _inside(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, Mapping) else value
-
-
-def _is_array(value: Any) -> bool:
-    """Whether a trace takes a value for an array, not for a constant."""
-    return isinstance(value, (np.ndarray, np.generic)) or (hasattr(value, "__array__") and not isinstance(value, type))
 
 
 # -- the function with another library's names in it

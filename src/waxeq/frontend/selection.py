@@ -12,8 +12,9 @@ import numpy as np
 from waxeq.errors import UnsupportedError
 from waxeq.frontend.array import TracedArray, Tracer
 
-_UNKNOWN = "the number of elements a mask picks depends on content"
-_INSTEAD = "use np.where(mask, x, other), or write x[mask] = value"
+UNKNOWN = "the number of elements a mask picks depends on content"
+INSTEAD = "use np.where(mask, x, other), or write x[mask] = value"
+"""Why an index is refused, and the way out."""
 
 
 class Selection(np.lib.mixins.NDArrayOperatorsMixin):
@@ -49,7 +50,7 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
 
     def refused(self) -> UnsupportedError:
         """The error for what depends on how many elements there are."""
-        return self.tracer.refuse(_UNKNOWN, _INSTEAD)
+        return self.tracer.refuse(UNKNOWN, INSTEAD)
 
     def _refuse(self, *args: Any, **kw: Any) -> Any:
         raise self.refused()

@@ -16,7 +16,6 @@ from waxeq.frontend.selection import Selection, is_mask, require_fit
 from waxeq.ops.indexing import Gather, Scatter, TakeAlong
 from waxeq.ops.movement import Concat, Reshape, Slice
 
-_MASK = "the number of elements a mask picks depends on content"
 _ONE_ARRAY = "index with one array at a time, by np.take or np.take_along_axis"
 
 
@@ -35,7 +34,7 @@ def _parts(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
             masks.append((len(parts), p.shape))
             parts += list(np.nonzero(p))
         elif isinstance(p, TracedArray) and p.dtype == bool:
-            raise t.refuse(_MASK, "use np.where(mask, x, other), or write x[mask] = value")
+            raise t.refuse(selection.UNKNOWN, selection.INSTEAD)
         elif p is not None and not isinstance(p, (slice, EllipsisType)) and np.ndim(p) == 0 and not _traced(p):
             parts.append(int(p.__index__()))
         else:
@@ -203,7 +202,8 @@ def _with_mask(t: Tracer, x: TracedArray, mask: TracedArray, value: Any) -> Trac
     rest = x.ndim - mask.ndim
     v = t.written(value, x.dtype)
     if v.ndim > rest:
-        raise t.refuse(f"x[mask] = an array: {_MASK}", "write x = np.where(mask, values of the shape of x, x)")
+        what = f"x[mask] = an array: {selection.UNKNOWN}"
+        raise t.refuse(what, "write x = np.where(mask, values of the shape of x, x)")
     return np.where(mask.reshape(mask.shape + (1,) * rest), v, x)  # pyright: ignore[reportReturnType]
 
 
@@ -330,7 +330,7 @@ def _take_along_axis(t: Tracer, arr: Any, indices: Any, axis: int | None = -1) -
 def _compress(t: Tracer, condition: Any, a: Any, axis: int | None = None) -> Any:
     known = t.known(condition)
     if known is None:
-        raise t.refuse(f"np.compress: {_MASK}", "use np.where(condition, x, other)")
+        raise t.refuse(f"np.compress: {selection.UNKNOWN}", "use np.where(condition, x, other)")
     x = t.array(a)
     if axis is None:
         x, axis = x.reshape(-1), 0
