@@ -28,6 +28,7 @@ class NativeBackend(Backend):
             products_deep,
             products_in_f32,
             scan,
+            scatter,
             sized,
             sliding,
             sort,
@@ -35,7 +36,7 @@ class NativeBackend(Backend):
         )
 
         products_of = (products, products_blas, products_deep, products_in_f32)
-        modules = (copying, halves, loops, *products_of, scan, sliding, sort, winograd)
+        modules = (copying, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):

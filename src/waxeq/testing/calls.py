@@ -28,6 +28,7 @@ from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.pattern import Pattern, pattern
 from waxeq.testing.runs import RUN, scanned
+from waxeq.testing.scatters import PUT, scattered
 from waxeq.testing.stencils import swept
 from waxeq.testing.values import evaluate, truncations, unheld
 
@@ -105,8 +106,9 @@ def _source(kernel: Kernel) -> Source:
         return swept
     if dtypes := _multiplied_dtypes(kernel):
         return partial(multiplied, dtypes=dtypes)
-    if kernel.form == "loops" and not kernel.matches(RUN.terms[0]) and kernel.matches(RUN):
-        return lambda rng: next(f for f in (scanned(rng, _MOST) for _ in range(_RARE)) if kernel.matches(f[0]))
+    for one, drawn in ((RUN, scanned), (PUT, scattered)) if kernel.form == "loops" else ():
+        if kernel.matches(one) and not any(map(kernel.matches, one.terms)):
+            return lambda rng, drawn=drawn: next(f for _ in range(_RARE) if kernel.matches((f := drawn(rng, _MOST))[0]))
     if kernel.form == "loops":
         own = _own(kernel)
         return lambda rng: _pattern(_tree(rng, int(rng.integers(1, 5)), own))
