@@ -1,4 +1,4 @@
-"""Updates put or added at positions along an axis, in the order in which they come.
+"""Updates at positions along an axis, put there or added or compared, in the order in which they come.
 
 What is written to is laid out first, as loops do it; then each update goes to its place, with anything element-wise
 before it made on the way. Threads share out what lies around the axis, or pieces of long rows: each goes through all
@@ -15,6 +15,7 @@ from functools import cached_property
 from waxeq.backend.call import Call, operand, operand_index
 from waxeq.backend.kernel import Features
 from waxeq.basis.heads import COMPUTED
+from waxeq.basis.scalar import SCALARS
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term, postorder
 from waxeq_cfamily.functions import libm
@@ -36,8 +37,8 @@ _PIECE = 16
 
 @dataclass(frozen=True)
 class _Updates:
-    """What goes to one element of the result: the root of `values` is that element and an update, added. Where it is
-    read is where the sum is written, or, for what is `put`, the update alone. `axis`: along which updates come, one
+    """What goes to one element of the result: the root of `values` is made of that element and an update. Where it is
+    read is where that is written, or, for what is `put`, the update alone. `axis`: along which updates come, one
     after the other. `step`: from one place to the next in the result, which is operand number `target`."""
 
     values: Values
@@ -54,7 +55,8 @@ class _Updates:
         f, k, p, i, u, _ = c.meaning.args
         target = len(c.operands)
         kinds = types(c.meaning)
-        one = Term("Add", Term("Gather", k, i, operand(target, c.out.axes, c.out.dtype)), u)
+        there = Term("Gather", k, i, operand(target, c.out.axes, c.out.dtype))
+        one = Term("Zip", f, there, u) if f in SCALARS else Term("Add", there, u)
         axes = sorted({p, *c.out.axes, *kinds[i].axes, *kinds[u].axes} - {k})
         around = replace(c.out, axes=tuple(axes), shape=tuple(c.sizes[a] for a in axes), strides=(0,) * len(axes))
         values = settled(resolve(one, (*c.operands, c.out), around, c.sizes))

@@ -258,8 +258,12 @@ class Evaluator:
         update = np.broadcast_to(u.aligned(axes), shape)
         for at in range(self.sizes[p]):  # in order: of several updates of one place the last one stays
             place = (index[at], *grid)
-            out[place] = update[at] if f == "set" else self.domain.add(out[place], update[at])
+            out[place] = self._met(f, out[place], update[at])
         return NamedArray((k, *rest), out)
+
+    def _met(self, f: str, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """What becomes of elements that updates meet."""
+        return u if f == "set" else self.domain.add(x, u) if f == "add" else self.domain.scalar(f, x, u)
 
     def _unfold(self, k: str, o: str, w: str, stride: int, dilation: int, x: NamedArray) -> NamedArray:
         rest, a = self._last(x, k)

@@ -77,7 +77,8 @@ _ROWS = (
           doc="x at position i of axis k; i (integers) may share axes with x; negative i count from the end."),
     _head("Scatter", "f:Fn k:Axis p:Axis i:T u:T x:T",
           "(set-insert (set-union (ax x) (set-union (set-remove (ax i) p) (set-remove (ax u) p))) k)", "(dt x)",
-          doc="x with u put (f = set) or added (f = add) at position i of axis k, for each place of axis p in order."),
+          doc="x with u put (f = set), added (add) or kept if larger (max) or smaller (min) at position i of axis k, "
+              "for each place of axis p in order."),
     _head("Unfold", "k:Axis o:NewAxis w:NewAxis stride:Int dilation:Int x:T",
           "(set-insert (set-insert (set-remove (ax x) k) o) w)", "(dt x)", polynomial=True,
           doc="Element o*stride + w*dilation of axis k."),

@@ -174,3 +174,6 @@ head.
 
 SCANS = MappingProxyType({"sum": "numpy:add", "prod": "numpy:multiply", "max": "numpy:maximum", "min": "numpy:minimum"})
 """Running folds by name: the ufunc whose `accumulate` it is."""
+
+SCATTERS = ("set", "add", "max", "min")
+"""What becomes of an element that an update meets: it is the update, or their sum, or the larger or smaller of both."""

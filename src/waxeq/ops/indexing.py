@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from waxeq.basis.scalar import ADD, SCALARS, SCATTERS
 from waxeq.errors import TypeMismatch
 from waxeq.ir.op import Lowering, Named, Op
 from waxeq.ir.term import Term
@@ -68,27 +69,28 @@ class TakeAlong(Op):
 
 
 class Scatter(Op):
-    """x with `update` put (f = "set"; the last one stays) or added (f = "add") at positions along one axis. The index
-    is a vector; update is x with its length there."""
+    """x with `update` put (f = "set"; the last one stays), added ("add"), or kept where it is larger ("max") or smaller
+    ("min") at positions along one axis. The index is a vector; update is x with its length there."""
 
     f: str
     axis: int
-    functions: ClassVar = frozenset({"set", "add"})
+    functions: ClassVar = frozenset(SCATTERS)
 
     def infer(self, x: TensorType, index: TensorType, update: TensorType) -> TensorType:
         a = self.axis
         fits = 0 <= a < x.rank and index.rank == 1 and is_integer(index.dtype) and x.dtype == update.dtype
         if not fits or update.shape != (*x.shape[:a], *index.shape, *x.shape[a + 1 :]):
             raise TypeMismatch(f"scatter of {update} at {index} along axis {a} does not fit {x}")
-        if self.f not in self.functions or (self.f == "add" and x.dtype == "bool"):
+        if self.f not in self.functions or (self.f != "set" and x.dtype == "bool"):
             raise TypeMismatch(f"scatter by {self.f} is not defined on {x.dtype}")
         return x
 
     def reference(self, x: np.ndarray, index: np.ndarray, update: np.ndarray) -> np.ndarray:
         out = np.array(x)
         rows, given = np.moveaxis(out, self.axis, 0), np.moveaxis(update, self.axis, 0)
+        meet = ADD if self.f == "add" else SCALARS.get(self.f)
         for i, u in zip(index.tolist(), given, strict=True):  # in order, as the basis says
-            rows[i] = u if self.f == "set" else rows[i] + u
+            rows[i] = u if meet is None else meet(rows[i], u)
         return out
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
@@ -107,9 +109,11 @@ class Scatter(Op):
     def _onto_one(self, b: Lowering, x: Named, update: Named, p: str | None) -> Term:
         """Along an axis of size 1 every update has the same place."""
         u = update.term
+        if self.f == "set":
+            return u if p is None else b.term("Gather", p, b.term("Num", -1.0, "int64"), u)
         if self.f == "add":
             return b.term("Add", x.term, u if p is None else b.term("Sum", p, u))
-        return u if p is None else b.term("Gather", p, b.term("Num", -1.0, "int64"), u)
+        return b.term("Zip", self.f, x.term, u if p is None else b.term("Red", self.f, p, u))
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
 
-from waxeq.basis.scalar import REDUCERS, SCALARS
+from waxeq.basis.scalar import REDUCERS, SCALARS, SCATTERS
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.ir.types import DTYPES, FLOATS, INTEGERS
 from waxeq.testing.pattern import Pattern
@@ -87,7 +87,7 @@ class Dtypes:
 
     def _function(self, e: Expr) -> str:
         f = self.functions[e.name] if isinstance(e, Var) else str(e.value) if isinstance(e, Lit) else ""
-        if f not in SCALARS and f not in REDUCERS and f not in ("sum", "set", "add"):
+        if f not in SCALARS and f not in REDUCERS and f not in ("sum", *SCATTERS):
             raise IllTyped(f"there is no function {f!r}")
         return f
 

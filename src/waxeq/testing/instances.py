@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.basis.heads import HEADS
-from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS
+from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS, SCATTERS
 from waxeq.basis.typing import node_axes
 from waxeq.egraph.primitives import Undecided
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
@@ -32,7 +32,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "Zip": tuple(n for n, s in SCALARS.items() if s.arity == 2),
     "Red": tuple(REDUCERS),
     "Scan": tuple(SCANS),
-    "Scatter": ("set", "add"),
+    "Scatter": SCATTERS,
 }
 
 

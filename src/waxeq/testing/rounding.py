@@ -87,7 +87,7 @@ def deviations(
 
 def _rounds(t: Term, error: float) -> bool:
     """Whether a step computes, or is a leaf that is taken for another by so much."""
-    chooses = t.head == "Scan" and t.args[0] in ("max", "min")
+    chooses = t.head in ("Scan", "Scatter") and t.args[0] in ("max", "min")
     return (t.head in _ROUNDED and not chooses) or t.args[0] == "prod" or (error > 0 and not t.terms)
 
 

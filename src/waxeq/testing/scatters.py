@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from waxeq.backend.call import axes_in, operand
+from waxeq.basis.scalar import SCATTERS
 from waxeq.ir.term import Term
 
 PUT = Term("Scatter", "set", "k", "p", operand(0, "p", "int64"), operand(1, "p", "float32"), operand(2, "k", "float32"))
@@ -20,7 +21,7 @@ def scattered(
     """Updates put or added at places, of at most so many elements in all, with something before them: the meaning, its
     sizes, (axes, dtype) of its operands, and no axes besides."""
     dtype = str(rng.choice(_DTYPES))
-    f = "set" if dtype == "bool" or rng.random() < 0.4 else "add"
+    f = "set" if dtype == "bool" else str(rng.choice(SCATTERS))
     sizes = dict[str, int]()
     for k, lengths in zip("kpbc", _LENGTHS, strict=True):
         sizes[k] = int(rng.choice([n for n in lengths if n <= max(1, most)]))
