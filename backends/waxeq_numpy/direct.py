@@ -93,6 +93,30 @@ def _sorted(x: np.ndarray, axis: int, out: np.ndarray) -> None:
     np.copyto(out, np.sort(comparable(x), axis=axis).astype(out.dtype))
 
 
+class Scatter(Direct):
+    """Updates that meet rows of the result, in order."""
+
+    name = "scatter"
+    pattern = "(Scatter f k p i u x)"
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        f, k, p = call.meaning.args[:3]
+        index, update, x = call.operands
+        if {*index.axes} - {p}:  # each row has places of its own
+            return super().bind(call, operands, out, workspace)
+        rest = tuple(a for a in call.out.axes if a != k)
+        rows = aligned(out, call.out, (k, *rest))
+        places = np.broadcast_to(operands[0], (call.sizes[p],))
+        updates = np.broadcast_to(aligned(operands[1], update, (p, *rest)), (call.sizes[p], *rows.shape[1:]))
+        met = partial(rows.__setitem__, places, updates) if f == "set" else partial(_AT[f], rows, places, updates)
+        return (partial(np.copyto, rows, aligned(operands[2], x, (k, *rest))), met)
+
+
+_AT = {"add": np.add.at, "max": np.maximum.at, "min": np.minimum.at}
+
+
 def _direct(name: str, pattern: str) -> type[Direct]:
     return type(name.title().replace("_", ""), (Direct,), {"name": name, "pattern": pattern, "__doc__": Direct.__doc__})
 
@@ -100,11 +124,11 @@ def _direct(name: str, pattern: str) -> type[Direct]:
 KERNELS = (
     Take,
     Sort,
+    Scatter,
     _direct("argmax", '(Red "argmax" k x)'),
     _direct("argmin", '(Red "argmin" k x)'),
     _direct("gather", "(Gather k i x)"),
     _direct("cat", "(Cat p q n x y)"),
-    _direct("scatter", "(Scatter f k p i u x)"),
     _direct("scan", "(Scan f k x)"),
     _direct("argsort", "(Argsort k x)"),
     _direct("iota", "(Iota k dtype)"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
 
-from waxeq.basis.scalar import ADD, SCALARS, SCATTERS
+from waxeq.basis.scalar import SCATTERS
 from waxeq.errors import TypeMismatch
 from waxeq.ir.op import Lowering, Named, Op
 from waxeq.ir.term import Term
@@ -68,6 +69,9 @@ class TakeAlong(Op):
         return Named(t, tuple(axis[d] for d in labels[1]))
 
 
+_AT: Mapping[str, Callable[..., None]] = {"add": np.add.at, "max": np.maximum.at, "min": np.minimum.at}
+
+
 class Scatter(Op):
     """x with `update` put (f = "set"; the last one stays), added ("add"), or kept where it is larger ("max") or smaller
     ("min") at positions along one axis. The index is a vector; update is x with its length there."""
@@ -88,9 +92,10 @@ class Scatter(Op):
     def reference(self, x: np.ndarray, index: np.ndarray, update: np.ndarray) -> np.ndarray:
         out = np.array(x)
         rows, given = np.moveaxis(out, self.axis, 0), np.moveaxis(update, self.axis, 0)
-        meet = ADD if self.f == "add" else SCALARS.get(self.f)
-        for i, u in zip(index.tolist(), given, strict=True):  # in order, as the basis says
-            rows[i] = u if meet is None else meet(rows[i], u)
+        if self.f == "set":
+            rows[index] = given  # of several for one place NumPy keeps the last one
+        else:
+            _AT[self.f](rows, index, given)
         return out
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
