@@ -19,6 +19,7 @@ from waxeq_cfamily.casts import NONE, back, cast
 from waxeq_cfamily.divided import divided
 from waxeq_cfamily.excess import excess
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
+from waxeq_cfamily.interleaved import Interleaved
 from waxeq_cfamily.lookups import Use, lookups
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.paired import Paired
@@ -45,7 +46,7 @@ class Emitter:
     bounds are variables. `converts`: float16 is converted in pieces. `ahead`: asks for what is read later. `careful`:
     what is computed once for a whole row has fewer roundings than what is computed for each element. `sections`: where
     guards begin to hold is a number. `lined`: loops that only write go through multiples of so many places, where not
-    0, from the first one on."""
+    0, from the first one on. `grouped`: neighbours in groups have pointers of their own."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -64,6 +65,7 @@ class Emitter:
     careful: ClassVar[bool] = True
     sections: ClassVar[bool] = True
     lined: ClassVar[int] = 0
+    grouped: ClassVar[bool] = True
     outside: str = "((wx_context *)args[0])->outside"
 
     @property
@@ -141,11 +143,14 @@ class Emitter:
         for n, (text, dtype) in enumerate(zip(self.operands, self.dtypes, strict=True)):
             alone = "" if n in self.aliased else " restrict"
             yield f"  const {CTYPES[dtype]} *{alone} x{n} = (const {CTYPES[dtype]} *)({text});"
+        yield from self._apart.pointers(self.dtypes) if self._apart is not None else ()
         texts = (self.result, *self.others)
         for i, ((n, _), text) in enumerate(zip(self.values.results, texts, strict=True)):
             t, first = CTYPES[self.values.rows[n].dtype], texts.index(text)
             if i != first:
-                yield f"  {t} *out{i} = out{nth(first)};"
+                begin = 0 if self._apart is None else self._apart.begin(i)
+                place = f"wx_alone(out{nth(first)} + {begin})" if begin else f"out{nth(first)}"
+                yield f"  {t} *out{i} = {place};"
                 continue
             yield f"  {t} *{'' if self.aliased else ' restrict'} out{nth(i)} = ({t} *)({text});"
 
@@ -257,10 +262,21 @@ class Emitter:
             where = self.holds(guards)
             yield f"bad |= {'' if where == '1' else f'{where} & '}wx_outside(r{n}, {size});"
 
+    @cached_property
+    def _apart(self) -> Interleaved | None:
+        return Interleaved(self.space, (self.result, *self.others)) if self.grouped else None
+
+    def written(self, i: int) -> str:
+        """The place of an element of a result."""
+        where = self.values.results[i][1]
+        begin = 0 if self._apart is None else self._apart.begin(i)
+        return f"out{nth(i)}[{self.index(where.plus(Index(const=-begin)))}]"
+
     def _expression(self, n: int) -> str:
         r = self.values.rows[n]
         if r.op == "load":
-            text = widened(f"x{r.name[0]}[{self.index(r.name[1])}]", r.dtype)
+            base, where = (f"x{r.name[0]}", r.name[1]) if self._apart is None else self._apart.read(*r.name)
+            text = widened(f"{base}[{self.index(where)}]", r.dtype)
             return _either(self.holds(r.guards), text, "0")
         if r.op == "position":
             return rounded(f"(({variable(r.dtype)})({self.index(r.name)}))", r.dtype)

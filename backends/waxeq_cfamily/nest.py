@@ -378,13 +378,13 @@ class Loop:
         """An element of each result goes to its place."""
         yield from self._no_vectors()
         for i in self.stage.results:
-            n, where = self.values.results[i]
+            n = self.values.results[i][0]
             if i in self.converted.results:
                 yield f"whole{nth(i)}[{self.converted.place()}] = {self.e.name(n)};"
                 continue
             result = narrowed(self.e.name(n), self.values.rows[n].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
-            yield f"piece{nth(i)}[{at}] = {result};" if at else f"out{nth(i)}[{self.e.index(where)}] = {result};"
+            yield f"piece{nth(i)}[{at}] = {result};" if at else f"{self.e.written(i)} = {result};"
 
 
 def _in_pieces(

@@ -20,6 +20,9 @@ typedef struct {
 #define wx_outside(i, n) ((uint64_t)wx_wrapped(i, n) >= (uint64_t)(n))
 #define wx_within(i, n) (wx_wrapped(i, n) & -(int64_t)!wx_outside(i, n))
 
+/* A pointer of which the compiler does not know what it has to do with others. */
+#define wx_alone(p) ({ __typeof__(p) own = (p); __asm__("" : "+r"(own)); own; })
+
 /* A constant that the compiler takes for a variable. */
 static inline float wx_hidden_f32(float x) { volatile float y = x; return y; }
 static inline double wx_hidden_f64(double x) { volatile double y = x; return y; }

@@ -23,6 +23,7 @@ class SizedEmitter(Emitter):
     """`sizes`: for each size the operand that it is."""
 
     sections: ClassVar[bool] = False
+    grouped: ClassVar[bool] = False
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def _pointers(self) -> Iterator[str]:

@@ -225,6 +225,7 @@ class Row(Emitter):
     converts: ClassVar[bool] = False
     ahead: ClassVar[str | None] = None
     lined: ClassVar[int] = _LANES
+    grouped: ClassVar[bool] = False
 
     def text(self) -> list[str]:
         """What is done for one step of the walk."""

@@ -13,16 +13,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from waxeq_cfamily.known import Rows, placed
-from waxeq_cfamily.scalars import carried
+from waxeq_cfamily.scalars import NARROW, carried
 from waxeq_cfamily.spaces import collapsed, joined
 from waxeq_cfamily.values import Index, Row, Values, reindexed
 
-FEW = 4
-"""Elements of an axis that is written out at most."""
+_FEW, _SOME, _MOST = 4, 7, 12
+"""Elements of an axis that is written out at most; of one along which polynomials are computed, of which a vector does
+not take longer than an element; and of one for which loops of its own are slow."""
 _LEAST = 32
 """Points of all other axes from which that is worth a longer text."""
 _ROWS = 96
 """Values that a text may then have."""
+_INSTRUCTIONS = frozenset({"div", "sqrt", "rsqrt", "reciprocal"})
+"""Functions that machines have, and that take longer than others."""
 _STEPS = {"sum": "Add", "prod": "Mul", "max": "max", "min": "min"}
 """The functions of two numbers that folds are made of."""
 
@@ -49,7 +52,23 @@ def unrolled(values: Values) -> Values:
 
 
 def _short(values: Values, k: str) -> bool:
-    return 1 < values.sizes[k] <= FEW and math.prod(values.sizes.values()) >= _LEAST * values.sizes[k]
+    return 1 < values.sizes[k] <= _most(values, k) and math.prod(values.sizes.values()) >= _LEAST * values.sizes[k]
+
+
+def _most(values: Values, k: str) -> int:
+    """Elements of an axis that is written out at most. Where there are more than a few, what has the axis is written at
+    a distance then, which is made up for where loops of the axis are several, or turn each element into another number
+    of bits, or look for NaN among few that fit in a vector."""
+    own = [r for r in values.rows if k in r.axes]
+    folds = [r for r in values.rows if k in r.folded]
+    heavy = any(r.costly and r.name not in _INSTRUCTIONS for r in own)
+    if any(r.op != "load" and r.dtype in NARROW for r in own):
+        return _MOST
+    if not folds:
+        return _SOME if heavy else _FEW
+    looks = any(r.name in ("max", "min") and r.dtype == "float64" for r in folds)
+    alone = all(at.stride(k) == 0 for _, at in values.results)
+    return _MOST if alone or heavy or looks or len(folds) > 1 else _FEW
 
 
 def _read_along(values: Values, k: str) -> bool:
@@ -58,11 +77,9 @@ def _read_along(values: Values, k: str) -> bool:
 
 
 def _folds(values: Values, k: str) -> bool:
-    """Whether every fold along an axis is one of that axis alone, and of numbers that functions of two round no more
-    often."""
+    """Whether every fold along an axis is one of that axis alone, and has a function of two numbers."""
     rows = [r for r in values.rows if k in r.folded]
-    plain = (carried(r.dtype) == r.dtype or r.name in ("max", "min") for r in rows)
-    return all(plain) and all(r.folded == (k,) and r.name in _STEPS and r.dtype != "bool" for r in rows)
+    return all(r.folded == (k,) and r.name in _STEPS and r.dtype != "bool" for r in rows)
 
 
 def _alone(values: Values, k: str) -> bool:
@@ -91,9 +108,14 @@ def _without(values: Values, k: str) -> Values:
 
 
 def _folded(made: Rows, r: Row, parts: Sequence[int]) -> int:
-    """A fold as a chain of functions."""
-    first, *rest = parts
+    """A fold as a chain of functions; sums of narrow floats are rounded at its end."""
+    wide = carried(r.dtype) if r.name in ("sum", "prod") else r.dtype
+    first, *rest = parts if wide == r.dtype else [_cast(made, n, wide) for n in parts]
     for n in rest:
         axes = made.rows[first].axes | made.rows[n].axes
-        first = made.add(Row("apply", _STEPS[r.name], (first, n), r.dtype, axes))
-    return first
+        first = made.add(Row("apply", _STEPS[r.name], (first, n), wide, axes))
+    return first if wide == r.dtype else _cast(made, first, r.dtype)
+
+
+def _cast(made: Rows, n: int, dtype: str) -> int:
+    return made.add(Row("apply", "Cast", (n,), dtype, made.rows[n].axes))

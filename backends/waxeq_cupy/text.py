@@ -38,6 +38,7 @@ class Text(Emitter):
     maps: tuple[str, ...] = ()
     hides: ClassVar[bool] = False
     converts: ClassVar[bool] = False
+    grouped: ClassVar[bool] = False
     ahead: ClassVar[None] = None
     careful: ClassVar[bool] = False
 

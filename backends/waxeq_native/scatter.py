@@ -151,7 +151,7 @@ class Scatters(NativeKernel):
 
     def work(self, call: Call) -> Work | None:
         c = call.canonical
-        if any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
+        if not self.matches(c.meaning) or any(v.dtype not in CTYPES for v in (c.out, *c.operands)):
             return None
         before = Loops().work(self._before(call))
         try:

@@ -48,7 +48,8 @@ class Sized(NativeKernel):
         return call.remember("values", lambda: resolve(c.meaning, c.operands, c.out, c.sizes))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
-        return super().in_place(call if call.over is None else call.over.call)
+        found = super().in_place(call if call.over is None else call.over.call)
+        return tuple(n for n in found if n < len(call.operands))  # what depends on sizes comes after those
 
     def features(self, call: Call) -> Mapping[str, float]:
         return super().features(replace(call, over=None))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from waxeq.backend.call import Call, View
 from waxeq.backend.kernel import Kernel
@@ -34,13 +34,13 @@ from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
 from waxeq.plan.schedule import BlockPlan
 from waxeq.search.block import Optimized
 from waxeq.symbolic.dims import Dim, Sizes
+from waxeq.symbolic.literals import ROUNDED, Literals
 from waxeq.symbolic.offsets import places
 from waxeq.symbolic.plan import SizedPlan, alike
 from waxeq.symbolic.size import Number, Size, template
 
 Amount = Size | int
-_ROUNDED = 1e-15
-"""Relative distance of floats that are one number, rounded once more or less."""
+Found = TypeVar("Found")
 
 
 def lifted(
@@ -59,7 +59,7 @@ def lifted(
     some; `sizes`: the same with functions for numbers; `kernels`: those of ranges. What a kernel does not take at all
     sizes is done by one that compiles nothing. Raises PlanError where a number is no function of the dims, OtherKernel
     where no kernel takes a call."""
-    numbers = _Numbers(expanded, sizes)
+    numbers = _Numbers(expanded, sizes, Literals(general))
     rows = [_Lift(b, plans[b.key], sizes, numbers).plan() for b in blocks]
     concrete = compose(expanded, blocks, [r[0] for r in rows], traced.name, traced.structure, about)
     leaves = replace(expanded, leaves=general.leaves)
@@ -132,7 +132,8 @@ def _order(plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Any, ...]:
 class _Numbers:
     """Numbers of a model at the sizes it was searched for, and what they are at others."""
 
-    def __init__(self, here: Graph, sizes: Graph) -> None:
+    def __init__(self, here: Graph, sizes: Graph, literals: Literals) -> None:
+        self.literals = literals
         self.ints: dict[int, Amount] = {}
         self.floats: dict[float, Number] = {}
         for a, b in zip(here.leaves, sizes.leaves, strict=True):
@@ -153,16 +154,24 @@ class _Numbers:
             self.floats[a] = b
 
     def size(self, n: int) -> Amount:
-        """A size or a place."""
-        return self.ints.get(n, -self.ints[-n] if -n in self.ints else n)
+        """A size or a place. Raises PlanError as `number` does."""
+        found = self.ints.get(n, -self.ints[-n] if -n in self.ints else n)
+        return n if found is n else self._told_apart(n, found)
 
     def number(self, v: float) -> Number | float:
-        """A constant, as it is, negated or inverted; an inverse is rounded once more than what it is the inverse of."""
+        """A constant, as it is, negated or inverted; an inverse is rounded once more than what it is the inverse of.
+        Raises PlanError for one that may as well be a number of the model's own."""
         for form, x in (("{}", v), ("-({})", -v), ("1/({})", 1 / v if v else v), ("-1/({})", -1 / v if v else v)):
-            near = next((n for k, n in self.floats.items() if math.isclose(k, x, rel_tol=_ROUNDED)), None)
+            near = next((n for k, n in self.floats.items() if math.isclose(k, x, rel_tol=ROUNDED)), None)
             if near is not None:
-                return Number(form.format(near.text))
+                return self._told_apart(v, Number(form.format(near.text)))
         return v
+
+    def _told_apart(self, n: float, found: Found) -> Found:
+        """What a number was found to be. Raises PlanError where it may as well be one of the model's own."""
+        if self.literals.has(n):
+            raise PlanError(f"its number {n:g} may be a size or one that the model has")
+        return found
 
 
 @dataclass

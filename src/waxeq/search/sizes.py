@@ -37,6 +37,7 @@ from waxeq.search.trial import searched_again
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
 from waxeq.symbolic.graph import Sample, Sized, general, seen_from
+from waxeq.symbolic.literals import Literals
 from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans, of_ranges
 from waxeq.symbolic.size import Size, written
 
@@ -178,7 +179,8 @@ def _takes(graph: Graph, dims: Sequence[Dim]) -> dict[str, tuple[int | str | Siz
 
 def _representatives(model: Sized, dims: Sequence[Dim]) -> list[Sizes]:
     """Sizes to search at: low, high and between, among those whose graph is the general one; primes if there are."""
-    rows = [key(dims, s.sizes) for s in model.alike if s.required and _generic(model, s.sizes)]
+    literals = Literals(model.graph)
+    rows = [key(dims, s.sizes) for s in model.alike if s.required and literals.apart(s.sizes)]
     rows = (
         [r for r in rows if all(map(_prime, r))] or rows or [key(dims, s.sizes) for s in model.alike if s.required][:1]
     )
@@ -190,17 +192,6 @@ def _representatives(model: Sized, dims: Sequence[Dim]) -> list[Sizes]:
 
 def _prime(n: int) -> bool:
     return n > 1 and all(n % i for i in range(2, int(n**0.5) + 1))
-
-
-def _generic(model: Sized, sizes: Sizes) -> bool:
-    """Whether no size that depends on a dim happens to be another number of the model, and none is 1."""
-    known: dict[int, object] = {0: 0, 1: 1, 2: 2}
-    for t in (*(x.type for x in model.graph.leaves), *(n.type for n in model.graph.nodes)):
-        for n in t.shape:
-            at: int = n.at(sizes) if isinstance(n, Size) else n
-            if known.setdefault(at, n) != n and (isinstance(n, Size) or isinstance(known[at], Size)):
-                return False
-    return True
 
 
 def _contending(

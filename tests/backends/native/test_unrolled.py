@@ -139,9 +139,52 @@ def test_folds_are_chains_of_functions(case: str) -> None:
     assert "out[" in loop and loop.count("for (") == 1
 
 
-@pytest.mark.parametrize("case", ["sum of halves", "any"])
-def test_folds_that_are_more_than_numbers_stay(case: str) -> None:
-    assert "reduction" in str(Loops().of(_call(*CASES[case])).parts[-1].text)  # pyright: ignore
+def test_folds_that_are_more_than_numbers_stay() -> None:
+    assert "reduction" in str(Loops().of(_call(*CASES["any"])).parts[-1].text)  # pyright: ignore
+
+
+_LONGER = {
+    "softmax": (5, 9, 12),
+    "largest of doubles": (5, 8, 12),
+    "mean and variance": (7, 12),
+    "halves": (5, 8, 12),
+    "functions": (5, 7),
+    "argmax": (6, 10),
+}
+
+
+def _longer(case: str) -> tuple[Term, str]:
+    x = _x("float64" if "doubles" in case else "float16" if case == "halves" else "float32")
+    if case == "softmax":
+        e = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "c", x)))
+        return Term("Zip", "div", e, Term("Sum", "c", e)), "mnc"
+    if case == "mean and variance":
+        d = Term("Zip", "sub", x, Term("Mul", Term("Sum", "c", x), Term("Num", 0.125, "float32")))
+        return Term("Mul", d, Term("Sum", "c", Term("Map", "square", d))), "mnc"
+    if case == "halves":
+        return Term("Zip", "sub", x, Term("Sum", "c", x)), "mnc"
+    if case == "functions":
+        return Term("Map", "exp", Term("Mul", x, _channel())), "mnc"
+    return (Term("Red", "argmax", "c", x), "mn") if case == "argmax" else (Term("Red", "max", "c", x), "mn")
+
+
+@pytest.mark.parametrize("case", _LONGER)
+def test_longer_axes_are_written_out_where_loops_of_them_are_slow(case: str) -> None:
+    """A softmax of rows of five took four times as long as one of rows of four, the largest of five doubles ten times.
+    Neighbours in groups of no power of two have pointers of their own: gcc makes no vectors of such groups."""
+    meaning, axes = _longer(case)
+    name, kernel = ("native.loops_fast", FastLoops()) if "exp" in str(meaning) else ("native.loops", Loops())
+    for c in _LONGER[case]:
+        call = _call(meaning, axes, {**SIZES, "c": c}, name.removeprefix("native."))
+        assert check_call(kernel, call, np.random.default_rng(c)) is None
+        text = kernel.of(call).parts[-1].text  # pyright: ignore[reportOptionalMemberAccess]
+        assert not any(f"reduction({f}" in text for f in ("+", "max", "min"))
+        assert ("wx_alone" in text) == (c not in (4, 8))
+
+
+def test_longer_axes_stay_where_an_instruction_is_all_there_is() -> None:
+    call = _call(Term("Zip", "div", _x(), Term("Sum", "c", _x())), "mnc", {**SIZES, "c": 9})
+    assert "wx_alone" not in "".join(_loops(call))
 
 
 def test_what_is_folded_in_pieces_makes_one_result() -> None:
