@@ -56,11 +56,13 @@ def _short(values: Values, k: str) -> bool:
 
 
 def _most(values: Values, k: str) -> int:
-    """Elements of an axis that is written out at most. Where there are more than a few, what has the axis is written at
-    a distance then, which is made up for where loops of the axis are several, or turn each element into another number
-    of bits, or look for NaN among few that fit in a vector."""
+    """Elements of an axis that is written out at most. A result that has the axis is written element by element then,
+    which is worth it where loops of the axis are slow: there are several of them, or narrow floats are converted one by
+    one, or polynomials computed of few elements at a time, or doubles compared of which one may be NaN."""
     own = [r for r in values.rows if k in r.axes]
     folds = [r for r in values.rows if k in r.folded]
+    if not folds and values.out.stride(k) != 1:
+        return _FEW  # squares are turned in registers
     heavy = any(r.costly and r.name not in _INSTRUCTIONS for r in own)
     if any(r.op != "load" and r.dtype in NARROW for r in own):
         return _MOST
