@@ -49,4 +49,9 @@ class Interleaved:
     def _grouped(self, where: Index) -> bool:
         """Whether the vector steps over as many as no vector has."""
         step = abs(where.stride(self.space.vector) or 0) if self.space.vector is not None else 0
-        return step > 4 and step & (step - 1) != 0
+        return step > 1 and not whole(step)
+
+
+def whole(step: int) -> bool:
+    """Whether groups of so many neighbours are taken apart in registers."""
+    return step == 3 or step & (step - 1) == 0

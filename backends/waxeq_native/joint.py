@@ -23,7 +23,8 @@ it is read: alone such a kernel is the faster one, with what reads its result it
 class Walk:
     """The first walk of a call, so that it can be written together with others: what writes it alone, its `values` with
     axes as they are before any are merged, the `widths` of its pieces, how many points of what a text goes through are
-    worth a chunk, and the `slot` of its result among the arguments. An element-wise call has no other walk, one of
+    worth a chunk, and the `slot` of its result among the arguments; of its operands each by which one it is told and how
+    many bytes from there it lies (`columns`). An element-wise call has no other walk, one of
     folds may have a second one that puts `pieces` together: how those are walked."""
 
     emitter: Emitter
@@ -31,6 +32,7 @@ class Walk:
     widths: Widths
     grain: Callable[[Emitter], int]
     slot: int
+    columns: tuple[tuple[int, int], ...]
     pieces: Space | None = None
 
     @cached_property
@@ -67,8 +69,10 @@ def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first
     s, order = found
     places: dict[int, tuple[str, str]] = {}
     for i, numbers in enumerate(operands):
-        for n, m in enumerate(numbers):
-            places.setdefault(m, (f"((char *const *)args[{i}])[{first + n}]", alone[i].dtypes[n]))
+        for n, (m, (told, apart)) in enumerate(zip(numbers, walks[i].columns, strict=True)):
+            own = f"((char *const *)args[{i}])[{first + n}]"
+            text = own if told == n else f"({places[numbers[told]][0]} + {apart})"
+            places.setdefault(m, (text, alone[i].dtypes[n]))
     texts, dtypes = zip(*(places[m] for m in sorted(places)), strict=True)
     results = [f"((char *const *)args[{i}])[{walks[i].slot}]" for i in order]
     streams = past or any(x.streams for x in alone)

@@ -15,6 +15,7 @@ from waxeq.ir.types import FLOATS, numpy_dtype
 from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.excess import as_bits, spares
 from waxeq_cfamily.functions import functions, libm, own
+from waxeq_cfamily.interleaved import whole
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.parted import parted
 from waxeq_cfamily.resolved import INDEX_MAPS, RUNNING
@@ -99,7 +100,9 @@ class Loops(NativeKernel):
 
     def _written(self, call: Call, walks: Sequence[Nest], widths: Widths) -> Work:
         """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
-        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        operands = list[str]()
+        for i, (first, apart) in enumerate(_columns(call)):
+            operands.append(f"args[{OPERANDS + i}]" if first == i else f"({operands[first]} + {apart})")
         dtypes = [v.dtype for v in call.operands]
         aliased = frozenset(self.in_place(call))
         emitters: list[Emitter] = []
@@ -127,14 +130,14 @@ class Loops(NativeKernel):
             return None
         if not values.folded:
             large = len(walks) == 1 and call.out.bytes >= _JOINED
-            return Walk(first, values, widths, grain, OUT_PLACE) if large else None
+            return Walk(first, values, widths, grain, OUT_PLACE, _columns(call)) if large else None
         pieces = walks[0].space
         if values.scans or len(walks) > 2 or all(v.bytes < BESIDE for v in call.operands):
             return None
         if len(walks) == 1:
-            return Walk(first, values, widths, grain, OUT_PLACE)
+            return Walk(first, values, widths, grain, OUT_PLACE, _columns(call))
         cut = not pieces.values.folded.isdisjoint(pieces.outer[:1])  # another is a row on its own
-        return Walk(first, pieces.values, widths, grain, WORKSPACE, pieces) if cut else None
+        return Walk(first, pieces.values, widths, grain, WORKSPACE, _columns(call), pieces) if cut else None
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip
@@ -241,6 +244,20 @@ class FastStreaming(FastLoops):
     name = "loops_fast_stream"
     streams = True
     smallest = STREAMED
+
+
+def _columns(call: Call) -> tuple[tuple[int, int], ...]:
+    """For each operand the one it is told by, and how many bytes from there it lies: itself, or the first column of an
+    array of which it is another. Compilers read neighbours as one then, and take them apart in registers, where there
+    are as many in a group as vectors have."""
+    found, firsts = list[tuple[int, int]](), dict[Hashable, int]()
+    for i, v in enumerate(call.operands):
+        first = firsts.setdefault((call.shared[i], v.dtype), i) if call.shared else i
+        step = min((abs(s) for s in v.strides if s), default=0)
+        apart = v.offset - call.operands[first].offset
+        near = first != i and abs(apart) < step and whole(step)
+        found.append((first, apart * numpy_dtype(v.dtype).itemsize) if near else (i, 0))
+    return tuple(found)
 
 
 @cache

@@ -155,8 +155,16 @@ def whole(i: Any) -> Any:
     return i
 
 
+def by_functions(x: Any) -> Any:
+    y, z = x.copy(), x.copy()
+    y[x > 0] = np.where(y[x > 0] > 0.5, np.clip(y[x > 0], min=0, max=2), np.round(y[x > 0] * 7, 1))
+    z[x > 1] = np.nan_to_num(np.log(z[x > 1] - 1.5), nan=x[0], neginf=0)
+    return y, z
+
+
 def test_elements_that_a_mask_picks_are_written_anew() -> None:
     check(augmented, X)
+    check(by_functions, X)
     check(rows, M)
     check(whole, I)
 
@@ -176,7 +184,9 @@ def other_mask(x: Any) -> Any:
 def test_what_depends_on_how_many_a_mask_picks_is_refused() -> None:
     picks = "number of elements a mask picks"
     for fn in (lambda x: x[x > 0], lambda x: x[x > 0].sum(), lambda x: np.sum(x[x > 0]), lambda x: len(x[x > 0]) * x,
-               lambda x: x[x > 0] + x, lambda x: x + x[x > 0], lambda x: x[x > 0][0], other_mask):  # fmt: skip
+               lambda x: x[x > 0] + x, lambda x: x + x[x > 0], lambda x: x[x > 0][0], other_mask,
+               lambda x: np.where(x[x > 0] > x, 1, 2), lambda x: np.clip(x[x > 0], 0, x), lambda x: np.sort(x[x > 0]),
+               lambda x: np.clip(x[x > 0], 0, x[x < 1])):  # fmt: skip
         refused(picks, fn, X)
     with pytest.raises(TypeError):
         wrong_dtype(I)

@@ -147,7 +147,8 @@ def test_out_where_and_dtype() -> None:
 # -- folds: cases follow from axis and keepdims
 
 FOLDS = ("sum", "prod", "any", "all", "max", "amax", "min", "amin", "mean", "var", "std", "ptp", "count_nonzero",
-         "median", "nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd", "average")  # fmt: skip
+         "median", "nanmedian", "nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd",
+         "average")  # fmt: skip
 AXES = (None, 0, -1, (0, -1))
 
 
@@ -165,12 +166,19 @@ def test_fold(name: str) -> None:
                 check(lambda a, k=keepdims, i=axis: f(a, axis=i, keepdims=k), x, ulps=32)
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin"])
+PICKS = ("argmax", "argmin", "nanargmax", "nanargmin")
+
+
+@pytest.mark.parametrize("name", PICKS)
 def test_pick(name: str) -> None:
     f = function(name)
     for dtype, shape, axis, keepdims in itertools.product(DTYPES, SHAPES, (None, 0, -1), (False, True)):
-        if dtype != "bool" or np.prod(shape):
-            check(lambda a, k=keepdims, i=axis: f(a, axis=i, keepdims=k), array(dtype, shape))
+        x = array(dtype, shape)
+        if name.startswith("nan") and dtype.startswith("float") and x.size > 2:
+            x.reshape(-1)[[0, -2]] = np.nan
+        nothing = name.startswith("nan") and x.size > 0 and np.isnan(x).all(axis if shape else None).any()
+        if (dtype != "bool" or np.prod(shape)) and not nothing:
+            check(lambda a, k=keepdims, i=axis: f(a, axis=i, keepdims=k), x)
 
 
 SCANS = ("cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "nancumsum", "nancumprod", "sort", "argsort")
@@ -246,9 +254,21 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
     "quantile": [
         (lambda a: np.quantile(a, 0.3, axis=-1), (x234,)),
         (lambda a: np.quantile(a, [0.1, 0.9]), (x23,)),
+        (lambda a: np.quantile(a, 1, axis=0), (x23,)),
+        (lambda a: np.quantile(a, [0, 1]), (x23,)),
         (lambda a: np.quantile(a, 1.0, axis=(0, 1), keepdims=True), (x234,)),
     ],
-    "percentile": [(lambda a: np.percentile(a, 70, axis=0), (x23,))],
+    "percentile": [(lambda a: np.percentile(a, 70, axis=0), (x23,)), (lambda a: np.percentile(a, 101), (x23,))],
+    "nanquantile": [
+        (lambda a, q=q, k=k: np.nanquantile(np.where(a > 2, np.nan, a), q, **k), (x234,))
+        for q in (0.3, 0.0, 1, [0.1, 0.9])
+        for k in ({}, {"axis": 0}, {"axis": (0, -1), "keepdims": True})
+    ]
+    + [(lambda a: np.nanquantile(a, 0.4, axis=1), (x23,)), (lambda a: np.nanquantile(a, 1.5), (x23,))],
+    "nanpercentile": [
+        (lambda a: np.nanpercentile(np.where(a > 2, a.dtype.type(0) / 0, a).astype(a.dtype), 30, axis=0), (x234,)),
+        (lambda a: np.nanpercentile(a, [30, 70]), (x23,)),
+    ],
     "searchsorted": [
         (lambda a, b: np.searchsorted(np.sort(a), b), (x5, x23)),
         (lambda a, b: np.sort(a).searchsorted(b, side="right"), (x5, ())),
@@ -441,6 +461,8 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
         (lambda a: np.array(a), (x23,)),
         (lambda a: np.asarray(a, dtype=np.float32), (x23,)),
         (lambda a: np.ascontiguousarray(a.T), (x23,)),
+        (lambda a: np.asfortranarray(a), (x23,)),
+        (lambda a: np.asfortranarray(a, dtype=np.float32), ((),)),
     ],
     "tril": [(lambda a, k=k: np.tril(a, k), (x23,)) for k in (-1, 0, 1)] + [(np.tril, (x234,)), (np.tril, (x5,))],
     "triu": [(lambda a, k=k: np.triu(a, k), (x23,)) for k in (-1, 0, 1)] + [(np.triu, (x234,))],
@@ -470,6 +492,194 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
         (lambda a: a.compress([0, 1]), (x5,)),
     ],
     "choose": [(lambda a, b: np.choose((a > 0).astype(int), [a, b]), (x23, (3,)))],
+    "resize": [
+        (lambda a, n=n: np.resize(a, n), (s,))
+        for n in (7, (2, 4), (), 0, (3, 0), (2, -1))
+        for s in (x23, (), (0,), (1,))
+    ],
+    "array_equiv": [(np.array_equiv, (x23, x23)), (np.array_equiv, (x23, (3,))), (np.array_equiv, (x23, (2,)))],
+    "apply_over_axes": [
+        (lambda a: np.apply_over_axes(np.sum, a, [0, 2]), (x234,)),
+        (lambda a: np.apply_over_axes(np.max, a, -1), (x23,)),
+        (lambda a: np.apply_over_axes(np.cumsum, a, (0,)), (x23,)),
+    ],
+    "histogram": [
+        (lambda a: np.histogram(a, 4, (-1, 3)), (x234,)),
+        (lambda a: np.histogram(a, 4, (-1.5, 3)), ((0,),)),
+        (lambda a: np.histogram(a, range=(0.0, 0.0)), ((),)),
+        (lambda a, b: np.histogram(a, 3, (-1, 5), weights=b), (x23, x23)),
+        (lambda a, b: np.histogram(a, bins=3, range=(-1, 5), weights=b, density=True), (x23, x23)),
+        (lambda a: np.histogram(a, [-1, 0, 0.5, 3]), (x234,)),
+        (lambda a: np.histogram(a, np.array([0, 1, 1, 2, 4]), density=True), (x23,)),
+        (lambda a, b: np.histogram(a, [-1, 1, 4], weights=np.abs(b)), (x23, x23)),
+        (lambda a: np.histogram(a, [1, 0]), (x23,)),
+        (lambda a: np.histogram(a, [1]), (x23,)),
+        (lambda a: np.histogram(a, 0, (0, 1)), (x23,)),
+        (lambda a, b: np.histogram(a, 2, (0, 1), weights=b), (x23, x5)),
+        (lambda a, b: np.histogram(a, np.sort(b)), (x23, x5)),
+    ],
+    "histogram_bin_edges": [
+        (lambda a: np.histogram_bin_edges(a, 5, (0, 2)), (x23,)),
+        (lambda a: np.histogram_bin_edges(a, [0, 1, 4]), (x23,)),
+    ],
+    "digitize": [
+        (lambda a, e=e, r=r: np.digitize(a, e, right=r), (x23,))
+        for e in ([-1, 0.5, 0.5, 3], [4, 1, 0], [2, 2], [0.5], np.zeros(0), [1, 3, 2])
+        for r in (False, True)
+    ]
+    + [(lambda a: np.digitize(a, [0, 1]), ((),))],
+    "bincount": [
+        (lambda a: np.bincount(a.astype(np.uint8), minlength=300), (x23,)),
+        (lambda a: np.bincount(np.abs(a).astype(np.uint8), minlength=256), (x5,)),
+        (lambda a, b: np.bincount(a.astype(bool), b, 2), (x5, x5)),
+        (lambda a, b: np.bincount([3, 0, 1, 0, 3], b), (x5, x5)),
+        (lambda a: np.bincount(a.astype(np.uint8), minlength=3), ((0,),)),
+        (lambda a: np.bincount(a.astype(np.uint8), minlength=-3), (x5,)),
+        (lambda a: np.bincount(a.astype(np.uint8), np.ones(3), 300), (x5,)),
+    ],
+    "interp": [
+        (lambda a: np.interp(a, [-1, 0, 2, 3], [1.0, 5, 2, -4]), (x23,)),
+        (lambda a: np.interp(a, [0], [5], left=-1), (x5,)),
+        (lambda a, b: np.interp(a, np.arange(5), b, 7, 8), (x234, x5)),
+        (lambda a, b: np.interp(a, np.cumsum(np.abs(b) + 1), b), ((), x5)),
+        (lambda a, b: np.interp(a, [0, 1, 5, -3, 2.5], b, period=4), (x23, x5)),
+        (lambda a, b: np.interp(a, b, b, period=-3), (x23, ())),
+        (lambda a, b: np.interp(a, [1, 2, 3], b), (x23, x5)),
+        (lambda a: np.interp(a, [], []), (x23,)),
+        (lambda a: np.interp(a, [0, 1], [0, 1], period=0), (x23,)),
+    ],
+    "gradient": [
+        (np.gradient, (x5,)),
+        (np.gradient, (x234,)),
+        (lambda a: np.gradient(a, 2.0, axis=1), (x234,)),
+        (lambda a: np.gradient(a, 2, edge_order=2), (x5,)),
+        (lambda a: np.gradient(a, np.array([0, 1, 3, 4, 9]), edge_order=2), (x5,)),
+        (lambda a: np.gradient(a, [0.0, 0.5, 1, 1.5, 2]), (x5,)),
+        (lambda a: np.gradient(a, 3, [0.0, 0.5, 2], axis=(-2, 1)), ((4, 3),)),
+        (lambda a: np.gradient(a, 3, [0.0, 0.5, 2], axis=(0, 1)), ((4, 3),)),
+        (lambda a, b: np.gradient(a, np.cumsum(np.abs(b) + 1)), (x5, x5)),
+        (lambda a: np.gradient(a, np.float64(0.5), axis=0), (x23,)),
+        (np.gradient, ((1,),)),
+        (lambda a: np.gradient(a, edge_order=2), ((2,),)),
+        (lambda a: np.gradient(a, 1, 2, 3), (x23,)),
+        (lambda a: np.gradient(a, [1, 2]), (x5,)),
+    ],
+    "ediff1d": [
+        (np.ediff1d, (x23,)),
+        (np.ediff1d, ((),)),
+        (np.ediff1d, ((0,),)),
+        (lambda a: np.ediff1d(a, to_end=[9, 8], to_begin=-1), (x5,)),
+        (lambda a, b: np.ediff1d(a, b), (x5, x23)),
+        (lambda a: np.ediff1d(a, 1.5), (x5,)),
+    ],
+    "unwrap": [
+        (lambda a: np.unwrap(a * 3), (x5,)),
+        (lambda a: np.unwrap(a * 3, axis=0), (x234,)),
+        (lambda a: np.unwrap(a, 1.5, period=3), (x23,)),
+        (lambda a: np.unwrap(a, period=4), (x5,)),
+        (lambda a: np.unwrap(a, period=3), (x5,)),
+        (np.unwrap, ((),)),
+        (np.unwrap, ((0,),)),
+    ],
+    "piecewise": [
+        (lambda a: np.piecewise(a, [a < 0, a > 1], [-1, lambda v: 2 * v]), (x23,)),
+        (lambda a: np.piecewise(a, [a < 0, a > 1], [lambda v, k: np.abs(v), lambda v, k: v * k, 7], 3), (x23,)),
+        (lambda a: np.piecewise(a, a > 0, [lambda v: v + 1]), (x5,)),
+        (lambda a: np.piecewise(a, [a > 0], [lambda v: v + 1, lambda v: -v]), ((),)),
+        (lambda a: np.piecewise(a, a > 0, [3, 5]), ((),)),
+        (lambda a: np.piecewise(a, [a > 0], [1, 2, 3]), (x5,)),
+        (lambda a: np.piecewise(a, [[True, False, True, False, True]], [1, np.abs]), (x5,)),
+        (lambda a: np.piecewise(a, [True, False, True, False, True], [1, np.abs]), (x5,)),
+        (lambda a: np.piecewise(a, [a > 0, a > 1], [1, 2]), ((0,),)),
+    ],
+    "cov": [
+        (np.cov, (x23,)),
+        (np.cov, (x5,)),
+        (lambda a, b: np.cov(a, b), (x5, x5)),
+        (lambda a, b: np.cov(a, b, rowvar=False), ((4, 2), (4, 3))),
+        (lambda a: np.cov(a, bias=True), (x23,)),
+        (lambda a: np.cov(a, ddof=0, fweights=[1, 2, 3]), (x23,)),
+        (lambda a: np.cov(a, fweights=[1, 2, 3], aweights=[0.5, 1, 2]), (x23,)),
+        (lambda a, b: np.cov(a, aweights=np.abs(b) + 1, dtype=np.float32), (x23, (3,))),
+        (lambda a: np.cov(a), ((2, 1),)),
+        (lambda a: np.cov(a), ((0, 3),)),
+        (np.cov, (x234,)),
+        (lambda a: np.cov(a, fweights=[1, -2, 3]), (x23,)),
+        (lambda a: np.cov(a, fweights=[1, 1.5, 3]), (x23,)),
+        (lambda a: np.cov(a, ddof=1.5), (x23,)),
+    ],
+    "corrcoef": [
+        (lambda a: np.corrcoef(a), (x234[:2],)),
+        (lambda a: np.corrcoef(a), ((3, 5),)),
+        (lambda a, b: np.corrcoef(a, b, rowvar=False), ((5, 1), (5, 2))),
+        (np.corrcoef, (x5,)),
+    ],
+    "partition": [
+        (lambda a: np.sort(np.partition(a, 2)[:2]), (x5,)),
+        (lambda a: np.partition(a, 1, axis=0)[1], (x23,)),
+        (lambda a: np.partition(a, (0, -1), axis=None)[[0, -1]], (x23,)),
+        (lambda a: np.partition(a, 5), (x5,)),
+        (lambda a: np.partition(a, -6), (x5,)),
+        (lambda a: np.partition(a, 0), ((),)),
+        (lambda a: np.partition(a, 0), ((0,),)),
+        (lambda a: np.partition(a, 1.0), (x5,)),
+    ],
+    "argpartition": [
+        (lambda a: np.take_along_axis(a, np.argpartition(a, 1, 0), 0)[1], (x23,)),
+        (lambda a: a[a.argpartition(3)[3]], (x5,)),
+        (lambda a: np.argpartition(a, 0), ((),)),
+        (lambda a: np.argpartition(a, 9, axis=None), (x23,)),
+    ],
+    "unravel_index": [
+        (lambda a: np.unravel_index(np.argmax(a), a.shape), (x234,)),
+        (lambda a: np.unravel_index(np.abs(a.astype(np.int8)), (2, 3, 4)), (x23,)),
+        (lambda a: np.unravel_index(np.abs(a.astype(np.int8)), (2, 3, 4), order="F"), (x23,)),
+        (lambda a: np.unravel_index(a.astype(int) % 30, 30), (x5,)),
+        (lambda a: np.unravel_index(a, ()), (x5,)),
+        (lambda a: np.unravel_index(a > 0, (1, 2)), (x5,)),
+    ],
+    "ravel_multi_index": [
+        (lambda a, b: np.ravel_multi_index(((a > 0).astype(int), (b > 0).astype(np.uint8)), (2, 3)), (x23, x23)),
+        (lambda a, b: np.ravel_multi_index((a > 0, [1, 0, 2]), (2, 3), order="F"), (x23, x23)),
+        (lambda a: np.ravel_multi_index((a.astype(int), a.astype(int)), (2, 3), mode="wrap"), (x5,)),
+        (lambda a: np.ravel_multi_index((a.astype(int), a.astype(int)), (2, 3), mode=("wrap", "clip")), (x5,)),
+        (lambda a: np.ravel_multi_index((a > 0,), (2, 3)), (x5,)),
+        (lambda a: np.ravel_multi_index((a > 0, [5]), (2, 3)), (x5,)),
+    ],
+    "tril_indices_from": [
+        (lambda a: a[np.tril_indices_from(a)], (x23,)),
+        (lambda a: a[np.tril_indices_from(a, k=-1)], (x33,)),
+        (np.tril_indices_from, (x5,)),
+    ],
+    "triu_indices_from": [(lambda a: a[np.triu_indices_from(a, 1)], (x23,)), (np.triu_indices_from, (x234,))],
+    "diag_indices_from": [(lambda a: a[np.diag_indices_from(a)], (x33,)), (np.diag_indices_from, (x23,))],
+    "packbits": [
+        (lambda a: np.packbits(a > 0), (x234,)),
+        (np.packbits, (x23,)),
+        (lambda a: np.packbits(a > 0, axis=-1, bitorder="little"), (x234,)),
+        (lambda a: np.packbits(a > 0, axis=0), ((2, 0),)),
+        (lambda a: np.packbits(a > 0, axis=1), ((2, 0),)),
+        (lambda a: np.packbits(a > 0), ((),)),
+    ],
+    "unpackbits": [
+        (lambda a: np.unpackbits(a.astype(np.uint8)), (x23,)),
+        (lambda a: np.unpackbits(a.astype(np.uint8), axis=0, bitorder="little"), (x23,)),
+        (lambda a: np.unpackbits(a.astype(np.uint8), axis=1, count=20), (x23,)),
+        (lambda a: np.unpackbits(a.astype(np.uint8), count=40), (x23,)),
+        (lambda a: np.unpackbits(a.astype(np.uint8), count=60), (x23,)),
+        (lambda a: np.unpackbits(a.astype(np.uint8), count=-3), (x23,)),
+        (lambda a: np.unpackbits(a.astype(np.uint8), count=-99), (x23,)),
+        (np.unpackbits, (x5,)),
+    ],
+    "polyadd": [(np.polyadd, (x5, (3,))), (np.polyadd, ((2,), x5)), (np.polyadd, ((), x5))],
+    "polysub": [(np.polysub, (x5, (3,))), (np.polysub, ((2,), x5)), (np.polysub, (x5, x5))],
+    "polyder": [(lambda a, m=m: np.polyder(a, m), (s,)) for m in (0, 1, 2, -1) for s in (x5, (1,), (0,))],
+    "polyint": [(lambda a, m=m: np.polyint(a, m), (s,)) for m in (0, 1, 2, -1) for s in (x5, (1,), (0,))]
+    + [
+        (lambda a: np.polyint(a, 2, k=[1, 2.5]), (x5,)),
+        (lambda a, b: np.polyint(a, 2, b), (x5, (1,))),
+        (lambda a: np.polyint(a, 3, [1, 2]), (x5,)),
+    ],
     "isclose": [
         (lambda a, b: np.isclose(a, b), (x23, (3,))),
         (lambda a: np.isclose(a / 0, a / 0, equal_nan=True), (x5,)),
@@ -520,21 +730,50 @@ def fill_diagonal(a: Any) -> Any:
     return b
 
 
-def add_at(a: Any) -> Any:
+def partition(a: Any) -> Any:
     b = a.copy()
-    np.add.at(b, [0, 1, 0], a[:1])
+    b.partition(1, axis=0)
+    return b
+
+
+def at(name: str) -> Case:
+    def model(a: Any) -> Any:
+        b = a.copy()
+        getattr(np, name).at(b, [0, 1, 0], a[1:])
+        return b
+
+    return model
+
+
+def put(a: Any) -> Any:
+    b, c = a.copy(), np.zeros_like(a)
+    np.put(b, [0, -1, 0, 4], [7, 5, 3])
+    c.put([-1, 9], a[0], mode="wrap")
+    return b, c
+
+
+def put_along_axis(a: Any) -> Any:
+    b, c = a.copy(), a.copy()
+    np.put_along_axis(b, np.argmax(a, axis=1, keepdims=True), 3, axis=1)
+    np.put_along_axis(c, np.array([[0, -1, 1], [0, 0, 0]]), a, axis=0)
+    return b, c
+
+
+def place(a: Any) -> Any:
+    b = a.copy()
+    np.place(b, a > 0, [7, 5])
     return b
 
 
 IN_PLACE = {"fill": fill, "sort": sort, "copyto": copyto, "putmask": copyto, "fill_diagonal": fill_diagonal,
-            "add.at": add_at}  # fmt: skip
+            "partition": partition, "put": put, "put_along_axis": put_along_axis, "place": place,
+            **{f"{n}.at": at(n) for n in ("add", "subtract", "maximum", "minimum")}}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(IN_PLACE))
 def test_in_place(name: str) -> None:
     for dtype in DTYPES:
-        if name != "add.at" or dtype != "bool":
-            check(IN_PLACE[name], array(dtype, (2, 3)))
+        check(IN_PLACE[name], array(dtype, (2, 3)))
 
 
 SPECIAL = {
@@ -552,7 +791,7 @@ def test_special(name: str) -> None:
 
 
 def cases() -> Iterator[str]:
-    yield from itertools.chain(UNARY, BINARY, FOLDS, ("argmax", "argmin"), SCANS, CALLS, IN_PLACE, SPECIAL)
+    yield from itertools.chain(UNARY, BINARY, FOLDS, PICKS, SCANS, CALLS, IN_PLACE, SPECIAL)
     yield from ("add.reduce", "multiply.reduce", "maximum.reduce", "minimum.reduce", "logical_or.reduce")
     yield from ("logical_and.reduce", "add.accumulate", "multiply.accumulate", "maximum.accumulate")
     yield "minimum.accumulate"
@@ -564,6 +803,7 @@ def test_every_handler_has_cases() -> None:
         "asarray",
         "asanyarray",
         "ascontiguousarray",
+        "asfortranarray",
         "zeros",
         "ones",
         "empty",

@@ -1,5 +1,7 @@
 """Numbers of a model beside sizes that depend on dims: a plan is searched at sizes that are none of them."""
 
+# ruff: noqa: F821, UP037  (axes and dtypes are names in quotes)
+
 from pathlib import Path
 from typing import Any
 

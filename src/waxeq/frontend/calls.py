@@ -19,9 +19,8 @@ _LIST = "see docs/coverage.md for what is traced, or compute it outside the mode
 _IGNORED = ("subok", "like", "device")
 _UNSET = ("where", "initial", "out", "order")
 _BY_INDEX = "read and write the array itself by index, or read x.reshape(-1)"
-_WRITERS = ("put", "place", "put_along_axis")
 _SHARING = frozenset({
-    *("put", "partition", "resize", "setfield", "setflags", "byteswap", "flat", "view", "getfield", "data", "ctypes"),
+    *("resize", "setfield", "setflags", "byteswap", "flat", "view", "getfield", "data", "ctypes"),
 })  # fmt: skip
 """Methods and attributes that write to an array, or give its memory: of a traced one they would reach a temporary."""
 
@@ -153,8 +152,6 @@ def named(
         known = [t.known(x) for x in flat((args, kw)) if isinstance(x, TracedArray)]
         if real is None or name.startswith("?") or any(a is None for a in known):
             raise t.refuse(f"{_full(name)} is not traced", _LIST)
-        if name in _WRITERS:
-            raise t.refuse(f"{_full(name)} is not traced", _BY_INDEX)
         return _unshared(t, real(*_plain(t, args), **_plain(t, dict(kw))), (args, kw))
     return _handled(t, handler, _full(name), args, kw)
 

@@ -14,7 +14,7 @@ _ARRAYS = frozenset({
     *("array", "asarray", "asanyarray", "zeros", "ones", "empty", "full"),
     *("zeros_like", "ones_like", "empty_like", "full_like", "copy", "real_if_close"),
     *("block", "broadcast_arrays", "broadcast_to", "expand_dims", "sliding_window_view"),
-    *("isin", "roll", "select", "tensordot", "tile", "where"),
+    *("cov", "isin", "piecewise", "resize", "roll", "select", "tensordot", "tile", "where"),
 })  # fmt: skip
 """Functions that give an array without axes for a scalar, too."""
 

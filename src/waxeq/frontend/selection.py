@@ -16,6 +16,9 @@ UNKNOWN = "the number of elements a mask picks depends on content"
 INSTEAD = "use np.where(mask, x, other), or write x[mask] = value"
 """Why an index is refused, and the way out."""
 
+_EACH = frozenset({"where", "clip", "round", "around", "fix", "sinc", "nan_to_num", "isposinf", "isneginf"})
+"""Functions of each element that are no ufuncs."""
+
 
 class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     """The elements of an array where a mask is true, in functions of each of them; all else is refused. `whole` is the
@@ -42,6 +45,16 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
         self.whole = result.astype(self.whole.dtype)  # pyright: ignore[reportAttributeAccessIssue]
         return self
 
+    def __array_function__(self, f: Any, types: Any, args: Any, kw: Any) -> Any:
+        given = (*args, *kw.values())
+        if f.__name__ not in _EACH or not all(self._fits(a) for a in given) or kw.get("out") is not None:
+            raise self.refused()
+        rows = [a.whole if isinstance(a, Selection) else a for a in given]
+        result = f(*rows[: len(args)], **dict(zip(kw, rows[len(args) :], strict=True)))
+        if not isinstance(result, TracedArray) or result.shape != self.whole.shape:
+            raise self.refused()
+        return Selection(result, self.mask)
+
     def _fits(self, x: Any) -> bool:
         """Whether an operand is the same for each element, or picked by the same mask."""
         if isinstance(x, Selection):
@@ -55,7 +68,7 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     def _refuse(self, *args: Any, **kw: Any) -> Any:
         raise self.refused()
 
-    __array__ = __array_function__ = __getitem__ = __setitem__ = _refuse
+    __array__ = __getitem__ = __setitem__ = _refuse
     __len__ = __iter__ = __bool__ = __int__ = __float__ = __index__ = __contains__ = _refuse
 
     def __getattr__(self, name: str) -> Any:

@@ -11,21 +11,31 @@ from types import MappingProxyType
 from typing import Any
 
 from waxeq.frontend.handlers import (
+    bits,
     contractions,
+    counting,
     creation,
     elementwise,
     indexing,
     joining,
     ordering,
+    places,
+    polynomials,
     reductions,
+    sampled,
     shapes,
     special,
+    statistics,
     tests,
+    updates,
 )
 
 Handler = Callable[..., Any]
 
-MODULES = (elementwise, reductions, ordering, contractions, shapes, joining, creation, indexing, tests, special)
+MODULES = (
+    *(elementwise, reductions, ordering, contractions, shapes, joining, creation, indexing, tests, special),
+    *(updates, counting, sampled, statistics, places, bits, polynomials),
+)
 
 
 def _collect(table: str) -> Mapping[str, Handler]:
@@ -44,7 +54,7 @@ HANDLERS = _collect("HANDLERS")
 METHODS: Mapping[str, Handler] = MappingProxyType({**{n: HANDLERS[n] for n in (
     *("all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot"),
     *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace"),
-    *("var", "searchsorted"),
+    *("var", "searchsorted", "put", "argpartition"),
   )}, **_collect("METHODS")})  # fmt: skip
 """Methods of ndarray; those that take what the function of that name takes, and those of their own."""
 

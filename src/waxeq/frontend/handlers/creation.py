@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.handlers.positions import counted
 from waxeq.frontend.handlers.shapes import diagonal
 from waxeq.ir.types import numpy_name
-from waxeq.ops.source import Iota
 
 
 def _like(
@@ -65,13 +65,9 @@ def _copy(t: Tracer, a: Any, order: Any = "K", subok: bool = False) -> TracedArr
 # -- by position
 
 
-def _place(t: Tracer, n: int) -> Any:
-    return t.wrap(t.builder(Iota(n, "int64")))
-
-
 def _below(t: Tracer, shape: tuple[int, ...], k: int) -> Any:
     """True on and below the k-th diagonal."""
-    return _place(t, shape[-2])[:, None] >= _place(t, shape[-1]) - k
+    return counted(t, shape[-2])[:, None] >= counted(t, shape[-1]) - k
 
 
 def _tril(t: Tracer, m: Any, k: int = 0) -> Any:
@@ -94,7 +90,7 @@ def _diag(t: Tracer, v: Any, k: int = 0) -> Any:
         raise ValueError("Input must be 1- or 2-d.")
     n = x.shape[0] + abs(k)
     row = np.pad(x, (max(-k, 0), max(k, 0)))
-    here = _place(t, n)[:, None] + k == _place(t, n)
+    here = counted(t, n)[:, None] + k == counted(t, n)
     return np.where(here, row[:, None], np.zeros((), x.dtype))
 
 
@@ -138,6 +134,7 @@ CREATORS: Mapping[str, Callable[..., Any]] = {
     "asarray": partial(_array, copy=False),
     "asanyarray": partial(_array, copy=False),
     "ascontiguousarray": partial(_array, copy=False, order="C", ndmin=1),
+    "asfortranarray": partial(_array, copy=False, order="F", ndmin=1),
     "zeros": partial(_filled, 0.0),
     "ones": partial(_filled, 1.0),
     "empty": partial(_filled, 0.0),

@@ -19,14 +19,15 @@ from waxeq.ops.movement import Concat, Reshape, Slice
 _ONE_ARRAY = "index with one array at a time, by np.take or np.take_along_axis"
 
 
-def _parts(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
+def parts_of(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
     """The index, one part for each axis of x and None for each new one: slices, ints, arrays."""
     parts: list[Any] = []
     masks: list[tuple[int, Sequence[int]]] = []
     for p in index if isinstance(index, tuple) else (index,):
         if isinstance(p, (list, tuple)):
             p = np.asarray(p) if len(p) else np.zeros(0, np.int64)
-        if isinstance(p, TracedArray) and (known := t.known(p)) is not None:
+        placed = _traced(p) and t.sized and p.ndim and p.dtype != bool  # np.arange of a dim is no constant
+        if isinstance(p, TracedArray) and not placed and (known := t.known(p)) is not None:
             p = known
         if isinstance(p, (bool, np.bool_)):
             raise t.refuse("indexing by a bool", "use np.where")
@@ -67,7 +68,7 @@ def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
     if is_mask(t, index):
         return Selection(x, index)
     given = index if isinstance(index, tuple) else (index,)
-    parts = _parts(t, x, index)
+    parts = parts_of(t, x, index)
     single = not any(p is None or isinstance(p, slice) for p in parts) and not any(p is Ellipsis for p in given)
     if any(_is_array(p) and np.ndim(p) for p in parts):
         return _by_arrays(t, x, parts)
@@ -181,16 +182,16 @@ def with_item(t: Tracer, x: TracedArray, index: Any, value: Any) -> TracedArray:
         return selection.written(t, x, index, value)
     if is_mask(t, index):
         return _with_mask(t, x, index, value)
-    parts = _parts(t, x, index)
+    parts = parts_of(t, x, index)
     v = t.written(value, x.dtype)
     if not any(map(_is_array, parts)):
-        return _with_slices(t, x, [p for p in parts if p is not None], _of_region(t, v, getitem(t, x, index).shape))
-    if not any(map(_traced, parts)):
+        return _with_slices(t, x, [p for p in parts if p is not None], of_region(t, v, getitem(t, x, index).shape))
+    if not any(map(_traced, parts)) and (not t.sized or any(p is None for p in parts)):
         return _with_known_places(t, x, tuple(parts), v)
-    return _with_places(t, x, parts, v)
+    return with_places(t, x, parts, v)
 
 
-def _of_region(t: Tracer, v: TracedArray, shape: tuple[int, ...]) -> TracedArray:
+def of_region(t: Tracer, v: TracedArray, shape: tuple[int, ...]) -> TracedArray:
     """A value in the shape of what is written; NumPy takes leading axes of size 1 too many."""
     while v.ndim > len(shape) and v.shape[0] == 1:
         v = v[0]
@@ -263,42 +264,37 @@ def _with_known_places(t: Tracer, x: TracedArray, index: tuple[Any, ...], v: Tra
     written = places[index]
     source = places.reshape(-1).copy()
     source[written.reshape(-1)] = x.size + np.arange(written.size)
-    both = np.concatenate([x.reshape(-1), _of_region(t, v, written.shape).reshape(-1)])
+    both = np.concatenate([x.reshape(-1), of_region(t, v, written.shape).reshape(-1)])
     return t.wrap(t.builder(Gather(0), t.value(both), t.value(source.reshape(x.shape))))
 
 
-def _with_places(t: Tracer, x: TracedArray, parts: list[Any], v: TracedArray) -> TracedArray:
-    """Traced indices on neighbouring axes, among slices."""
+def with_places(t: Tracer, x: TracedArray, parts: Sequence[Any], v: TracedArray, f: str = "set") -> TracedArray:
+    """What x is once `v` is put (f = "set"; of several for one place the last one stays), added ("add") or kept if it
+    is larger ("max") or smaller ("min") where arrays, traced or known, among slices say."""
     if any(p is None for p in parts):
         raise t.refuse("writing by an array and a new axis at once", _ONE_ARRAY)
     axes = [i for i, p in enumerate(parts) if not isinstance(p, slice)]
-    first, after = axes[0], axes[-1] + 1
-    if axes != list(range(first, after)):
-        raise t.refuse("writing by arrays on axes that are apart", _ONE_ARRAY)
+    rest = [i for i, p in enumerate(parts) if isinstance(p, slice)]
+    together = axes == list(range(axes[0], axes[-1] + 1))
+    first = axes[0] if together else 0  # what arrays that are apart index comes first, as in reading
+    order = [*rest[:first], *axes, *rest[first:]]
     outer = tuple(p if isinstance(p, slice) else slice(None) for p in parts)
     y = getitem(t, x, outer)
+    y = y if together else np.transpose(y, order)
+    after = first + len(axes)
     index = t.array(_combined(t, [parts[i] for i in axes], y.shape[first:after]))
     merged = (*y.shape[:first], int(np.prod(y.shape[first:after], dtype=np.int64)), *y.shape[after:])
-    region = _of_region(t, v, (*y.shape[:first], *index.shape, *y.shape[after:]))
-    new = _scattered(t, "set", y.reshape(merged), first, index, region).reshape(y.shape)
+    region = of_region(t, v, (*y.shape[:first], *index.shape, *y.shape[after:]))
+    new = scattered(t, f, y.reshape(merged), first, index, region).reshape(y.shape)
+    new = new if together else np.transpose(new, np.argsort(order).tolist())
     return with_item(t, x, outer, new)
 
 
-def _scattered(t: Tracer, f: str, x: Any, axis: int, index: Any, v: Any) -> Any:
-    size = index.size
-    update = v.reshape((*x.shape[:axis], size, *x.shape[axis + 1 :]))
+def scattered(t: Tracer, f: str, x: Any, axis: int, index: Any, v: Any) -> Any:
+    """x with `v` put, added or kept at traced positions along one axis, which the dimensions of the index replace in
+    the shape of v."""
+    update = v.reshape((*x.shape[:axis], index.size, *x.shape[axis + 1 :]))
     return t.wrap(t.builder(Scatter(f, axis), x.value, index.reshape(-1).value, update.value))
-
-
-def _add_at(t: Tracer, a: Any, indices: Any, b: Any) -> None:
-    """np.add.at: every update counts, also of one place."""
-    if not isinstance(a, TracedArray):
-        raise t.refuse("an array made outside of the model is written to", "write to a copy made in the model")
-    index = t.array(indices)
-    if isinstance(indices, tuple) or index.dtype.kind not in "iu":
-        raise t.refuse("np.add.at by several indices", "index the first axis by integers")
-    v = np.broadcast_to(t.array(b).astype(a.dtype), (*index.shape, *a.shape[1:]))
-    a.assign(_scattered(t, "add", a, 0, index, v))
 
 
 # -- functions
@@ -348,13 +344,13 @@ def _choose(t: Tracer, a: Any, choices: Any, mode: str = "raise") -> Any:
 
 
 def _copyto(t: Tracer, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    x = _own(t, dst)
+    x = own(t, dst)
     v = np.broadcast_to(t.written(src, x.dtype), x.shape)
     x.assign(v if where is True else np.where(where, v, x))  # pyright: ignore[reportArgumentType]
 
 
 def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
-    x = _own(t, a)
+    x = own(t, a)
     v = t.written(values, x.dtype)
     if v.ndim and v.shape != x.shape:
         raise t.refuse("np.putmask of values of another shape", "use np.where")
@@ -362,7 +358,7 @@ def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
 
 
 def _fill_diagonal(t: Tracer, a: Any, val: Any, wrap: bool = False) -> None:
-    x = _own(t, a)
+    x = own(t, a)
     if wrap:
         raise t.refuse("np.fill_diagonal with wrap=True", "fill each block of x.shape[1] rows")
     if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
@@ -375,7 +371,8 @@ def _fill(t: Tracer, x: TracedArray, value: Any) -> None:
     x[...] = value
 
 
-def _own(t: Tracer, x: Any) -> TracedArray:
+def own(t: Tracer, x: Any) -> TracedArray:
+    """An array that a function writes to; one that was made outside of the model is refused."""
     if not isinstance(x, TracedArray):
         raise t.refuse("an array made outside of the model is written to", "write to a copy made in the model")
     return x
@@ -389,7 +386,6 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "copyto": _copyto,
     "putmask": _putmask,
     "fill_diagonal": _fill_diagonal,
-    "add.at": _add_at,
 }
 
 METHODS: Mapping[str, Callable[..., Any]] = {

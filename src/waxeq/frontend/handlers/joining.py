@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any
@@ -129,6 +130,18 @@ def _tile(t: Tracer, A: Any, reps: Any) -> Any:
         tuple(s for r, n in zip(times, shape, strict=True) for s in (r, n)),
     )
     return np.copy(spread.reshape(tuple(r * n for r, n in zip(times, shape, strict=True))))
+
+
+def _resize(t: Tracer, a: Any, new_shape: Any) -> Any:
+    x = np.ravel(t.array(a))
+    sizes = (int(new_shape),) if isinstance(new_shape, (int, np.integer)) else tuple(int(n) for n in new_shape)
+    if any(n < 0 for n in sizes):
+        raise ValueError("all elements of `new_shape` must be non-negative")
+    new = math.prod(sizes)
+    if x.size == 0 or new == 0:
+        return np.zeros_like(x, shape=sizes)
+    times = -(-new // x.size)
+    return np.copy((np.tile(x, times) if times > 1 else x)[:new].reshape(sizes))
 
 
 def _repeat(t: Tracer, a: Any, repeats: Any, axis: int | None = None) -> Any:
@@ -296,6 +309,7 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "unstack": _unstack,
     "tile": _tile,
     "repeat": _repeat,
+    "resize": _resize,
     "roll": _roll,
     "pad": _pad,
     "delete": _delete,

@@ -77,7 +77,7 @@ def _argsort(
     return t.wrap(t.builder(Argsort(axis_index(axis, x.ndim)), x.value))
 
 
-def _lined_up(x: TracedArray, axis: Any) -> tuple[TracedArray, tuple[int, ...]]:
+def lined_up(x: TracedArray, axis: Any) -> tuple[TracedArray, tuple[int, ...]]:
     """The array with the axes to be reduced merged into a sorted last one, and those axes."""
     axes = axes_tuple(axis, x.ndim)
     rest = [i for i in range(x.ndim) if i not in axes]
@@ -90,12 +90,48 @@ def _settled(y: Any, ordered: Any, shape: tuple[int, ...], axes: tuple[int, ...]
     """NaN where a row had one (they sort last), in the shape of a reduction."""
     if ordered.dtype.kind == "f":
         y = np.where(np.isnan(ordered[..., -1]), np.asarray(np.nan, y.dtype), y)
+    return shaped(y, shape, axes, keepdims)
+
+
+def shaped(y: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The result of a reduction of an array of that shape, with the axes kept where they are to be."""
     return y.reshape(tuple(1 if i in axes else s for i, s in enumerate(shape))) if keepdims else y
+
+
+def _partition(t: Tracer, a: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
+    """All in rising order, which is one of the orders that NumPy allows."""
+    x = t.array(a)
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis_index(axis, x.ndim))
+    _require_places(t, kth, x.shape[axis])
+    return np.sort(x, axis=axis)
+
+
+def _argpartition(t: Tracer, a: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
+    """The positions that sort, which are one of the orders that NumPy allows."""
+    x = t.array(a)
+    if axis is None or x.ndim == 0:
+        x, axis = x.reshape(-1), axis or 0
+    _require_places(t, kth, x.shape[axis_index(axis, x.ndim)])
+    return np.argsort(x, axis=axis, kind="stable")
+
+
+def _require_places(t: Tracer, kth: Any, n: int) -> None:
+    """Raises as NumPy does where the places that elements are parted at are none of a row of n."""
+    known = t.known(kth)
+    if known is None:
+        raise t.refuse("np.partition at places that are data", "use np.sort, of which all elements are in order")
+    if known.dtype == bool:
+        raise ValueError("Booleans unacceptable as partition index")
+    if known.dtype.kind not in "iu" and known.size:
+        raise TypeError("Partition index must be integer")
+    for k in known.reshape(-1).tolist():
+        if n and not -n <= k < n:
+            raise ValueError(f"kth(={k + n if k < 0 else k}) out of bounds ({n})")
 
 
 def _median(t: Tracer, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     x = t.array(a)
-    ordered, axes = _lined_up(x, axis)
+    ordered, axes = lined_up(x, axis)
     n = ordered.shape[-1]
     if n == 0:
         raise t.refuse("the median of nothing", "give an axis that is not empty")
@@ -103,24 +139,41 @@ def _median(t: Tracer, a: Any, axis: Any = None, overwrite_input: bool = False, 
     return _settled(y, ordered, x.shape, axes, keepdims)
 
 
+def places_of_quantile(t: Tracer, x: TracedArray, q: Any, method: str, scale: float) -> np.ndarray:
+    """The places of quantiles from 0 to 1, as integers where they are given so; refused where they are data, or the
+    method is another than the linear."""
+    places = t.known(q)
+    if method != "linear" or places is None:
+        raise t.refuse(f"np.quantile by method {method!r} at {q!r}", "use method='linear' at a number")
+    whole = places.dtype.kind in "iu" and scale == 1.0
+    if x.dtype == bool and not whole:
+        raise TypeError("np.quantile takes numbers, not bool")
+    at = places if whole else np.asarray(places, np.float64) / scale
+    if not ((at >= 0) & (at <= 1)).all():
+        raise ValueError(f"places of quantiles lie between 0 and {scale:g}")
+    return at
+
+
+def in_dtype_of_quantile(x: TracedArray, q: Any, places: np.ndarray) -> TracedArray:
+    """An array in the dtype of its quantiles: its own where they are elements, or floats at one Python number."""
+    own = places.dtype.kind in "iu" or (x.dtype.kind == "f" and type(q) in (int, float))
+    return x if own else x.astype(np.float64)  # an array of places is no Python number: its dtype counts
+
+
 def _quantile(
     t: Tracer, a: Any, q: Any, axis: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, scale: float = 1.0,
 ) -> Any:  # fmt: skip
     """By the linear method, at places that are known while tracing."""
-    x, places = t.array(a), t.known(q)
-    if method != "linear" or places is None:
-        raise t.refuse(f"np.quantile by method {method!r} at {q!r}", "use method='linear' at a number")
-    if x.dtype == bool:
-        raise TypeError("np.quantile takes numbers, not bool")
-    if x.dtype.kind in "iu" and places.dtype.kind in "iu" and scale == 1.0:
-        raise t.refuse("np.quantile of integers at an integer", "give the place as a float")
-    if x.dtype.kind != "f" or type(q) not in (int, float):
-        x = x.astype(np.float64)  # an array of places is no Python number: its dtype counts
-    ordered, axes = _lined_up(x, axis)
-    at = np.asarray(places, np.float64) / scale * (ordered.shape[-1] - 1)
+    x = t.array(a)
+    places = places_of_quantile(t, x, q, method, scale)
+    x = in_dtype_of_quantile(x, q, places)
+    ordered, axes = lined_up(x, axis)
+    at = places * (ordered.shape[-1] - 1)
     low = np.floor(at).astype(np.int64)
-    rows = [_between(ordered, int(k), float(p - k)) for k, p in zip(low.ravel(), at.ravel(), strict=True)]
+    whole = places.dtype.kind in "iu"
+    pairs = zip(low.ravel(), at.ravel(), strict=True)
+    rows = [ordered[..., int(k)] if whole else _between(ordered, int(k), float(p - k)) for k, p in pairs]
     done = [_settled(y, ordered, x.shape, axes, keepdims) for y in rows]
     return done[0] if low.ndim == 0 else np.stack(done).reshape((*low.shape, *done[0].shape))
 
@@ -169,6 +222,10 @@ def _in_place(t: Tracer, x: TracedArray, axis: int = -1, kind: Any = None, order
     x.assign(_sort(t, x, axis))
 
 
+def _parted_in_place(t: Tracer, x: TracedArray, kth: Any, axis: int = -1, kind: Any = None, order: Any = None) -> None:
+    x.assign(_partition(t, x, kth, axis))
+
+
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     "cumsum": partial(_scan, "sum"),
     "cumprod": partial(_scan, "prod"),
@@ -185,6 +242,8 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "quantile": _quantile,
     "percentile": partial(_quantile, scale=100.0),
     "searchsorted": _searchsorted,
+    "partition": _partition,
+    "argpartition": _argpartition,
 }
 
-METHODS: Mapping[str, Callable[..., Any]] = {"sort": _in_place}
+METHODS: Mapping[str, Callable[..., Any]] = {"sort": _in_place, "partition": _parted_in_place}

@@ -13,12 +13,17 @@ from waxeq.frontend.array import Tracer
 from waxeq.ops.source import Iota
 
 
+def counted(t: Tracer, n: int) -> Any:
+    """0, 1, 2 ... as int64, of a size that may be that of a dim."""
+    return t.wrap(t.builder(Iota(n, "int64")))
+
+
 def _arange(t: Tracer, start: Any, stop: Any = None, step: Any = None, dtype: Any = None, **_: Any) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
     by = 1 if step is None else step
     if not all(isinstance(n, (int, np.integer)) for n in (first, last, by)):
         return np.arange(first, last, by, dtype=dtype)
-    x = t.wrap(t.builder(Iota(len(range(int(first), int(last), int(by))), "int64")))
+    x = counted(t, len(range(int(first), int(last), int(by))))
     x = x if by == 1 else x * int(by)
     x = x if first == 0 else x + int(first)
     return x if dtype is None else x.astype(dtype)

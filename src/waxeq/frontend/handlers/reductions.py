@@ -162,6 +162,18 @@ def _ptp(t: Tracer, a: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     return np.max(x, axis=axis, keepdims=keepdims) - np.min(x, axis=axis, keepdims=keepdims)
 
 
+def _apply_over_axes(t: Tracer, func: Callable[..., Any], a: Any, axes: Any) -> Any:
+    x = y = t.array(a)
+    for axis in np.atleast_1d(np.asarray(axes)).tolist():
+        axis = axis + x.ndim if axis < 0 else axis
+        made = t.array(func(y, axis))
+        made = made if made.ndim == y.ndim else np.expand_dims(made, axis)
+        if made.ndim != y.ndim:
+            raise ValueError("function is not returning an array of the correct shape")
+        y = made
+    return y
+
+
 # -- NaN as absence
 
 
@@ -270,4 +282,5 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "linalg.vector_norm": lambda t, x, **kw: _vector_norm(t, t.array(x), **kw),
     "linalg.matrix_norm": lambda t, x, **kw: _matrix_norm(t, t.array(x), **kw),
     "trapezoid": _trapezoid,
+    "apply_over_axes": _apply_over_axes,
 }

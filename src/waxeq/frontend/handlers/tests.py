@@ -31,6 +31,15 @@ def _array_equal(t: Tracer, a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     return np.all((x == y) | (np.isnan(x) & np.isnan(y)) if equal_nan else x == y)
 
 
+def _array_equiv(t: Tracer, a1: Any, a2: Any) -> Any:
+    x, y = t.array(a1), t.array(a2)
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return False
+    return np.all(x == y)
+
+
 def _isin(t: Tracer, element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False,
           *, kind: Any = None) -> Any:  # fmt: skip
     found = np.any(t.array(element)[..., None] == t.array(test_elements).reshape(-1), axis=-1)
@@ -59,6 +68,7 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "isclose": _isclose,
     "allclose": _allclose,
     "array_equal": _array_equal,
+    "array_equiv": _array_equiv,
     "isin": _isin,
     "isposinf": lambda t, x: _infinite(1, t, x),
     "isneginf": lambda t, x: _infinite(-1, t, x),

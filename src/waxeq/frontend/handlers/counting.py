@@ -1,0 +1,187 @@
+"""How many elements fall into each bin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.handlers.indexing import scattered
+from waxeq.frontend.handlers.reductions import wide
+
+_RANGE = "give range=(low, high) as plain numbers, or the edges of the bins"
+
+
+def _counts(t: Tracer, bins: int, place: Any, weights: Any) -> Any:
+    """What falls into each of so many bins: the sum of the weights, or the number where there are none. What is put
+    beyond the last bin is left out."""
+    w = t.wrap(t.explicit.full(1, "int64", place.shape)) if weights is None else weights
+    none = t.wrap(t.explicit.full(0, w.type.dtype, (bins + 1,)))
+    return scattered(t, "add", none, 0, place, w)[:bins]
+
+
+# -- histograms
+
+
+def _histogram(
+    t: Tracer, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any]:
+    """In a range of plain numbers, or between edges, which are taken to rise where they are data.
+
+    NumPy sums weights between edges over all bins and takes differences, so that one that is not finite spoils the bins
+    after its own; here it is in its own alone."""
+    x, w = _flat(t, a, weights)
+    uniform = np.ndim(bins) == 0
+    edges, ends = _edges(t, x, bins, range)
+    n = edges.shape[0] - 1
+    if n < 0:
+        counts: Any = np.zeros(0, np.int64 if w is None else w.dtype)
+    else:
+        place = _uniform_place(t, x, edges, ends) if uniform else _place_between(x, edges)
+        counts = _counts(t, n, place, None if w is None else _summed(w, uniform))
+    if w is not None:
+        whole = w.dtype.kind in "iu" and counts.dtype.kind == "f"  # NumPy cuts to 64 bits, then to fewer
+        counts = (counts.astype(np.int64) if whole else counts).astype(w.dtype)
+    if not density:
+        return counts, edges
+    width = np.asarray(np.diff(edges), float) if not isinstance(edges, TracedArray) else np.diff(edges).astype(float)
+    return counts / width / np.sum(counts), edges
+
+
+def _flat(t: Tracer, a: Any, weights: Any) -> tuple[Any, Any]:
+    """Elements and their weights in a row; bools are counted as uint8."""
+    x = t.array(a)
+    x = x.astype(np.uint8) if x.dtype == bool else x
+    w = None if weights is None else t.array(weights)
+    if w is not None and w.shape != x.shape:
+        raise ValueError("weights should have the same shape as a.")
+    return x.reshape(-1), None if w is None else w.reshape(-1)
+
+
+def _edges(t: Tracer, x: Any, bins: Any, range: Any) -> tuple[Any, Any]:
+    """The edges, plain where they are known, and the ends of the range where it is divided evenly. NumPy itself makes
+    and checks them: of an array it asks no more than the dtype where a range is given."""
+    if not isinstance(bins, str) and np.ndim(bins):
+        return _given_edges(t, bins), None
+    data, number = t.known(x), bins if isinstance(bins, str) else t.known(bins)
+    if isinstance(bins, str) and data is None and x.size:
+        raise t.refuse(f"bins={bins!r}, of which the data says how many they are", "give a number of bins")
+    ends: Any = None if range is None else [t.known(end) for end in range]
+    unknown = (data is None and x.size) if ends is None else any(end is None for end in ends)
+    if unknown or number is None:
+        raise t.refuse("a range of bins that the data is asked for", _RANGE)
+    if range is not None and ends:  # arrays have a dtype of their own, which Python numbers have not
+        ends = [known[()] if isinstance(end, TracedArray) else end for end, known in zip(range, ends, strict=True)]
+    data = np.zeros(0, x.dtype) if data is None else data
+    edges = np.histogram_bin_edges(data, number if isinstance(number, str) else number[()], ends)
+    low, high = ends or ((data.min(), data.max()) if data.size else (0, 1))
+    return edges, (low - 0.5, high + 0.5) if low == high else (low, high)
+
+
+def _given_edges(t: Tracer, bins: Any) -> Any:
+    known = t.known(bins)
+    if known is None and np.ndim(bins) == 1:
+        return bins
+    edges = np.histogram_bin_edges(np.zeros(0), np.zeros((1, 1)) if known is None else known)
+    if edges.dtype.kind == "f" and np.isnan(edges).any():
+        raise t.refuse("an edge of bins that is not a number", "leave it out")
+    return edges
+
+
+def _uniform_place(t: Tracer, x: Any, edges: np.ndarray, ends: tuple[Any, Any]) -> Any:
+    """The bin of each element, found by division as NumPy does, and set right where rounding put it beside; the number
+    of bins for those that are outside."""
+    n, (low, high) = len(edges) - 1, ends
+    inside = (x >= low) & (x <= high)
+    y = x.astype(edges.dtype)
+    f = np.subtract(y, low) / _width(low, high) * n
+    place = np.where(inside, f, 0).astype(np.int64)
+    place = np.where(place == n, n - 1, place)
+    table = t.array(edges)
+    place = place - (y < np.take(table, place))
+    return np.where(inside, place + ((y >= np.take(table, place + 1)) & (place != n - 1)), n)
+
+
+def _width(low: Any, high: Any) -> Any:
+    """high - low, which of integers is an unsigned number of their size."""
+    dtype = np.result_type(low, high)
+    if dtype.kind != "i":
+        return np.subtract(high, low, dtype=dtype)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    return np.subtract(np.asarray(high, dtype), np.asarray(low, dtype), casting="unsafe", dtype=unsigned)
+
+
+def _place_between(x: Any, edges: Any) -> Any:
+    """The bin of each element between edges that rise; the last one has both its edges."""
+    n, dtype = edges.shape[0] - 1, np.promote_types(x.dtype, edges.dtype)
+    x, edges = x.astype(dtype), edges.astype(dtype)
+    right = np.searchsorted(edges, x, side="right") - 1
+    if n == 0:
+        return np.zeros_like(right)
+    last = edges[-1]
+    return np.where(x == last, n - 1, np.where((right < 0) | ~(x < last), n, right))
+
+
+def _summed(w: Any, uniform: bool) -> Any:
+    """Weights in the dtype that they are summed in."""
+    if uniform:
+        return w.astype(np.float64)
+    if w.dtype == bool:
+        raise TypeError("Cannot cast ufunc 'add' output from dtype('int64') to dtype('bool') with casting 'same_kind'")
+    return wide(w, np.float64 if w.dtype.kind == "f" else None)
+
+
+def _histogram_bin_edges(t: Tracer, a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """Where they follow from a range of plain numbers."""
+    return _edges(t, _flat(t, a, weights)[0], bins, range)[0]
+
+
+# -- others
+
+
+def _digitize(t: Tracer, x: Any, bins: Any, right: bool = False) -> Any:
+    """Between edges that are known while tracing, rising or falling."""
+    edges = t.known(bins)
+    if edges is None:
+        raise t.refuse("np.digitize by bins that are data, which may rise or fall", "use np.searchsorted(bins, x)")
+    falls = np.digitize(-np.inf, edges, right=True) > 0  # raises ValueError where they do neither
+    side = "left" if right else "right"
+    if falls:
+        return len(edges) - np.searchsorted(edges[::-1].copy(), t.array(x), side=side)
+    return np.searchsorted(edges, t.array(x), side=side)
+
+
+def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+    """Of unsigned integers of a dtype that holds none from minlength on, or of known ones."""
+    if minlength is None:
+        raise TypeError("use 0 instead of None for minlength")
+    a, n = t.array(x), index(minlength)
+    if n < 0:
+        raise ValueError("'minlength' must not be negative")
+    if a.ndim != 1:
+        raise ValueError(f"object {'too deep' if a.ndim else 'of too small depth'} for desired array")
+    if a.dtype.kind == "f":
+        raise TypeError(f"Cannot cast array data from {a.dtype!r} to dtype('int64') according to the rule 'safe'")
+    w = None if weights is None else t.array(weights)
+    if not a.size:
+        return np.zeros(n, np.int64)
+    if w is not None and w.shape != a.shape:
+        raise ValueError("The weights and list don't have the same length.")
+    known = t.known(a)
+    if known is not None:
+        n = np.bincount(known, minlength=n).size
+    elif a.dtype.kind == "i" or n <= (1 if a.dtype == bool else np.iinfo(a.dtype).max):
+        what = "the length of np.bincount, which the largest number says, where minlength may be less,"
+        raise t.refuse(what, "write counts = np.zeros(n, int); np.add.at(counts, x, 1)")
+    return _counts(t, n, a.astype(np.int64), None if w is None else w.astype(np.float64))
+
+
+HANDLERS: Mapping[str, Callable[..., Any]] = {
+    "histogram": _histogram,
+    "histogram_bin_edges": _histogram_bin_edges,
+    "digitize": _digitize,
+    "bincount": _bincount,
+}

@@ -1,0 +1,133 @@
+"""Functions that write to some places of an array: `f.at`, where each update counts, and those that put values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.explicit import axis_index
+from waxeq.frontend.handlers.indexing import getitem, of_region, own, parts_of, scattered, with_item, with_places
+from waxeq.frontend.handlers.positions import counted
+from waxeq.frontend.selection import is_mask
+
+# -- ufunc.at
+
+_SCATTERS = {"add": "add", "subtract": "add", "maximum": "max", "minimum": "min"}
+_OF_BOOLS = {"add": "max", "maximum": "max", "minimum": "min"}
+
+
+def _at(name: str, t: Tracer, a: Any, indices: Any, b: Any) -> None:
+    """Every update counts, also of one place; values are in the dtype of the array."""
+    x, f = own(t, a), getattr(np, name)
+    v = _update(t, name, x.dtype, b)
+    if is_mask(t, indices):  # no place is named twice
+        x[indices] = f(getitem(t, x, indices), v)
+        return
+    there = getitem(t, x, indices)
+    v: Any = v if v.shape == there.shape else np.broadcast_to(v, there.shape)
+    parts = parts_of(t, x, indices)
+    if not any(isinstance(p, np.ndarray) for p in parts):
+        x.assign(with_item(t, x, indices, f(there, v)))
+    elif x.dtype == bool:
+        bits = with_places(t, x.astype(np.uint8), parts, v.astype(np.uint8), _OF_BOOLS[name])
+        x.assign(bits.astype(bool))
+    else:
+        x.assign(with_places(t, x, parts, -v if name == "subtract" else v, _SCATTERS[name]))
+
+
+def _update(t: Tracer, name: str, dtype: np.dtype, b: Any) -> TracedArray:
+    """The values of f.at in the dtype of the array. NumPy computes in the dtype of both and cuts each result to that of
+    the array, which is the same in the cases that are not refused; of uint64 and signed integers it computes in floats,
+    where the sums here stay exact."""
+    v = t.array(b)
+    getattr(np, name)(np.zeros(0, dtype), np.zeros(0, v.dtype))  # raises TypeError for bools that are subtracted
+    same = v.dtype == dtype or dtype.kind == "f" or v.dtype == bool
+    if not same and dtype.kind in "iu" and v.dtype.kind in "iu":
+        same = name in ("add", "subtract") or np.can_cast(v.dtype, dtype, "safe") or _holds(dtype, t.known(v))
+    if not same:
+        what = f"np.{name}.at of {v.dtype} on an array of {dtype}, which cuts each result,"
+        raise t.refuse(what, f"cast the values first, by .astype(np.{dtype})")
+    return v.astype(dtype)
+
+
+def _holds(dtype: np.dtype, values: np.ndarray | None) -> bool:
+    """Whether known whole numbers are all of a dtype."""
+    span = np.iinfo(dtype)
+    return values is not None and all(span.min <= n <= span.max for n in values.reshape(-1).tolist())
+
+
+# -- functions
+
+
+def _put(t: Tracer, a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """At positions in the flattened array; values are taken again from the first where they are too few."""
+    x = own(t, a)
+    index, values = t.array(ind).astype(np.int64).reshape(-1), np.ravel(t.written(v, x.dtype))
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    if not index.size or not values.size:
+        return
+    if not x.size:
+        raise IndexError("cannot replace elements of an empty array")
+    if mode != "raise":
+        index = index % x.size if mode == "wrap" else np.clip(index, 0, x.size - 1)
+    flat, row = t.array(t.wrap(x.value).reshape(-1)), t.array(np.resize(values, index.size))
+    new = with_places(t, flat, [index], row) if t.sized else with_item(t, flat, index, row)
+    x.assign(t.array(new.reshape(x.shape)))
+
+
+def _put_along_axis(t: Tracer, arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    x, index = own(t, arr), t.array(indices)
+    if axis is None:
+        raise t.refuse("np.put_along_axis with axis=None, which in NumPy writes to a copy", "use np.put")
+    axis = axis_index(axis, x.ndim)
+    if index.dtype.kind not in "iu":
+        raise IndexError("`indices` must be an integer array")
+    if index.ndim != x.ndim:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    n, known = x.shape[axis], t.known(index)
+    if known is not None and known.size and not (-n <= known.min() and known.max() < n):
+        raise IndexError(f"an index is out of bounds for axis {axis} with size {n}")
+    index = index.astype(np.int64)
+    index = np.where(index < 0, index + n, index)
+    flat: Any = 0
+    for d, size in enumerate(x.shape):
+        row = counted(t, size).reshape((-1,) + (1,) * (x.ndim - 1 - d))
+        flat = flat * size + (index if d == axis else row)
+    flat = t.array(np.where((index < 0) | (index >= n), x.size, flat))  # found out where it is written
+    v = of_region(t, t.written(values, x.dtype), flat.shape)
+    x.assign(scattered(t, "set", t.wrap(x.value).reshape(-1), 0, flat, v).reshape(x.shape))
+
+
+def _place(t: Tracer, arr: Any, mask: Any, vals: Any) -> None:
+    """The values one after another where the mask is true, from the first again where they are too few."""
+    x, m = own(t, arr), t.array(mask).astype(bool)
+    if isinstance(vals, np.ndarray) and not np.can_cast(vals.dtype, x.dtype, "safe") and not t.array(vals).scalar:
+        raise TypeError(f"Cannot cast array data from {vals.dtype!r} to {x.dtype!r} according to the rule 'safe'")
+    v = np.ravel(t.written(vals, x.dtype))
+    if m.size != x.size:
+        raise ValueError("place: mask and data must be the same size")
+    if not v.size:
+        known = t.known(m)
+        if known is None:
+            raise t.refuse("np.place of no values, which raises where a mask is true", "give a value")
+        if known.any():
+            raise ValueError("Cannot insert from an empty array!")
+        return
+    m = m.reshape(x.shape)
+    if v.size > 1:
+        rank = np.cumsum(m.reshape(-1)).reshape(x.shape) - 1
+        v = np.take(v, rank % v.size)
+    x.assign(t.array(np.where(m, v, x)))
+
+
+HANDLERS: Mapping[str, Callable[..., Any]] = {
+    **{f"{name}.at": partial(_at, name) for name in _SCATTERS},
+    "put": _put,
+    "put_along_axis": _put_along_axis,
+    "place": _place,
+}
