@@ -1,6 +1,6 @@
 """Neighbours that are read or written in groups, of as many as no vector has: each through a pointer of its own.
 
-gcc takes groups of two, three, four, eight and so on apart in registers, and makes no vectors of a loop that has others.
+gcc takes groups of two, three, four, eight and so on apart in registers, and makes no vectors of a loop with others.
 Where it does not know that they are one group, it reads and writes each as elements at a distance.
 """
 

@@ -23,9 +23,9 @@ it is read: alone such a kernel is the faster one, with what reads its result it
 class Walk:
     """The first walk of a call, so that it can be written together with others: what writes it alone, its `values` with
     axes as they are before any are merged, the `widths` of its pieces, how many points of what a text goes through are
-    worth a chunk, and the `slot` of its result among the arguments; of its operands each by which one it is told and how
-    many bytes from there it lies (`columns`). An element-wise call has no other walk, one of
-    folds may have a second one that puts `pieces` together: how those are walked."""
+    worth a chunk, and the `slot` of its result among the arguments; `columns`: by which operand each is told, and how
+    many bytes from there it lies. An element-wise call has no other walk, one of folds may have a second one that puts
+    `pieces` together: how those are walked."""
 
     emitter: Emitter
     values: Values

@@ -339,6 +339,8 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Gather", "k", *_ins(("j", at), ("kj", f))), "jk", [("j", at), ("kj", f)], "j"),
                 (Term("Scatter", "add", "k", "i", *_ins(("i", at), ("ij", f), ("kj", f))), "ijk",
                  [("i", at), ("ij", f), ("kj", f)], "kj"),
+                (Term("Scatter", "add", "k", "i", *_ins(("i", at), ("i", f), ("k", f))), "ik",
+                 [("i", at), ("i", f), ("k", f)], "k"),
                 (Term("Cat", "i", "k", "l", *_ins(("ij", f), ("kj", f))), "ijkl", [("ij", f), ("kj", f)], "lj"),
                 (Term("Pad", "i", "k", 1, 0.0, x), "ijk", [("ij", f)], "kj"),
                 (Term("Pad", "j", "l", 1, 0.0, Term("Pad", "i", "k", 1, 0.0, x)), "ijkl", [("ij", f)], "kl"),
