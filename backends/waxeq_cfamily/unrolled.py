@@ -24,6 +24,8 @@ _LEAST = 32
 """Points of all other axes from which that is worth a longer text."""
 _ROWS = 96
 """Values that a text may then have."""
+_STACKED, _LONG, _WRITTEN = 16, 1024, 256
+"""States of a stack that are written out at most, and the values that they are made of, before that and after."""
 _INSTRUCTIONS = frozenset({"div", "sqrt", "rsqrt", "reciprocal"})
 """Functions that machines have, and that take longer than others."""
 _STEPS = {"sum": "Add", "prod": "Mul", "max": "max", "min": "min"}
@@ -36,6 +38,8 @@ def unrolled(values: Values) -> Values:
     or where they can be merged with another axis."""
     if values.positions or values.scans or values.others:
         return values
+    if (states := _states(values)) is not None:
+        return states
     merged = collapsed(values)
     whole = joined(merged)
     if any(_short(merged, k) and whole.sizes.get(k) != merged.sizes[k] for k in merged.folded):
@@ -49,6 +53,35 @@ def unrolled(values: Values) -> Values:
         found = _without(found, max(short, key=lambda k: found.out.stride(k) == 1))
     mixed = found.others and found.folded  # what folds in pieces makes one result
     return values if found is merged or mixed or len(found.rows) > _ROWS else found
+
+
+def _states(values: Values) -> Values | None:
+    """The values without an axis that only says which of several is meant, where most of what they are made of is the
+    same: states that were computed one from another. All of them are made in one go then."""
+    for k, size in values.sizes.items():
+        if 1 < size <= _STACKED and not values.folded and len(values.rows) <= _LONG and _chooses(values, k):
+            found = _without(values, k)
+            made = [_computed(found, n) for n, _ in found.results]
+            if len(found.rows) <= _WRITTEN and sum(map(len, made)) >= 2 * len(set[int]().union(*made)) > 0:
+                return found
+    return None
+
+
+def _chooses(values: Values, k: str) -> bool:
+    """Whether the place along an axis alone says which of two values is meant."""
+    choices = (r.name[1] for r in values.rows if r.op == "within")
+    return any({a for a, _ in where.terms} == {k} for where in choices)
+
+
+def _computed(values: Values, n: int) -> set[int]:
+    """The functions that a row is made by."""
+    found, stack = set[int](), [n]
+    while stack:
+        m = stack.pop()
+        if m not in found and values.rows[m].op == "apply":
+            found.add(m)
+            stack += values.rows[m].args
+    return found
 
 
 def _short(values: Values, k: str) -> bool:

@@ -258,3 +258,36 @@ def test_what_is_not_finite_is_met_at_every_place(values: tuple[float, float, fl
         (step,) = Loops().bind(call, [x], out, np.empty(0, np.uint8))
         step()
         np.testing.assert_array_equal(out, fold(x, -1))
+
+
+def _states(many: int) -> Term:
+    """A stack of states, each made of the one before it."""
+    state, stack, axis = operand(0, "n", "float32"), None, "t1"
+    for i in range(1, many + 1):
+        state = Term("Add", Term("Mul", state, operand(i, "n", "float32")), operand(0, "n", "float32"))
+        stack = state if stack is None else Term("Cat", axis, "one", axis := f"t{i}", stack, state)
+    assert stack is not None
+    return stack
+
+
+@pytest.mark.parametrize("many", [2, 5, 16, 17])
+def test_states_of_a_stack_are_made_in_one_loop(many: int) -> None:
+    """Each row of a stack was made of all states before it again, by a loop for each."""
+    sizes = {"n": 203, "one": 1, **{f"t{i}": i for i in range(1, many + 1)}}
+    views = tuple(View.dense("n", sizes, "float32") for _ in range(many + 1))
+    for axes in ((f"t{many}", "n"), ("n", f"t{many}")):
+        call = Call("native.loops", _states(many), sizes, views, View.dense(axes, sizes, "float32"))
+        assert check_call(Loops(), call, np.random.default_rng(many)) is None
+        text = Loops().of(call).parts[-1].text  # pyright: ignore[reportOptionalMemberAccess]
+        assert many == 2 or (f"out{many - 1}[" in text) == (many <= 16)
+
+
+def test_arrays_that_are_only_stacked_are_read_one_by_one() -> None:
+    stack: Term = operand(0, "n", "float32")
+    for i in range(1, 6):
+        stack = Term("Cat", f"t{i}", "one", f"t{i + 1}", stack, operand(i, "n", "float32"))
+    sizes = {"n": 203, "one": 1, **{f"t{i}": i for i in range(1, 7)}}
+    views = tuple(View.dense("n", sizes, "float32") for _ in range(6))
+    call = Call("native.loops", stack, sizes, views, View.dense(("t6", "n"), sizes, "float32"))
+    assert check_call(Loops(), call, np.random.default_rng(0)) is None
+    assert "out5[" not in "".join(_loops(call))
