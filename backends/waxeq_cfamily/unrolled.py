@@ -15,7 +15,7 @@ from dataclasses import replace
 from waxeq_cfamily.known import Rows, placed
 from waxeq_cfamily.scalars import NARROW, carried
 from waxeq_cfamily.spaces import collapsed, joined
-from waxeq_cfamily.values import Index, Row, Values, reindexed
+from waxeq_cfamily.values import Atom, Index, Row, Values, reindexed
 
 _FEW, _SOME, _MOST = 4, 7, 12
 """Elements of an axis that is written out at most; of one along which polynomials are computed, of which a vector does
@@ -36,9 +36,9 @@ def unrolled(values: Values) -> Values:
     """The same values without axes of a few elements that are folded, or lie side by side where they are read or
     written: what folds them is a chain of functions, what has them several results. As they are where there is none,
     or where they can be merged with another axis."""
-    if values.positions or values.scans or values.others:
+    if values.scans or values.others:
         return values
-    if (states := _states(values)) is not None:
+    if not values.positions and (states := _states(values)) is not None:
         return states
     merged = collapsed(values)
     whole = joined(merged)
@@ -49,7 +49,7 @@ def unrolled(values: Values) -> Values:
         if _short(found, k) and _folds(found, k) and (_read_along(found, k) or _alone(found, k)):
             found = _without(found, k)
     short = [k for k in found.sizes if _short(found, k) and (found.out.stride(k) == 1 or _read_along(found, k))]
-    if short and not found.folded:
+    if short and not found.folded and not found.positions:
         found = _without(found, max(short, key=lambda k: found.out.stride(k) == 1))
     mixed = found.others and found.folded  # what folds in pieces makes one result
     return values if found is merged or mixed or len(found.rows) > _ROWS else found
@@ -129,7 +129,12 @@ def _without(values: Values, k: str) -> Values:
     places = range(values.sizes[k])
 
     def at(index: Index, c: int) -> Index:
-        return placed(index, lambda a, _: Index(const=c) if a == k else None)
+        def where(a: Atom, _: int) -> Index | None:
+            if isinstance(a, tuple) and a[0] == "row":
+                return Index.of(("row", number[a[1], c], a[2]))
+            return Index(const=c) if a == k else None
+
+        return placed(index, where)
 
     for n, r in enumerate(values.rows):
         if r.folded == (k,):
