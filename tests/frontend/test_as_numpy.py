@@ -130,7 +130,8 @@ def test_methods_that_are_functions_have_their_names() -> None:
     from waxeq.frontend.calls import name_of
 
     own = {n for n in METHODS if METHODS[n] is not HANDLERS.get(n)}
-    assert own == {"transpose", "reshape", "flatten", "fill", "sort", "partition", "compress", "conj", "conjugate"}
+    reordered = {"transpose", "reshape", "flatten", "fill", "sort", "partition", "compress", "conj", "conjugate", "put"}
+    assert own == reordered
     assert all(HANDLERS[name_of(getattr(np, n))] is METHODS[n] for n in METHODS if n not in own)
 
 
@@ -262,3 +263,91 @@ def test_an_output_is_never_named_as_a_state(tmp_path: Path) -> None:
     program = wx.optimize(stateful, np.ones(3), np.arange(4.0), options=options).program
     assert program(np.arange(4.0))["cache"].tolist() == [6.0] * 6
     assert program(np.arange(4.0))["cache"].tolist() == [6.0, 12.0, 18.0] * 2
+
+
+# -- powers of bools, ellipses without a place, large positions
+
+
+def test_bools_to_the_power_of_two_are_int8_as_numpy_squares_them() -> None:
+    check(lambda x: tuple((x > 0) ** p for p in (0, 1, 2, 3, 0.5, 2.0, True, np.int8(2), np.int64(2), np.array(2))), X)
+    check(lambda x: (pow(x > 0, 2), np.power(x > 0, 2), (x[0, 0] > 0) ** 2, np.square(x > 0)), X)
+    with pytest.raises(UnsupportedError, match="negative power"):
+        run(lambda x: (x > 0) ** -1, X)
+
+
+@pytest.mark.parametrize("spec", ["i...->", "i...->i", "...j->j", "...->"])
+def test_einsum_refuses_an_ellipsis_that_its_result_has_no_place_for(spec: str) -> None:
+    with pytest.raises(TargetError, match=r"ValueError: np\.einsum .* has no '\.\.\.' in its result"):
+        run(lambda x: np.einsum(spec, x), X)
+    with pytest.raises(TargetError, match="has no"):
+        run(lambda x: np.einsum("i...,j...->", x, x), X)
+
+
+def test_einsum_with_an_ellipsis_of_no_dimensions() -> None:
+    check(lambda x: (np.einsum("ij...->i", x), np.einsum("i...,j...->ij", x[0], x[1]), np.einsum("i...", x)), X)
+
+
+FAR = np.array([0, 2**64 - 1, 1, 2**64 - 2], np.uint64)
+
+
+def test_positions_beyond_int64_count_from_the_end() -> None:
+    known = FAR.copy()
+
+    def written(x: Any, i: Any) -> Any:
+        y = np.zeros((6, 6), x.dtype)
+        y[i] = 1
+        np.add.at(y, (i, i), 2)
+        np.put_along_axis(y, i[None], 3, axis=1)
+        y[known, 0] = 4
+        return y
+
+    check(lambda x, i: (x[:, i], x[i % np.uint64(3), i], x[:, known], np.take(x, known)), X, FAR)
+    check(lambda x, i: (np.take(x, i), np.take(x, i, mode="wrap"), np.take(x, i, mode="clip")), X, FAR)
+    check(lambda x, i: np.take_along_axis(x, i[None], axis=1), X, FAR)
+    check(written, X, FAR)
+
+
+def test_one_position_beyond_int64_is_out_of_bounds() -> None:
+    with pytest.raises(BoundsError):
+        run(lambda x, i: x[i], X, np.asarray(2**64 - 1, np.uint64))
+
+
+# -- choices
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8"])
+def test_a_number_of_no_choice_is_out_of_bounds_also_where_it_is_negative(dtype: str) -> None:
+    def turned(i: Any) -> Any:
+        return np.choose(i, [10, 20, 30], mode="wrap"), i.choose([10, 20, 30], mode="clip")
+
+    for wrong in ([0, -1, 2], [0, 3, 2], [-128, 0, 0]):
+        with pytest.raises(BoundsError):
+            run(lambda i: np.choose(i, [10, 20, 30]), np.array(wrong, dtype))
+        with pytest.raises(BoundsError):
+            run(lambda i, x: i.choose(x), np.array(wrong, dtype), X[:, :3])
+        check(turned, np.array(wrong, dtype))
+
+
+def test_what_numbers_choices_is_an_integer_that_int64_holds() -> None:
+    for match, fn in (
+        ("TypeError", lambda x: np.choose(x, [1, 2])),
+        ("TypeError", lambda x: np.choose(x.astype(np.uint64), [1, 2], mode="wrap")),
+        ("clipmode", lambda x: np.choose(x[:0].astype(int), [1, 2], mode="first")),  # pyright: ignore
+    ):
+        with pytest.raises(TargetError, match=match):
+            run(fn, X)
+
+
+# -- places of a message
+
+
+def test_a_selection_that_is_returned_is_named_where_it_was_made() -> None:
+    refused("a mask picks", lambda x: x[x > 0], X)
+
+    def model(x: Any) -> Any:
+        y = x[x > 0]
+        return {"y": (y, x)}
+
+    line = inspect.getsourcelines(model)[1] + 1
+    with pytest.raises(UnsupportedError, match=rf"^test_as_numpy\.py:{line}: "):
+        run(model, X)

@@ -124,6 +124,22 @@ def test_digits_of_bins_that_rise_or_fall(bins: Any, right: bool) -> None:
     check(lambda a: np.digitize(x=a, bins=np.array(bins, np.float32), right=right), x[:3].astype(np.float32))
 
 
+def test_numpys_ways_to_say_bins() -> None:
+    check(lambda a: np.histogram(a, bins=True, range=(0, 1)), X)
+    check(lambda a: np.histogram(a[:0], [0, 1, 2], weights=a[:0] > 0), X)
+    check(lambda w: np.bincount([0.0, 1, 1], weights=w), X[:3])
+    refused("an edge that is not a number", lambda a: np.digitize(a, [1, np.nan]), X)
+
+
+def test_edges_are_indexed_by_what_is_counted() -> None:
+    def most(a: Any) -> Any:
+        counts, edges = np.histogram(a, 8, (-2, 2))
+        middles = (edges[1:] + edges[:-1]) / 2
+        return edges[np.argmax(counts)], middles[counts.argmin()], np.histogram_bin_edges(a, [0, 1, 4])[a.argmax() * 0]
+
+    check(most, X)
+
+
 IMAGE = RNG.integers(0, 256, (40, 50), dtype=np.uint8)
 
 

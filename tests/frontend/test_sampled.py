@@ -93,6 +93,7 @@ def test_slopes_that_numpy_refuses() -> None:
         ("TypeError", lambda x: np.gradient(x > 0)),
         ("too small", lambda x: np.gradient(x[:1])),
         ("too small", lambda x: np.gradient(x[:2], edge_order=2)),
+        ("too small", lambda x: np.gradient(x[:2], edge_order=0)),  # pyright: ignore
         ("edge_order", lambda x: np.gradient(x, edge_order=3)),  # pyright: ignore
         ("match the length", lambda x: np.gradient(x, [1, 2], axis=0)),
         ("invalid number", lambda x: np.gradient(x, 1, 2, axis=0)),
@@ -101,6 +102,8 @@ def test_slopes_that_numpy_refuses() -> None:
         ("non-zero", lambda x: np.interp(x, [1], [1], period=0)),
         ("same length", lambda x: np.interp(x, [1, 2], [1])),
         ("empty", lambda x: np.interp(x, [], [])),
+        ("single numbers", lambda x: np.interp(x, [0, 1], [0, 1], left=[5])),  # pyright: ignore
+        ("integer", lambda x: np.partition(x, [])),
         ("1-D", lambda x: np.interp(0.5, x, x)),
     ):
         with pytest.raises(WaxeqError, match=match):
@@ -165,6 +168,16 @@ def test_middles_of_what_is_there(dtype: str, axis: Any) -> None:
             check(lambda x, q=q: np.nanquantile(x, q, axis=axis), x)
             check(lambda x, q=q: np.nanpercentile(x, q * 100, axis=axis, keepdims=True), x)
     check(lambda x: np.nanquantile(x, [0.25, 0.5], axis=axis), np.where(np.isnan(x), 3, x))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "int8"])
+def test_middles_are_in_the_dtype_of_what_is_there_and_the_places(dtype: str) -> None:
+    x, rtol = (X * 9).astype(dtype), 1e-2 if dtype == "float16" else 1e-5
+    for q in (np.float32(0.3), np.float16(0.25), np.float64(0.3), 0.3, np.array([0.1, 0.9], np.float32), 1, True):
+        check(lambda x, q=q: (np.quantile(x, q, axis=0), np.nanquantile(x, q, axis=1)), x, rtol=rtol)
+    for q in (np.float32(30), np.uint8(30), 30, [20, 70]):
+        check(lambda x, q=q: (np.percentile(x, q, axis=0), np.nanpercentile(x, q, axis=1)), x, rtol=rtol)
+    check(lambda x: np.nanquantile(x[:0], 0.5), x)
 
 
 def test_middles_of_long_rows_of_numbers_and_of_nothing() -> None:

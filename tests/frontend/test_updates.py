@@ -53,6 +53,9 @@ INDICES: dict[str, Callable[..., Any]] = {
     "a known array": lambda i, j: np.array([0, 0, 3]),
     "a list": lambda i, j: [0, 0, 3],
     "two arrays": lambda i, j: (i, j),
+    "an array after a slice": lambda i, j: (slice(None), i),
+    "an array after an ellipsis": lambda i, j: (..., i),
+    "a known array after a slice": lambda i, j: (slice(1, None), [0, 0, 3]),
     "two arrays after a slice": lambda i, j: (slice(1, 3), j, i),
     "an array and a known one": lambda i, j: (i[0], [1, 1, 1]),
     "known arrays": lambda i, j: ([0, 0, 1], [1, 1, 0]),
@@ -201,6 +204,28 @@ def test_put_takes_any_positions_and_as_many_values_as_there_are() -> None:
             check(model, X, ROWS)
             check(model, X.astype(np.int8), ROWS.astype(np.uint8) % 3)
     check(lambda x: (np.put(y := np.zeros(0), np.zeros(0, int), 1), y + x[0, 0, 0])[1:], X)
+
+
+def test_positions_and_values_are_cast_as_numpy_casts_them() -> None:
+    def named(x: Any, i: Any) -> Any:
+        y, z = x.copy(), x.copy()
+        y.put(indices=i, values=7, mode="wrap")
+        np.put(z, [1.0, True], 3)
+        np.copyto(z, np.int8(2), where=x > 3)
+        np.copyto(z[0], [1, 2, 3])
+        return y, z
+
+    check(named, X, ROWS)
+    for fn in (
+        lambda x, i: np.put(x.copy(), i.astype(float), 1),
+        lambda x, i: np.put(x.copy(), i.astype(np.uint64), 1),
+        lambda x, i: np.put(x.copy(), np.array([0.5]), 1),
+        lambda x, i: np.copyto(i.copy(), x[0, 0, 0]),
+        lambda x, i: np.copyto(i.copy(), 2.5),
+        lambda x, i: np.copyto(x.astype(np.float16), i[0, 0], casting="safe"),
+    ):
+        with pytest.raises(TargetError, match="TypeError: Cannot cast"):
+            run(fn, X, ROWS)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

@@ -1,6 +1,6 @@
 """Numbers of a model beside sizes that depend on dims: a plan is searched at sizes that are none of them."""
 
-# ruff: noqa: F821, UP037  (axes and dtypes are names in quotes)
+# ruff: noqa: F821  (axes and dtypes are names in quotes)
 
 from pathlib import Path
 from typing import Any

@@ -85,9 +85,9 @@ class Tracer:
             trail = trail.tb_next
         return found
 
-    def refuse(self, what: str, instead: str) -> UnsupportedError:
-        """The error for something that cannot be traced."""
-        return UnsupportedError(f"{self.source() or '?'}: {what}; {instead}")
+    def refuse(self, what: str, instead: str, place: Source | None = None) -> UnsupportedError:
+        """The error for something that cannot be traced, where the program stands or at another place."""
+        return UnsupportedError(f"{place or self.source() or '?'}: {what}; {instead}")
 
     def value(self, x: Any) -> Value:
         """The value number of a traced array, or of anything NumPy makes an array of, as a constant."""
@@ -280,6 +280,10 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if not self.shape:
             raise TypeError("len() of an array of 0 dimensions")
         return self.shape[0]
+
+    def __pow__(self, other: Any) -> Any:
+        squared = self.dtype == bool and not self.scalar and type(other) is int and other == 2
+        return np.square(self) if squared else super().__pow__(other)  # int8 of bools, where np.power gives int64
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))

@@ -45,3 +45,12 @@ def _as(t: Tracer, result: Any, scalar: bool) -> Any:
     if not isinstance(result, TracedArray) or result.ndim or result.scalar is scalar:
         return result
     return t.wrap(result.value, scalar)
+
+
+def require_safe(x: Any, dtype: Any) -> None:
+    """Raises TypeError, as NumPy does, for an array that a dtype may not hold; NumPy's scalars, Python's numbers and
+    lists of them are cut to it."""
+    scalar = isinstance(x, TracedArray) and x.scalar
+    if isinstance(x, np.ndarray) and not scalar and not np.can_cast(x.dtype, dtype, "safe"):
+        to = np.dtype(dtype)
+        raise TypeError(f"Cannot cast array data from {x.dtype!r} to {to!r} according to the rule 'safe'")

@@ -11,6 +11,7 @@ import numpy as np
 
 from waxeq.errors import UnsupportedError
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.ir.graph import Source
 
 UNKNOWN = "the number of elements a mask picks depends on content"
 INSTEAD = "use np.where(mask, x, other), or write x[mask] = value"
@@ -22,12 +23,13 @@ _EACH = frozenset({"where", "clip", "round", "around", "fix", "sinc", "nan_to_nu
 
 class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     """The elements of an array where a mask is true, in functions of each of them; all else is refused. `whole` is the
-    array, `mask` one of its leading axes, as they were when it was indexed."""
+    array, `mask` one of its leading axes, as they were when it was indexed, which was at `place` in the program."""
 
     def __init__(self, whole: TracedArray, mask: TracedArray) -> None:
         t = whole.tracer
         require_fit(mask.shape, whole.shape)
         self.tracer: Tracer = t
+        self.place = t.source()
         self.whole, self.mask = t.wrap(whole.value), t.wrap(mask.value)
 
     def __array_ufunc__(self, f: np.ufunc, method: str, *args: Any, out: Any = None, **kw: Any) -> Any:
@@ -61,9 +63,9 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
             return x.mask.value == self.mask.value and x.whole.shape == self.whole.shape
         return np.ndim(x) <= self.whole.ndim - self.mask.ndim
 
-    def refused(self) -> UnsupportedError:
-        """The error for what depends on how many elements there are."""
-        return self.tracer.refuse(UNKNOWN, INSTEAD)
+    def refused(self, place: Source | None = None) -> UnsupportedError:
+        """The error for what depends on how many elements there are, where the program stands or at another place."""
+        return self.tracer.refuse(UNKNOWN, INSTEAD, place)
 
     def _refuse(self, *args: Any, **kw: Any) -> Any:
         raise self.refused()

@@ -220,7 +220,7 @@ def _outputs(
         parts = [_outputs(v, tracer, found, f"{name}{i}", where, taken) for i, v in enumerate(value)]
         return parts if isinstance(value, list) else tuple(parts)
     if isinstance(value, Selection):
-        raise value.refused()
+        raise value.refused(value.place)  # the model has returned
     if not isinstance(value, (TracedArray, np.ndarray, np.generic, bool, int, float)):
         given = "None" if value is None else repr(value) if isinstance(value, (str, bytes)) else _kind(value)
         raise UnsupportedError(

@@ -54,7 +54,7 @@ HANDLERS = _collect("HANDLERS")
 METHODS: Mapping[str, Handler] = MappingProxyType({**{n: HANDLERS[n] for n in (
     *("all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot"),
     *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace"),
-    *("var", "searchsorted", "put", "argpartition"),
+    *("var", "searchsorted", "argpartition"),
   )}, **_collect("METHODS")})  # fmt: skip
 """Methods of ndarray; those that take what the function of that name takes, and those of their own."""
 

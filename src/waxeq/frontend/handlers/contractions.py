@@ -136,6 +136,8 @@ def _labels(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     if not arrow:
         letters = sorted(set(left) - set(",."))
         out = "..." * ("..." in left) + "".join(c for c in letters if left.count(c) == 1)
+    if dots and "..." not in out:
+        raise ValueError(f"np.einsum {spec!r} has no '...' in its result for the dimensions that '...' stands for")
     full = [s.replace("...", dots[most - (n - len(s) + 3) :] if "..." in s else "")
             for s, n in zip(ins, ranks, strict=True)]  # fmt: skip
     return full, out.replace("...", dots)

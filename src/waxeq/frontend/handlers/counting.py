@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.constant import Constant
 from waxeq.frontend.handlers.indexing import scattered
 from waxeq.frontend.handlers.reductions import wide
+from waxeq.frontend.scalars import require_safe
 
 _RANGE = "give range=(low, high) as plain numbers, or the edges of the bins"
 
@@ -62,23 +64,30 @@ def _flat(t: Tracer, a: Any, weights: Any) -> tuple[Any, Any]:
 
 
 def _edges(t: Tracer, x: Any, bins: Any, range: Any) -> tuple[Any, Any]:
-    """The edges, plain where they are known, and the ends of the range where it is divided evenly. NumPy itself makes
-    and checks them: of an array it asks no more than the dtype where a range is given."""
+    """The edges, constant where they are known, and the ends of the range where it is divided evenly. NumPy itself
+    makes and checks them: of an array it asks no more than the dtype where a range is given."""
     if not isinstance(bins, str) and np.ndim(bins):
         return _given_edges(t, bins), None
-    data, number = t.known(x), bins if isinstance(bins, str) else t.known(bins)
+    data, number = t.known(x), _as_given(t, bins)
     if isinstance(bins, str) and data is None and x.size:
         raise t.refuse(f"bins={bins!r}, of which the data says how many they are", "give a number of bins")
-    ends: Any = None if range is None else [t.known(end) for end in range]
+    ends: Any = None if range is None else [_as_given(t, end) for end in range]
     unknown = (data is None and x.size) if ends is None else any(end is None for end in ends)
     if unknown or number is None:
         raise t.refuse("a range of bins that the data is asked for", _RANGE)
-    if range is not None and ends:  # arrays have a dtype of their own, which Python numbers have not
-        ends = [known[()] if isinstance(end, TracedArray) else end for end, known in zip(range, ends, strict=True)]
     data = np.zeros(0, x.dtype) if data is None else data
-    edges = np.histogram_bin_edges(data, number if isinstance(number, str) else number[()], ends)
+    edges = np.histogram_bin_edges(data, number, ends)
     low, high = ends or ((data.min(), data.max()) if data.size else (0, 1))
-    return edges, (low - 0.5, high + 0.5) if low == high else (low, high)
+    return edges.view(Constant), (low - 0.5, high + 0.5) if low == high else (low, high)
+
+
+def _as_given(t: Tracer, x: Any) -> Any:
+    """A number as NumPy is to have it: one that is traced as a scalar of its dtype, as Python numbers have none; None
+    where it is data."""
+    if not isinstance(x, TracedArray):
+        return x
+    known = t.known(x)
+    return None if known is None else known[()]
 
 
 def _given_edges(t: Tracer, bins: Any) -> Any:
@@ -88,7 +97,7 @@ def _given_edges(t: Tracer, bins: Any) -> Any:
     edges = np.histogram_bin_edges(np.zeros(0), np.zeros((1, 1)) if known is None else known)
     if edges.dtype.kind == "f" and np.isnan(edges).any():
         raise t.refuse("an edge of bins that is not a number", "leave it out")
-    return edges
+    return edges.view(Constant)
 
 
 def _uniform_place(t: Tracer, x: Any, edges: np.ndarray, ends: tuple[Any, Any]) -> Any:
@@ -129,7 +138,7 @@ def _summed(w: Any, uniform: bool) -> Any:
     """Weights in the dtype that they are summed in."""
     if uniform:
         return w.astype(np.float64)
-    if w.dtype == bool:
+    if w.dtype == bool and w.size:
         raise TypeError("Cannot cast ufunc 'add' output from dtype('int64') to dtype('bool') with casting 'same_kind'")
     return wide(w, np.float64 if w.dtype.kind == "f" else None)
 
@@ -148,6 +157,8 @@ def _digitize(t: Tracer, x: Any, bins: Any, right: bool = False) -> Any:
     if edges is None:
         raise t.refuse("np.digitize by bins that are data, which may rise or fall", "use np.searchsorted(bins, x)")
     falls = np.digitize(-np.inf, edges, right=True) > 0  # raises ValueError where they do neither
+    if falls and edges.dtype.kind == "f" and np.isnan(edges[1:]).any():  # to NumPy they fall, out of order
+        raise t.refuse("np.digitize by an edge that is not a number", "leave it out")
     side = "left" if right else "right"
     if falls:
         return len(edges) - np.searchsorted(edges[::-1].copy(), t.array(x), side=side)
@@ -163,8 +174,8 @@ def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> 
         raise ValueError("'minlength' must not be negative")
     if a.ndim != 1:
         raise ValueError(f"object {'too deep' if a.ndim else 'of too small depth'} for desired array")
-    if a.dtype.kind == "f":
-        raise TypeError(f"Cannot cast array data from {a.dtype!r} to dtype('int64') according to the rule 'safe'")
+    if a.dtype != np.uint64:
+        require_safe(x, np.int64)
     w = None if weights is None else t.array(weights)
     if not a.size:
         return np.zeros(n, np.int64)
@@ -172,7 +183,7 @@ def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> 
         raise ValueError("The weights and list don't have the same length.")
     known = t.known(a)
     if known is not None:
-        n = np.bincount(known, minlength=n).size
+        n = np.bincount(known.astype(np.int64), minlength=n).size
     elif a.dtype.kind == "i" or n <= (1 if a.dtype == bool else np.iinfo(a.dtype).max):
         what = "the length of np.bincount, which the largest number says, where minlength may be less,"
         raise t.refuse(what, "write counts = np.zeros(n, int); np.add.at(counts, x, 1)")

@@ -39,12 +39,20 @@ def parts_of(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
         elif p is not None and not isinstance(p, (slice, EllipsisType)) and np.ndim(p) == 0 and not _traced(p):
             parts.append(int(p.__index__()))
         else:
-            parts.append(p)
+            parts.append(_signed(p))
     full = _filled_up(parts, x.ndim)
     for i, shape in masks:
         at = i + (len(full) - len(parts)) * any(p is Ellipsis for p in parts[:i])
         require_fit(shape, x.shape, sum(p is not None for p in full[:at]))
     return full
+
+
+def _signed(p: Any) -> Any:
+    """A part of an index as NumPy reads it: what an array of uint64 holds beyond int64 counts from the end, and a
+    single number beyond it is outside of any axis."""
+    if not _is_array(p) or p.dtype != np.uint64:
+        return p
+    return (p if p.ndim else np.minimum(p, np.uint64(np.iinfo(np.int64).max))).astype(np.int64)
 
 
 def _filled_up(parts: list[Any], rank: int) -> list[Any]:
@@ -307,17 +315,19 @@ def _take(t: Tracer, a: Any, indices: Any, axis: int | None = None, mode: str = 
     axis = axis_index(axis, x.ndim)
     n = x.shape[axis]
     index = indices if isinstance(indices, TracedArray) else np.asarray(indices)
+    index = index.astype(np.int64) if index.dtype == np.uint64 or not index.size else index
     if mode == "wrap":
         index = index % n
     elif mode == "clip":
         index = np.clip(index, 0, n - 1)
     elif not _traced(index):
-        _combined(t, [index if index.size else index.astype(np.int64)], [n])
-    return t.wrap(t.builder(Gather(axis), x.value, t.value(index if index.size else index.astype(np.int64))))
+        _combined(t, [index], [n])
+    return t.wrap(t.builder(Gather(axis), x.value, t.value(index)))
 
 
 def _take_along_axis(t: Tracer, arr: Any, indices: Any, axis: int | None = -1) -> Any:
     x, index = t.array(arr), t.array(indices)
+    index = index.astype(np.int64) if index.dtype == np.uint64 else index
     if axis is None:
         x, axis = x.reshape(-1), 0
     return t.wrap(t.builder(TakeAlong(axis_index(axis, x.ndim)), x.value, index.value))
@@ -334,48 +344,22 @@ def _compress(t: Tracer, condition: Any, a: Any, axis: int | None = None) -> Any
 
 
 def _choose(t: Tracer, a: Any, choices: Any, mode: str = "raise") -> Any:
+    """A number of no choice, negative ones too, raises an IndexError by default, where NumPy raises a ValueError."""
     x = t.array(a)
-    x = x.astype(np.int64) if x.dtype == bool else x
+    if not np.can_cast(x.dtype, np.int64, "safe"):
+        raise TypeError(f"choices are numbered by integers that int64 holds, not by {x.dtype}")
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    x = x if mode == "raise" and x.dtype.kind == "u" else x.astype(np.int64)
     rows: list[Any] = [t.wrap(v) for v in t.explicit.wrapped(*(t.operand(c) for c in choices))]
     shape = np.broadcast_shapes(x.shape, *(r.shape for r in rows))
     stacked = np.stack([np.broadcast_to(r, shape) for r in rows])
-    index = {"wrap": lambda: x % len(rows), "clip": lambda: np.clip(x, 0, len(rows) - 1)}.get(mode, lambda: x)()
+    n = len(rows)
+    if mode != "raise":
+        index = x % n if mode == "wrap" else np.clip(x, 0, n - 1)
+    else:  # reading would count negative ones from the end: they are put where it finds them out
+        index = np.where(x < 0, n, x) if x.dtype.kind == "i" else x
     return np.take_along_axis(stacked, np.broadcast_to(index, shape)[None], axis=0)[0]
-
-
-def _copyto(t: Tracer, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    x = own(t, dst)
-    v = np.broadcast_to(t.written(src, x.dtype), x.shape)
-    x.assign(v if where is True else np.where(where, v, x))  # pyright: ignore[reportArgumentType]
-
-
-def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
-    x = own(t, a)
-    v = t.written(values, x.dtype)
-    if v.ndim and v.shape != x.shape:
-        raise t.refuse("np.putmask of values of another shape", "use np.where")
-    x.assign(np.where(mask, v, x))  # pyright: ignore[reportArgumentType]
-
-
-def _fill_diagonal(t: Tracer, a: Any, val: Any, wrap: bool = False) -> None:
-    x = own(t, a)
-    if wrap:
-        raise t.refuse("np.fill_diagonal with wrap=True", "fill each block of x.shape[1] rows")
-    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
-        raise ValueError("np.fill_diagonal takes two dimensions, or more that are all of one length")
-    n = min(x.shape)
-    x[(np.arange(n),) * x.ndim] = val
-
-
-def _fill(t: Tracer, x: TracedArray, value: Any) -> None:
-    x[...] = value
-
-
-def own(t: Tracer, x: Any) -> TracedArray:
-    """An array that a function writes to; one that was made outside of the model is refused."""
-    if not isinstance(x, TracedArray):
-        raise t.refuse("an array made outside of the model is written to", "write to a copy made in the model")
-    return x
 
 
 HANDLERS: Mapping[str, Callable[..., Any]] = {
@@ -383,13 +367,9 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "take_along_axis": _take_along_axis,
     "compress": _compress,
     "choose": _choose,
-    "copyto": _copyto,
-    "putmask": _putmask,
-    "fill_diagonal": _fill_diagonal,
 }
 
 METHODS: Mapping[str, Callable[..., Any]] = {
-    "fill": _fill,
     "compress": lambda t, x, condition, axis=None, out=None: np.compress(condition, x, axis=axis, out=out),
     "choose": _choose,
 }

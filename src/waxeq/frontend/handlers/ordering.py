@@ -122,7 +122,7 @@ def _require_places(t: Tracer, kth: Any, n: int) -> None:
         raise t.refuse("np.partition at places that are data", "use np.sort, of which all elements are in order")
     if known.dtype == bool:
         raise ValueError("Booleans unacceptable as partition index")
-    if known.dtype.kind not in "iu" and known.size:
+    if known.dtype.kind not in "iu":
         raise TypeError("Partition index must be integer")
     for k in known.reshape(-1).tolist():
         if n and not -n <= k < n:
@@ -140,24 +140,30 @@ def _median(t: Tracer, a: Any, axis: Any = None, overwrite_input: bool = False, 
 
 
 def places_of_quantile(t: Tracer, x: TracedArray, q: Any, method: str, scale: float) -> np.ndarray:
-    """The places of quantiles from 0 to 1, as integers where they are given so; refused where they are data, or the
+    """The places of quantiles from 0 to 1 in the dtype that NumPy computes with; refused where they are data, or the
     method is another than the linear."""
     places = t.known(q)
     if method != "linear" or places is None:
         raise t.refuse(f"np.quantile by method {method!r} at {q!r}", "use method='linear' at a number")
-    whole = places.dtype.kind in "iu" and scale == 1.0
-    if x.dtype == bool and not whole:
+    at = places if scale == 1.0 else np.asarray(places / scale)
+    if x.dtype == bool and not whole_places(at):
         raise TypeError("np.quantile takes numbers, not bool")
-    at = places if whole else np.asarray(places, np.float64) / scale
     if not ((at >= 0) & (at <= 1)).all():
         raise ValueError(f"places of quantiles lie between 0 and {scale:g}")
     return at
 
 
+def whole_places(places: np.ndarray) -> bool:
+    """Whether they are 0 and 1 as integers or bools: what is there are elements, with nothing between them."""
+    return places.dtype.kind in "iub"
+
+
 def in_dtype_of_quantile(x: TracedArray, q: Any, places: np.ndarray) -> TracedArray:
-    """An array in the dtype of its quantiles: its own where they are elements, or floats at one Python number."""
-    own = places.dtype.kind in "iu" or (x.dtype.kind == "f" and type(q) in (int, float))
-    return x if own else x.astype(np.float64)  # an array of places is no Python number: its dtype counts
+    """An array in the dtype of its quantiles: its own where they are elements, else that of it and the places, which
+    is weak where they are one Python number."""
+    if whole_places(places):
+        return x
+    return x.astype(np.result_type(x.dtype, 0.0 if type(q) in (int, float) else places.dtype))
 
 
 def _quantile(
@@ -171,7 +177,7 @@ def _quantile(
     ordered, axes = lined_up(x, axis)
     at = places * (ordered.shape[-1] - 1)
     low = np.floor(at).astype(np.int64)
-    whole = places.dtype.kind in "iu"
+    whole = whole_places(places)
     pairs = zip(low.ravel(), at.ravel(), strict=True)
     rows = [ordered[..., int(k)] if whole else _between(ordered, int(k), float(p - k)) for k, p in pairs]
     done = [_settled(y, ordered, x.shape, axes, keepdims) for y in rows]

@@ -25,21 +25,28 @@ def _steps(sizes: Sequence[int], order: str) -> list[int]:
     return [math.prod(sizes[:i]) for i in range(len(sizes))]
 
 
+def _whole(index: Any) -> Any:
+    if index.dtype.kind == "f":
+        raise TypeError("only int indices permitted")
+    return index.astype(np.int64)
+
+
+def _require_elements(sizes: Sequence[int], indices: Sequence[Any]) -> None:
+    if 0 in sizes and any(i.size for i in indices):
+        raise ValueError("no index is in bounds of an array with size 0")
+
+
 def _unravel_index(t: Tracer, indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """Positions outside, for which NumPy raises, get a first index that is outside of its axis."""
     known, sizes = t.known(indices), _sizes(shape)
     if known is not None:
         return np.unravel_index(known, sizes, order)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    flat = t.array(indices)
-    if flat.dtype.kind == "f":
-        raise TypeError("only int indices permitted")
+    flat, steps = _whole(t.array(indices)), _steps(sizes, order)
     if not sizes:
         if flat.ndim:
             raise ValueError("multiple indices are not supported for 0d arrays")
         return ()
-    if flat.size and 0 in sizes:
-        raise ValueError("no index is in bounds of an array with size 0")
-    flat, steps = flat.astype(np.int64), _steps(sizes, order)
+    _require_elements(sizes, [flat])
     first = 0 if order == "C" else len(sizes) - 1  # the axis of the longest steps, which is not cut to its length
     rows = []
     for i, (n, step) in enumerate(zip(sizes, steps, strict=True)):
@@ -54,13 +61,12 @@ def _ravel_multi_index(t: Tracer, multi_index: Any, dims: Any, mode: Any = "rais
     parts = [t.array(p) for p in multi_index]
     if len(parts) != len(sizes):
         raise ValueError(f"parameter multi_index must be a sequence of length {len(sizes)}")
+    _require_elements(sizes, parts)
     modes = [mode] * len(sizes) if isinstance(mode, str) else list(mode)
     outside: Any = None
     total: Any = 0
     for p, n, how, step in zip(parts, sizes, modes, _steps(sizes, order), strict=True):
-        if p.dtype.kind == "f":
-            raise TypeError("only int indices permitted")
-        i = p.astype(np.int64)
+        i = _whole(p)
         if how == "raise":
             known = t.known(p)
             if known is not None and known.size and not (known.min() >= 0 and known.max() < n):

@@ -22,6 +22,8 @@ def _interp(t: Tracer, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = 
         raise t.refuse("np.interp with a period that is data", "make it an argument that is a Python number")
     if period is not None and period == 0:
         raise ValueError("period must be a non-zero value")
+    if any(end is not None and np.ndim(end) for end in (left, right)):
+        raise TypeError("left and right must be single numbers")
     if xp.ndim != 1 or fp.ndim != 1:
         raise ValueError("Data points must be 1-D sequences")
     if xp.shape != fp.shape:
@@ -87,7 +89,7 @@ def _gradient(t: Tracer, f: Any, *varargs: Any, axis: Any = None, edge_order: in
     x = x.astype(np.float64) if x.dtype.kind in "iu" else x
     rows = []
     for i, step in zip(axes, steps, strict=True):
-        if x.shape[i] < edge_order + 1:
+        if x.shape[i] < (2 if edge_order == 1 else 3):
             raise ValueError(
                 "Shape of array too small to calculate a numerical gradient, "
                 "at least (edge_order + 1) elements are required."

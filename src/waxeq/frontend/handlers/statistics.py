@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
-from waxeq.frontend.handlers.ordering import in_dtype_of_quantile, lined_up, places_of_quantile, shaped
+from waxeq.frontend.handlers.ordering import in_dtype_of_quantile, lined_up, places_of_quantile, shaped, whole_places
 
 # -- covariances
 
@@ -121,26 +121,27 @@ def _nan_quantile(
 ) -> Any:  # fmt: skip
     """By the linear method, at places that are known while tracing."""
     x = t.array(a)
+    places = places_of_quantile(t, x, q, method, scale)
+    if not x.size:
+        return np.nanmean(x, axis, keepdims=keepdims)
     if x.dtype.kind != "f":
         whole = np.quantile if scale == 1.0 else np.percentile
         return whole(x, q, axis=axis, method=method, keepdims=keepdims)  # pyright: ignore
-    places = places_of_quantile(t, x, q, method, scale)
     if places.ndim > 1:  # NumPy does not always put their axes first
         raise t.refuse("np.nanquantile at places in several rows", "give them in one")
-    if not x.size:
-        return np.nanmean(x, axis, keepdims=keepdims)
     x = in_dtype_of_quantile(x, q, places)
     ordered, axes = lined_up(x, axis)
     last = np.maximum(np.sum(~np.isnan(ordered), axis=-1, keepdims=True) - 1, 0)
-    done = [shaped(_at_part(ordered, last, p), x.shape, axes, keepdims) for p in places.ravel().tolist()]
+    done = [shaped(_at_part(ordered, last, p), x.shape, axes, keepdims) for p in places.ravel()]
     return done[0] if places.ndim == 0 else np.stack(done).reshape((*places.shape, *done[0].shape))
 
 
-def _at_part(ordered: Any, last: Any, part: float) -> Any:
-    """The value so far on the way from the first number of each row to the one at `last`."""
-    at = last * part
-    if isinstance(part, int):
-        return _taken(ordered, at)[..., 0]
+def _at_part(ordered: Any, last: Any, part: Any) -> Any:
+    """The value so far on the way from the first number of each row to the one at `last`, which is found in the dtype
+    of that part."""
+    if whole_places(part):
+        return _taken(ordered, last * int(part))[..., 0]
+    at = last.astype(part.dtype) * part
     low = np.floor(at)
     gamma = (at - low)[..., 0].astype(ordered.dtype)
     rest = (1 - (at - low))[..., 0].astype(ordered.dtype)

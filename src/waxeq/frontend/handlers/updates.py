@@ -1,4 +1,4 @@
-"""Functions that write to some places of an array: `f.at`, where each update counts, and those that put values."""
+"""Functions that write to an array: `f.at`, where each update counts, and those that put values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.array import TracedArray, Tracer, holds_traced
 from waxeq.frontend.explicit import axis_index
-from waxeq.frontend.handlers.indexing import getitem, of_region, own, parts_of, scattered, with_item, with_places
+from waxeq.frontend.handlers.indexing import getitem, of_region, parts_of, scattered, with_item, with_places
 from waxeq.frontend.handlers.positions import counted
+from waxeq.frontend.scalars import require_safe
 from waxeq.frontend.selection import is_mask
+
+
+def _own(t: Tracer, x: Any) -> TracedArray:
+    """An array that a function writes to; one that was made outside of the model is refused."""
+    if not isinstance(x, TracedArray):
+        raise t.refuse("an array made outside of the model is written to", "write to a copy made in the model")
+    return x
+
 
 # -- ufunc.at
 
@@ -22,7 +31,7 @@ _OF_BOOLS = {"add": "max", "maximum": "max", "minimum": "min"}
 
 def _at(name: str, t: Tracer, a: Any, indices: Any, b: Any) -> None:
     """Every update counts, also of one place; values are in the dtype of the array."""
-    x, f = own(t, a), getattr(np, name)
+    x, f = _own(t, a), getattr(np, name)
     v = _update(t, name, x.dtype, b)
     if is_mask(t, indices):  # no place is named twice
         x[indices] = f(getitem(t, x, indices), v)
@@ -65,7 +74,8 @@ def _holds(dtype: np.dtype, values: np.ndarray | None) -> bool:
 
 def _put(t: Tracer, a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """At positions in the flattened array; values are taken again from the first where they are too few."""
-    x = own(t, a)
+    x = _own(t, a)
+    require_safe(ind, np.int64)
     index, values = t.array(ind).astype(np.int64).reshape(-1), np.ravel(t.written(v, x.dtype))
     if mode not in ("raise", "wrap", "clip"):
         raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
@@ -81,7 +91,7 @@ def _put(t: Tracer, a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def _put_along_axis(t: Tracer, arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    x, index = own(t, arr), t.array(indices)
+    x, index = _own(t, arr), t.array(indices)
     if axis is None:
         raise t.refuse("np.put_along_axis with axis=None, which in NumPy writes to a copy", "use np.put")
     axis = axis_index(axis, x.ndim)
@@ -89,10 +99,10 @@ def _put_along_axis(t: Tracer, arr: Any, indices: Any, values: Any, axis: int | 
         raise IndexError("`indices` must be an integer array")
     if index.ndim != x.ndim:
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    index = index.astype(np.int64)  # of uint64, what is beyond it counts from the end, as in NumPy
     n, known = x.shape[axis], t.known(index)
     if known is not None and known.size and not (-n <= known.min() and known.max() < n):
         raise IndexError(f"an index is out of bounds for axis {axis} with size {n}")
-    index = index.astype(np.int64)
     index = np.where(index < 0, index + n, index)
     flat: Any = 0
     for d, size in enumerate(x.shape):
@@ -105,9 +115,8 @@ def _put_along_axis(t: Tracer, arr: Any, indices: Any, values: Any, axis: int | 
 
 def _place(t: Tracer, arr: Any, mask: Any, vals: Any) -> None:
     """The values one after another where the mask is true, from the first again where they are too few."""
-    x, m = own(t, arr), t.array(mask).astype(bool)
-    if isinstance(vals, np.ndarray) and not np.can_cast(vals.dtype, x.dtype, "safe") and not t.array(vals).scalar:
-        raise TypeError(f"Cannot cast array data from {vals.dtype!r} to {x.dtype!r} according to the rule 'safe'")
+    x, m = _own(t, arr), t.array(mask).astype(bool)
+    require_safe(vals, x.dtype)
     v = np.ravel(t.written(vals, x.dtype))
     if m.size != x.size:
         raise ValueError("place: mask and data must be the same size")
@@ -125,9 +134,52 @@ def _place(t: Tracer, arr: Any, mask: Any, vals: Any) -> None:
     x.assign(t.array(np.where(m, v, x)))
 
 
+def _copyto(t: Tracer, dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    x = _own(t, dst)
+    if not holds_traced(src):
+        given, src = src, np.empty(np.shape(src), x.dtype)
+        np.copyto(src, given, casting)  # raises as NumPy does for what may not be cast
+    elif not np.can_cast(t.array(src).dtype, x.dtype, casting):
+        raise TypeError(f"Cannot cast {t.array(src).dtype!r} to {x.dtype!r} according to the rule {casting!r}")
+    v = np.broadcast_to(t.written(src, x.dtype), x.shape)
+    x.assign(t.array(v if where is True else np.where(where, v, x)))
+
+
+def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
+    x = _own(t, a)
+    v = t.written(values, x.dtype)
+    if v.ndim and v.shape != x.shape:
+        raise t.refuse("np.putmask of values of another shape", "use np.where")
+    x.assign(t.array(np.where(mask, v, x)))
+
+
+def _fill_diagonal(t: Tracer, a: Any, val: Any, wrap: bool = False) -> None:
+    x = _own(t, a)
+    if wrap:
+        raise t.refuse("np.fill_diagonal with wrap=True", "fill each block of x.shape[1] rows")
+    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
+        raise ValueError("np.fill_diagonal takes two dimensions, or more that are all of one length")
+    n = min(x.shape)
+    x[(np.arange(n),) * x.ndim] = val
+
+
+def _fill(t: Tracer, x: TracedArray, value: Any) -> None:
+    x[...] = value
+
+
+def _put_method(t: Tracer, x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
+    """x.put, in which NumPy gives the arguments other names than in np.put."""
+    _put(t, x, indices, values, mode)
+
+
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     **{f"{name}.at": partial(_at, name) for name in _SCATTERS},
     "put": _put,
     "put_along_axis": _put_along_axis,
     "place": _place,
+    "copyto": _copyto,
+    "putmask": _putmask,
+    "fill_diagonal": _fill_diagonal,
 }
+
+METHODS: Mapping[str, Callable[..., Any]] = {"fill": _fill, "put": _put_method}
