@@ -1,5 +1,5 @@
 """Axes of a few elements written out: colours of a pixel, coordinates of a point, the pixels that a larger one is the
-mean of.
+mean of, the classes of a softmax, the states of a recurrence side by side.
 
 Where such an axis lies innermost a loop over it is too short for vectors, and what is around it steps over it. Written
 out, the loop around it is made of vectors: compilers read a few neighbours at once and take them apart (D. Nuzman,

@@ -27,6 +27,10 @@ def folded(n: wx.Input["f32", "T", 9]) -> Any:
     return np.clip(n * 1.5 * 2, 0, 7) + n.mean(0)
 
 
+def filled(n: wx.Input["f32", "T", 100]) -> Any:
+    return np.minimum(n, np.full(100, np.float32(3))) + np.float32(0.5)
+
+
 def mean(n: wx.Input["f32", "T"]) -> Any:
     return n.mean()
 
@@ -35,7 +39,7 @@ def spread(n: wx.Input["f32", "T", 9]) -> Any:
     return n.var(), np.sum(n * n) / 3, n[::-1]
 
 
-MODELS = (least, clipped, larger, folded, mean, spread)
+MODELS = (least, clipped, larger, folded, filled, mean, spread)
 
 
 @pytest.mark.parametrize("dims", [{"T": (1, 64)}, {"T": (4, 300)}, {"T": (1, 3)}, {"T": (3, 3)}], ids=str)
@@ -55,6 +59,6 @@ def test_a_number_that_is_a_size_once_is_a_number_everywhere(model: Any, dims: A
 
 def _input(model: Any, t: int) -> np.ndarray:
     """Numbers of both signs, far beyond all bounds."""
-    shape = {clipped: (t, 5), folded: (t, 9), spread: (t, 9)}.get(model, (t,))
+    shape = {clipped: (t, 5), folded: (t, 9), filled: (t, 100), spread: (t, 9)}.get(model, (t,))
     x = np.random.default_rng(t).standard_normal(shape) * 30
     return x.astype(np.int64 if model in (least, larger) else np.float32)

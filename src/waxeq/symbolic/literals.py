@@ -13,8 +13,8 @@ from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.size import Number, Size
 
 _MOST, _FEW = 48, 64
-"""Numbers of which all sums, differences, products and quotients are taken as well, and elements of a constant that is
-looked at: rules fold x * 1.5 * 2 into x * 3."""
+"""Numbers of which all sums, differences, products and quotients are taken as well, as rules fold x * 1.5 * 2 into
+x * 3; and elements of a constant that are looked at, as one that is the same throughout is a number to them."""
 ROUNDED = 1e-15
 """Relative distance of floats that are one number, rounded once more or less."""
 
@@ -31,7 +31,7 @@ class Literals:
         g = self.graph
         shapes = [*(x.type.shape for x in g.leaves), *(n.type.shape for n in g.nodes)]
         attributes = [list(n.op.attributes.values()) for n in g.nodes]
-        constants = [a.reshape(-1).tolist() for a in g.constants.values() if a.size <= _FEW]
+        constants = [a.reshape(-1)[:_FEW].tolist() for a in g.constants.values()]
         return tuple(dict.fromkeys(_flat([shapes, attributes, constants])))
 
     @cached_property
