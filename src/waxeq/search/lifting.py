@@ -34,6 +34,7 @@ from waxeq.plan.plan import Buffer, Fold, Output, Plan, Step
 from waxeq.plan.schedule import BlockPlan
 from waxeq.search.block import Optimized
 from waxeq.symbolic.dims import Dim, Sizes
+from waxeq.symbolic.graph import Sized
 from waxeq.symbolic.literals import ROUNDED, Literals
 from waxeq.symbolic.offsets import places
 from waxeq.symbolic.plan import SizedPlan, alike
@@ -45,7 +46,7 @@ Found = TypeVar("Found")
 
 def lifted(
     traced: Traced,
-    general: Graph,
+    model: Sized,
     expanded: Graph,
     sizes: Graph,
     blocks: Sequence[Block],
@@ -55,16 +56,16 @@ def lifted(
     at: Sizes,
     dims: Sequence[Dim],
 ) -> SizedPlan:
-    """The plan of a model, block by block. `general`: the model at all sizes; `expanded`: as it was searched, `at`
-    some; `sizes`: the same with functions for numbers; `kernels`: those of ranges. What a kernel does not take at all
-    sizes is done by one that compiles nothing. Raises PlanError where a number is no function of the dims, OtherKernel
+    """The plan of a model, block by block. `model`: at all sizes; `expanded`: as it was searched, `at` some; `sizes`:
+    the same with functions for numbers; `kernels`: those of ranges. What a kernel does not take at all sizes is done by
+    one that compiles nothing. Raises PlanError where a number is no function of the dims, OtherKernel
     where no kernel takes a call."""
-    numbers = _Numbers(expanded, sizes, Literals(general))
+    numbers = _Numbers(expanded, sizes, model.literals)
     rows = [_Lift(b, plans[b.key], sizes, numbers).plan() for b in blocks]
     concrete = compose(expanded, blocks, [r[0] for r in rows], traced.name, traced.structure, about)
-    leaves = replace(expanded, leaves=general.leaves)
+    leaves = replace(expanded, leaves=model.graph.leaves)
     plan = compose(leaves, blocks, [r[1] for r in rows], traced.name, traced.structure, about)
-    plan = replace(plan, graph=general, outputs=_outputs(plan, general))
+    plan = replace(plan, graph=model.graph, outputs=_outputs(plan, model.graph))
     taken = [_taken(s.call, kernels) for s in _sized(plan, (), dims).unplaced(at).steps]
     calls = [replace(s.call, kernel=c.kernel) for s, c in zip(plan.steps, taken, strict=True)]
     here = {s.writes: s for s in concrete.steps}  # those that read what is large here may have been moved

@@ -37,7 +37,6 @@ from waxeq.search.trial import searched_again
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
 from waxeq.symbolic.graph import Sample, Sized, general, seen_from
-from waxeq.symbolic.literals import Literals
 from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans, of_ranges
 from waxeq.symbolic.size import Size, written
 
@@ -179,8 +178,7 @@ def _takes(graph: Graph, dims: Sequence[Dim]) -> dict[str, tuple[int | str | Siz
 
 def _representatives(model: Sized, dims: Sequence[Dim]) -> list[Sizes]:
     """Sizes to search at: low, high and between, among those whose graph is the general one; primes if there are."""
-    literals = Literals(model.graph)
-    rows = [key(dims, s.sizes) for s in model.alike if s.required and literals.apart(s.sizes)]
+    rows = [key(dims, s.sizes) for s in model.alike if s.required and model.literals.apart(s.sizes)]
     rows = (
         [r for r in rows if all(map(_prime, r))] or rows or [key(dims, s.sizes) for s in model.alike if s.required][:1]
     )
@@ -263,7 +261,7 @@ def _lifted(work: Work, model: Sized, whole: Sequence[Sample], session: Session,
     plans = searched(session, blocks)
     amounts = seen_from(next(s for s in whole if s.sizes == sizes), whole)[0].graph
     about, dims = session.about(), work.family.dims
-    return lifted(traced, model.graph, graph, amounts, blocks, plans, work.kernels, about, sizes, dims)
+    return lifted(traced, model, graph, amounts, blocks, plans, work.kernels, about, sizes, dims)
 
 
 def _compared(work: Work, plans: Sequence[SizedPlan], plain: SizedPlan) -> tuple[list[Contender], list[list[int]]]:

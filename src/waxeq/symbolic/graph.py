@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from waxeq.ir.op import Op
 from waxeq.ir.types import TensorType
 from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.fit import fit, fit_float
+from waxeq.symbolic.literals import Literals
 from waxeq.symbolic.size import Number, Size, written
 
 _SEEN = 3
@@ -98,6 +100,11 @@ class Sized:
     graph: Graph
     first: Sample
     alike: tuple[Sample, ...]
+
+    @cached_property
+    def literals(self) -> Literals:
+        """The numbers that depend on no dim."""
+        return Literals(self.graph)
 
 
 def general(samples: Sequence[Sample]) -> Sized:

@@ -45,9 +45,7 @@ class Literals:
     def has(self, value: float) -> bool:
         """Whether a number, its negative or its inverse may come from the model's own numbers."""
         x = abs(float(value))
-        return x in (0.0, 1.0, 2.0) or any(
-            math.isclose(n, y, rel_tol=ROUNDED) for y in (x, 1 / x) for n in self._known
-        )
+        return x in (0.0, 1.0, 2.0) or any(math.isclose(n, y, rel_tol=ROUNDED) for y in (x, 1 / x) for n in self._known)
 
     def apart(self, sizes: Sizes) -> bool:
         """Whether what depends on dims is none of the model's own numbers at some sizes, and no two sizes are one."""

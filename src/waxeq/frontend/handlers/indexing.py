@@ -326,8 +326,7 @@ def _take(t: Tracer, a: Any, indices: Any, axis: int | None = None, mode: str = 
 
 
 def _take_along_axis(t: Tracer, arr: Any, indices: Any, axis: int | None = -1) -> Any:
-    x, index = t.array(arr), t.array(indices)
-    index = index.astype(np.int64) if index.dtype == np.uint64 else index
+    x, index = t.array(arr), _signed(t.array(indices))
     if axis is None:
         x, axis = x.reshape(-1), 0
     return t.wrap(t.builder(TakeAlong(axis_index(axis, x.ndim)), x.value, index.value))

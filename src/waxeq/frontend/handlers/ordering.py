@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -180,8 +180,12 @@ def _quantile(
     whole = whole_places(places)
     pairs = zip(low.ravel(), at.ravel(), strict=True)
     rows = [ordered[..., int(k)] if whole else _between(ordered, int(k), float(p - k)) for k, p in pairs]
-    done = [_settled(y, ordered, x.shape, axes, keepdims) for y in rows]
-    return done[0] if low.ndim == 0 else np.stack(done).reshape((*low.shape, *done[0].shape))
+    return at_places(places, [_settled(y, ordered, x.shape, axes, keepdims) for y in rows])
+
+
+def at_places(places: np.ndarray, rows: Sequence[Any]) -> Any:
+    """One result for each place, as an array with the dimensions of the places first."""
+    return rows[0] if places.ndim == 0 else np.stack(rows).reshape((*places.shape, *rows[0].shape))
 
 
 def _between(ordered: Any, low: int, part: float) -> Any:

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
-from waxeq.frontend.handlers.ordering import in_dtype_of_quantile, lined_up, places_of_quantile, shaped, whole_places
+from waxeq.frontend.handlers.ordering import (
+    at_places,
+    in_dtype_of_quantile,
+    lined_up,
+    places_of_quantile,
+    shaped,
+    whole_places,
+)
 
 # -- covariances
 
@@ -132,8 +139,7 @@ def _nan_quantile(
     x = in_dtype_of_quantile(x, q, places)
     ordered, axes = lined_up(x, axis)
     last = np.maximum(np.sum(~np.isnan(ordered), axis=-1, keepdims=True) - 1, 0)
-    done = [shaped(_at_part(ordered, last, p), x.shape, axes, keepdims) for p in places.ravel()]
-    return done[0] if places.ndim == 0 else np.stack(done).reshape((*places.shape, *done[0].shape))
+    return at_places(places, [shaped(_at_part(ordered, last, p), x.shape, axes, keepdims) for p in places.ravel()])
 
 
 def _at_part(ordered: Any, last: Any, part: Any) -> Any:
