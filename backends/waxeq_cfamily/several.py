@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from waxeq.backend.extent import Extent
-from waxeq.ir.types import is_float
+from waxeq.ir.types import is_float, numpy_dtype
 from waxeq_cfamily.asked import ROWS_ASKED, ask_row, in_whole, rows_ahead
 from waxeq_cfamily.scalars import var, variable
 
@@ -72,11 +72,15 @@ class Several:
 
     @cached_property
     def held(self) -> bool:
-        """Whether folds stay in registers: those of some rows, that read the same columns, along the whole depth."""
+        """Whether folds stay in registers: those of some rows, that read the same columns, along the whole depth.
+        Around a loop that reads what is narrower than what it adds up gcc 12 makes no vectors."""
         loop = self.loop
         if not loop.space.held or len(loop.order) < 3 or not self.added:
             return False
-        return all(axes == (loop.order[-2],) for axes, _ in loop.sources.values())
+        rows = [loop.values.rows[n] for n in loop.cone() if not loop.loaded(n)]
+        read = [r.dtype for r in rows if r.op == "load" and any(r.name[1].stride(k) for k in loop.order[-2:])]
+        sizes = {numpy_dtype(d).itemsize for d in (*read, *(loop.values.rows[f].dtype for f in loop.stage.folds))}
+        return len(sizes) == 1 and all(axes == (loop.order[-2],) for axes, _ in loop.sources.values())
 
     def in_registers(self, low: str, high: str) -> list[str]:
         """The loop over rows that stands before the depth and the columns. The vectors are around the depth: each has

@@ -253,7 +253,7 @@ def directory(chosen: str | Path | None = None) -> Path:
         atexit.register(shutil.rmtree, other, ignore_errors=True)
         warnings.warn(
             f"The cache {folder} cannot be written ({e.strerror}); compiled kernels are kept in {other}: "
-            "name a folder that can be in WAXEQ_CACHE.",
+            "name a folder that can be written in WAXEQ_CACHE.",
             WaxeqWarning,
             stacklevel=2,
         )

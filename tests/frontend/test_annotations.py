@@ -205,6 +205,9 @@ def test_weights_that_are_no_parameters_are_told(tmp_path: Path) -> None:
     path = write(tmp_path, "WEIGHTS = ('nope',)\ndef model(x, w): return x @ w\n")
     with pytest.raises(TargetError, match=r"WEIGHTS names 'nope', which is no parameter of model; it has x, w"):
         load_target(path)
+    path = write(tmp_path, "def model(x): return x\ndef example_inputs(): return {'x': 1.0, 'z': 2.0}\n")
+    with pytest.raises(TargetError, match=r"example_inputs\(\) gives 'z', which is no parameter of model"):
+        load_target(path)
     with pytest.raises(TargetError, match="is a folder"):
         load_target(str(tmp_path))
 

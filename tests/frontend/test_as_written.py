@@ -106,6 +106,12 @@ def test_round_is_that_of_numpy() -> None:
         trace(lambda x: round(x, 1), X)
 
 
+def test_a_model_that_ends_the_process_is_told() -> None:
+    """`waxeq optimize` ended with its code, which said that there is a plan."""
+    with pytest.raises(TargetError, match=r"test_as_written.py:\d+: the model raises SystemExit: 0"):
+        trace(lambda x: sys.exit(0), X)
+
+
 def test_a_text_of_what_is_not_known_is_refused() -> None:
     refused(r"as text \(:\.3f\) needs the content", lambda x: x * len(f"{x[0]:.3f}"), X)
 
@@ -115,6 +121,16 @@ def test_whole_numbers_are_rounded_to_tens(dtype: Any) -> None:
     rows = np.arange(-128 if dtype == np.int8 else 0, 128).astype(dtype)
     check(lambda i: (np.round(i, -1), i.round(-2)), rows)
     check(lambda i: np.round(i, -1), I.astype(np.int64))
+
+
+@pytest.mark.parametrize("places", [1, 3, 5, 8, 19])
+def test_halves_of_whole_numbers_are_rounded_to_even_ones(places: int, tmp_path: Path) -> None:
+    """650000 was 700000 to five places: rules made a product with 1e-5 of the quotient that it was rounded by."""
+    half = np.arange(-999, 1000, 2) * (10**places // 2 if places < 19 else 1)
+    found = wx.optimize(
+        lambda i: np.round(i, -places), half, options=wx.Options(table=tmp_path / "t.duckdb", trial=False, budget=2)
+    )
+    np.testing.assert_array_equal(found.program(half), np.round(half, -places))
 
 
 def test_insert_at_several_places() -> None:

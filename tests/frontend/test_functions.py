@@ -256,6 +256,7 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
         (lambda a: np.quantile(a, [0.1, 0.9]), (x23,)),
         (lambda a: np.quantile(a, 1, axis=0), (x23,)),
         (lambda a: np.quantile(a, [0, 1]), (x23,)),
+        (lambda a: np.quantile(a, [], axis=1), (x23,)),
         (lambda a: np.quantile(a, 1.0, axis=(0, 1), keepdims=True), (x234,)),
     ],
     "percentile": [(lambda a: np.percentile(a, 70, axis=0), (x23,)), (lambda a: np.percentile(a, 101), (x23,))],

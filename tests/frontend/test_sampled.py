@@ -54,6 +54,7 @@ def test_samples_at_no_finite_places() -> None:
     x, xp = np.concatenate([ODD, [1e308, -1e308]]), np.array([-np.inf, -1.0, 1.0, np.inf])
     for fp in (np.array([0.0, 1, 2, 3]), np.array([5.0, 1, 1, 5]), np.array([1e308, -1e308, 1e308, np.inf])):
         check(lambda x, xp, fp: np.interp(x, xp, fp), x, xp, fp)
+        check(lambda x, fp=fp: np.interp(x, xp, fp), x)
 
 
 @pytest.mark.parametrize("period", [3, -4.0, 0.5])
@@ -168,6 +169,8 @@ def test_middles_of_what_is_there(dtype: str, axis: Any) -> None:
             check(lambda x, q=q: np.nanquantile(x, q, axis=axis), x)
             check(lambda x, q=q: np.nanpercentile(x, q * 100, axis=axis, keepdims=True), x)
     check(lambda x: np.nanquantile(x, [0.25, 0.5], axis=axis), np.where(np.isnan(x), 3, x))
+    if dtype == "float64":  # in others NumPy's dtype of nothing hangs on the axis
+        check(lambda x: np.nanquantile(x, [], axis=axis), x)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "int8"])

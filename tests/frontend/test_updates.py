@@ -167,6 +167,12 @@ def test_errors_are_numpys() -> None:
         ("same size", lambda x: np.place(x, [True], 1)),
         ("Cannot insert", lambda x: np.place(x, np.ones(x.shape), [])),
         ("clipmode", lambda x: np.put(x, [0], 1, mode="no")),
+        ("same size", lambda x: np.putmask(x, x[0] > 0, 1)),
+        ("rule 'safe'", lambda x: np.putmask(x, x > 0, np.ones(X.shape))),
+        ("rule 'safe'", lambda x: np.copyto(x, 1, where=np.ones(X.shape, np.int8))),
+        ("could not broadcast", lambda x: np.copyto(x, 1, where=np.ones((2, *X.shape), bool))),
+        ("could not broadcast", lambda x: np.add(x, 1, out=x, where=np.ones((2, *X.shape), bool))),
+        ("broadcast", lambda x: np.sum(x, axis=0, where=np.ones((2, *X.shape), bool))),
     ):
         with pytest.raises(WaxeqError, match=match):
             run(lambda x, fn=fn: fn(x.copy()), X)
@@ -253,6 +259,34 @@ def test_place_takes_values_in_turn() -> None:
             return y, z
 
         check(model, X)
+
+
+def test_masks_and_diagonals_as_numpy_takes_them() -> None:
+    def model(x: Any) -> Any:
+        y, z, a, b, c = (x.copy() for _ in range(5))
+        np.putmask(y, (x > 0).ravel(), 3)
+        np.copyto(z, 7, where=(x > 0)[0])
+        for m, v in ((a, [1, 2]), (b, [[1], [2], [3], [4], [5]]), (c, [])):
+            np.fill_diagonal(m[:, :, 0], v)
+        return y, z, a, b, c
+
+    check(model, X)
+
+
+@pytest.mark.parametrize(
+    ("of", "there", "f", "by", "dtype"),
+    [("f2", -30000, np.add, 70000, "f4"), ("f4", 3e38, np.subtract, 5e38, "f8"), ("f4", -1, np.add, 1 + 1e-9, "f8"),
+     ("f4", -(2**24), np.add, 2**24 + 1, "i8")],
+)  # fmt: skip
+def test_floats_are_updated_in_the_dtype_of_both(of: str, there: Any, f: np.ufunc, by: Any, dtype: str) -> None:
+    """They were cast to that of the array first, which may not hold them."""
+
+    def model(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        f.at(y, i, v)
+        return y
+
+    check(model, np.full(3, there, of), np.array([2, 0]), np.full(2, by, dtype))
 
 
 def counted(labels, weights, image, ys, xs):

@@ -32,6 +32,17 @@ def test_both_references_are_worked_out_at_once_when_apart(monkeypatch: pytest.M
     np.testing.assert_array_equal(oracle, np.exp(x.astype(np.float64)) - 1)
 
 
+def test_results_of_another_shape_are_wrong_though_they_fit() -> None:
+    """Two elements were compared to the one that both of them were equal to."""
+    x = np.full(1, 50.0, np.float32)
+    traced = trace(lambda x: x * 2, {"x": x})
+    truth = Truth.of(traced.graph, traced.inputs, traced.tensors)
+    (name,) = truth.written
+    require(truth.accuracy({name: x * 2}), 1e-5)
+    with pytest.raises(AccuracyError):
+        require(truth.accuracy({name: np.full(2, 100.0, np.float32)}), 1e-5)
+
+
 def test_where_the_model_overflows_all_else_is_still_looked_at() -> None:
     """One element for which float32 has no number excused a plan whose every element is wrong."""
     x = np.array([1.0, 2.0, 100.0], np.float32)

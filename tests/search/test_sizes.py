@@ -336,6 +336,21 @@ def test_states_and_dims_nobody_has_are_refused(tmp_path: Path) -> None:
         wx.optimize(counted, dims={"T": (9, 8)}, options=options)
 
 
+@pytest.mark.slow
+def test_a_place_that_lies_in_another_part_at_some_sizes(tmp_path: Path) -> None:
+    """The plan of other sizes has no such place at T = 1, and its IndexError was that of the search."""
+
+    def second(x: wx.Input["f32", "T"]):  # noqa: F821, UP037
+        return np.concatenate([x, x * 2])[1]
+
+    found = wx.optimize(
+        second, dims={"T": (1, 64)}, options=wx.Options(table=tmp_path / "t.duckdb", trial=False, budget=1)
+    )
+    for t in (1, 2, 64):
+        x = floats(t)
+        assert found.program(x) == second(x)
+
+
 def test_kernels_that_compile_for_one_size_take_no_part() -> None:
     installed = kernels(backends())
     kept = of_ranges(installed)

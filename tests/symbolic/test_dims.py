@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from waxeq.errors import TypeMismatch, UsageError
@@ -26,10 +27,19 @@ def test_what_is_no_dim_is_refused(text: str) -> None:
         Dim.parse(text)
 
 
-@pytest.mark.parametrize("given", [{}, {"T": 5}, {"T": (1,)}, {"T": ("1", 4)}, [("T", 1, 2)], [T, T], "T"])
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"T": 5}, {"T": (1,)}, {"T": ("1", 4)}, {"T": (1.0, 4)}, {"T": (1, 4, {"x": "0"})}, {"T": (1, 4, {"x": None})},
+     [("T", 1, 2)], [T, T], "T"],
+)  # fmt: skip
 def test_dims_that_make_no_sense_are_refused(given: object) -> None:
     with pytest.raises(UsageError):
         dims_of(given)
+
+
+def test_sizes_of_any_kind_of_whole_number_are_taken() -> None:
+    (d,) = dims_of({"T": (np.int64(1), np.uint8(4), {"x": np.int32(1)})})
+    assert d == Dim("T", 1, 4, {"x": (1,)})
 
 
 TAKES = {"x": ("B", "T", 16), "mask": ("T", "T"), "y": (Size.of("T") * 2 + 1,)}

@@ -125,6 +125,27 @@ def test_sizes_that_are_no_polynomial_are_refused() -> None:
         one(model, {"x": np.ones(4, np.float32)}, T=(2, 64, {"x": 0}))
 
 
+def test_edges_of_several_ranges_at_once_are_tried() -> None:
+    """At T = S = 1 this is one element, and everywhere else two: each was looked at alone at its least size."""
+
+    def model(x: wx.Input["f32", "T", "S"]):  # noqa: F821, UP037
+        return x.reshape(-1)[-2:]
+
+    with pytest.raises(UnsupportedError, match="another one where T = 1, S = 1"):
+        one(model, {"x": np.ones((4, 4), np.float32)}, T=(1, 64), S=(1, 64))
+
+
+@pytest.mark.parametrize("by", [2, -2])
+def test_a_piece_that_begins_before_the_array_does_is_no_piece(by: int) -> None:
+    """Rolled by two a row of one element is its last element and all but two of it, which came out right by luck."""
+
+    def model(x: wx.Input["f32", "T"]):  # noqa: F821, UP037
+        return np.roll(x, by)
+
+    with pytest.raises(UnsupportedError, match="give a range that has one of these alone"):
+        one(model, {"x": np.ones(4, np.float32)}, T=(1, 64))
+
+
 def test_arrays_made_while_tracing_are_refused() -> None:
     table = np.arange(512, dtype=np.float32)
 

@@ -98,6 +98,15 @@ def test_floats_are_found(f) -> None:
     assert math.isclose(found.at({"T": 101}), f(101), rel_tol=1e-14)
 
 
+def test_floats_are_found_to_the_last_bit() -> None:
+    """A third of a size was times 0.33333333333333337, which is above 12 where it should be 12."""
+    rows = [{"T": t} for t in (13, 5, 7, 11, 3, 17)]
+    for f in (lambda t: t / 3.0, lambda t: t / 10.0, lambda t: t * 0.1, lambda t: 1 / t / 3):
+        found = fit_float(rows, [f(r["T"]) for r in rows])
+        assert isinstance(found, Number)
+        assert [found.at(r) for r in rows] == [f(r["T"]) for r in rows]
+
+
 def test_floats_that_were_rounded_are_found() -> None:
     rows = [{"T": t} for t in (3, 5, 7, 11, 13, 17)]
     for f in (lambda t: 1 / t, lambda t: math.sqrt(t), lambda t: 0.3 / t):

@@ -178,7 +178,7 @@ class _Found:
 
     def _loops(self, i: int, n: int) -> None:
         if i not in self.space.leaves:
-            self.loops[i, n] = list(_loops(self.space, i, self.cuts.of(i)[n]))
+            self.loops[i, n] = list(loops_of(self.space, i, self.cuts.of(i)[n]))
 
 
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
@@ -253,7 +253,7 @@ def _leaf(space: Space, i: int, number: int) -> Term:
     return operand(i, c.axes, c.dtype)
 
 
-def _loops(space: Space, number: int, cut: Cut) -> Iterator[Candidate]:
+def loops_of(space: Space, number: int, cut: Cut) -> Iterator[Candidate]:
     """Loops of the quickest kernels of each device that take a cut: where one of them makes instructions of every
     function, those of its pool that call a library are not looked at either."""
     meaning = cut_meaning(space.snapshot, cut)
@@ -287,10 +287,11 @@ def _grown(k: Kernel) -> bool:
 
 
 def variants(space: Space, c: Candidate) -> Iterator[Candidate]:
-    """The same call by kernels that do it in another way."""
+    """The same call by kernels that do it in another way than the one that variants are of."""
     backend, _, name = c.call.kernel.partition(".")
+    usual = space.kernels[c.call.kernel].variant_of or name
     for n, k in space.kernels.items():
-        if k.variant_of == name and n.partition(".")[0] == backend:
+        if k.variant_of == usual and n.partition(".")[0] == backend and n != c.call.kernel:
             call = replace(c.call, kernel=n)
             if call.out.bytes >= k.smallest and k.accepts(call) and k.differs(call):
                 yield replace(c, call=call)

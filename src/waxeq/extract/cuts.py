@@ -288,9 +288,7 @@ class Cuts:
         if any(c is not None and number in c.inside for c in pick):
             return None
         inside = self._inside(number, n, pick)
-        fits = len(inside) <= _SPAN or (len(inside) <= _WIDE and _is_pointwise(inside))
-        order = self._in_order(number, inside) if fits else None
-        if order is None or _strewn(order, inside):
+        if ordered(number, inside) is None:
             return None
         if id(n) not in self._reads:
             self._reads[id(n)] = tuple([a for a in n.tensors if self.snapshot.classes[a].constant is None])
@@ -327,26 +325,30 @@ class Cuts:
     def _axes_read(self, e: ENode) -> frozenset[str]:
         return frozenset().union(*(self.snapshot.classes[a].axes for a in e.tensors))
 
-    def _in_order(self, root: int, inside: Mapping[int, ENode]) -> list[int] | None:
-        """What is inside, each class after what it is made from; None where not all of it is needed for the root, or
-        something in it for itself."""
-        done: dict[int, bool] = {}  # False: what it reads is being looked at
-        order, stack = list[int](), [root]
-        while stack:
-            i = stack[-1]
-            if done.get(i) is None:
-                done[i] = False
-                for a in inside[i].tensors:
-                    if a in inside and not done.get(a, False):
-                        if a in done:
-                            return None
-                        stack.append(a)
-            else:
-                if not done[i]:
-                    order.append(i)
-                done[i] = True
-                stack.pop()
-        return order if len(order) == len(inside) else None
+
+def ordered(root: int, inside: Mapping[int, ENode]) -> list[int] | None:
+    """What is computed together, each class after what it is made from; None where it is too much for one loop nest,
+    not all of it is needed for the root, something in it is needed for itself, or something is asked for at so many
+    places that it should be made once."""
+    if len(inside) > _SPAN and not (len(inside) <= _WIDE and _is_pointwise(inside)):
+        return None
+    done: dict[int, bool] = {}  # False: what it reads is being looked at
+    order, stack = list[int](), [root]
+    while stack:
+        i = stack[-1]
+        if done.get(i) is None:
+            done[i] = False
+            for a in inside[i].tensors:
+                if a in inside and not done.get(a, False):
+                    if a in done:
+                        return None
+                    stack.append(a)
+        else:
+            if not done[i]:
+                order.append(i)
+            done[i] = True
+            stack.pop()
+    return order if len(order) == len(inside) and not _strewn(order, inside) else None
 
 
 def _is_pointwise(inside: Mapping[int, ENode]) -> bool:
@@ -361,8 +363,8 @@ def _unfolded(cut: Cut) -> bool:
 
 
 def _strewn(order: Sequence[int], inside: Mapping[int, ENode]) -> bool:
-    """Whether something inside is asked for at so many places that it should be made once: each has its own text, and
-    they multiply with every array that is put beside parts of itself."""
+    """Whether something inside is asked for at many places: each has its own text, and they multiply with every array
+    that is put beside parts of itself."""
     if sum(inside[i].head in _BESIDE for i in order) < 2:
         return False
     asked = places((i, inside[i].head, inside[i].tensors) for i in reversed(order))

@@ -214,6 +214,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def assign(self, new: TracedArray) -> None:
         """Give the array, and all that shares its memory, new content of the same type."""
+        if new.shape != self.shape:
+            raise ValueError(f"could not broadcast input array from shape {new.shape} into shape {self.shape}")
         if self.scalar:
             raise self.tracer.refuse("a scalar is written to", "write s = s + 1, or x[0] = s where it came from x")
         if self._storage.contested:

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
@@ -59,7 +59,9 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
         weights.add("weights")
 
     def at_sizes(**sizes: int) -> Mapping[str, Any]:
-        return {**_example(module, path, sizes), **more}
+        found = _example(module, path, sizes)
+        _require_parameters(f"{path}: example_inputs() gives", found, name, fn)
+        return {**found, **more}
 
     given = at_sizes(**(sizes or {}))
     example = example_arguments(fn, given, sizes)
@@ -133,15 +135,21 @@ def _named(module: ModuleType, path: str, name: str, fn: Callable[..., Any]) -> 
     given = (given,) if isinstance(given, str) else given
     if not isinstance(given, Collection) or not all(isinstance(n, str) for n in given):
         raise TargetError(f'{path}: WEIGHTS is {given!r:.60}; give names of parameters, as WEIGHTS = ("w1", "b1")')
-    names = set(given)
-    parameters = inspect.signature(fn).parameters
-    unknown = sorted(names - parameters.keys())
+    _require_parameters(f"{path}: WEIGHTS names", given, name, fn)
+    return set(given)
+
+
+def _require_parameters(what: str, names: Iterable[str], name: str, fn: Callable[..., Any]) -> None:
+    """Raise TargetError for what is no parameter of the model, which is called `name`."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (ValueError, TypeError):  # Python does not tell
+        return
+    unknown = sorted(str(n) for n in names if n not in parameters)
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise TargetError(
-            f"{path}: WEIGHTS names {unknown[0]!r}, which is no parameter of {name}; it has "
-            f"{', '.join(parameters) or 'none'}"
+            f"{what} {unknown[0]!r}, which is no parameter of {name}; it has {', '.join(parameters) or 'none'}"
         )
-    return names
 
 
 def _find(module: ModuleType, path: str, name: str) -> tuple[str, Callable[..., Any]]:

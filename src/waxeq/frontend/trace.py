@@ -197,7 +197,7 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
         raise kind(f"{tracer.place(sys.exc_info()[2])}: {e}") from e
     except WaxeqError:
         raise
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         trail = sys.exc_info()[2]
         where, advice = tracer.place(trail), foreign.advice(e, trail, TracedArray.__name__)
         if advice is not None:

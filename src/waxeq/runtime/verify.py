@@ -87,6 +87,8 @@ class Truth:
         """Of a plan's result, and of the model's as written: where that overflows and float64 does not, or the other
         way round, of all other elements."""
         oracle, written, own = self.oracle[name], self.written[name], self.errors[name]
+        if got.shape != oracle.shape:  # which may fit each other, and is wrong
+            return (np.inf, np.inf), own
         if np.isfinite(own[1]):
             return relative_error(got, oracle), own
         wide = written.astype(np.float64)

@@ -32,6 +32,7 @@ from waxeq.runtime.measure import GAIN
 from waxeq.search.choosing import Chosen, choose
 from waxeq.search.session import Session
 from waxeq.search.tuner import tuned
+from waxeq.search.widening import widened
 
 Value = TypeVar("Value")
 _EACH = 4e-4
@@ -140,6 +141,8 @@ def _found(
         return _found(session, block, at, grown)
     if chosen is None:
         return None
+    wider = stage(session, "widen", partial(widened, session, space, rows, roots, chosen))
+    chosen, rows = wider.chosen, wider.rows
     chosen = _closer(session, stage(session, "tune", partial(_improved, session, space, rows, roots, chosen)))
     chosen = _joined(session, chosen)
     facts = _facts(saturation, rows, chosen)

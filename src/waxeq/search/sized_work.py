@@ -53,7 +53,7 @@ class Work:
             return None
         try:
             return self._right(plan, sizes)
-        except (PlanError, AccuracyError, ValueError) as e:  # arrays of sizes that do not fit each other raise the last
+        except (PlanError, AccuracyError, ValueError, IndexError) as e:  # what does not fit, or is not there, at a size
             self.refused.setdefault(id(plan), []).append((sizes, str(e)))
             self.wrong |= {id(plan)} if isinstance(e, AccuracyError) and not plan.as_written else set()
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,12 @@ def _dim(name: str, row: Any) -> Dim:
     axes = row[2] if len(row) == 3 else {}
     if not isinstance(axes, Mapping):
         raise UsageError(f"the axes of dim {name} are {axes!r:.60}; give axes by input: {{'x': 0}}")
-    return Dim(name, row[0], row[1], {k: (a,) if isinstance(a, int) else tuple(a) for k, a in axes.items()})
+    several = {k: tuple(a) if isinstance(a, (tuple, list)) else (a,) for k, a in axes.items()}
+    try:
+        low, high = (operator.index(s) for s in row[:2])
+        return Dim(name, low, high, {k: tuple(map(operator.index, a)) for k, a in several.items()})
+    except TypeError as e:
+        raise UsageError(f"dim {name} is {row!r:.60}; sizes and axes are whole numbers: (1, 512, {{'x': 0}})") from e
 
 
 @dataclass(frozen=True)

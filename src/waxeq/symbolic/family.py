@@ -6,6 +6,7 @@ import dis
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from types import CodeType
 from typing import Any
 
@@ -20,6 +21,8 @@ from waxeq.symbolic.dims import Dim, Sizes
 Examples = Callable[[Sizes], Mapping[str, Any]]
 _MANY = 12
 """Sizes of one dim that a model is traced at to learn how its sizes depend on it."""
+_CORNERS = 4
+"""Dims at most of which a model is traced where each is at an edge of its range."""
 
 
 @dataclass(frozen=True)
@@ -104,22 +107,30 @@ def _resized(name: str, x: Any, axes: Mapping[str, Mapping[int, str]], sizes: Si
         return x
     a = np.asarray(x)
     for axis, d in axes[name].items():
-        if axis >= a.ndim or a.shape[axis] == 0:
+        if not -a.ndim <= axis < a.ndim or a.shape[axis] == 0:
             raise UsageError(f"dim {d} is axis {axis} of input {name!r}, whose example has the shape {a.shape}")
-        a = np.take(a, range(sizes[d]), axis, mode="wrap")
+        try:
+            a = np.take(a, np.arange(sizes[d]), axis, mode="wrap")
+        except (MemoryError, OverflowError, ValueError) as e:
+            raise UsageError(
+                f"input {name!r} does not fit in memory where {d} = {sizes[d]}; give a narrower range"
+            ) from e
     return a
 
 
 def samples(family: Family) -> list[dict[str, int]]:
-    """Sizes to trace at: the edges of every range, sizes that are no multiple of anything, and those beside numbers in
-    the model's own text, where it may turn another way."""
+    """Sizes to trace at: the edges of every range, those of all ranges at once, sizes that are no multiple of anything,
+    and those beside numbers in the model's own text, where it may turn another way."""
     middle = {d.name: _generic(d)[0] for d in family.dims}
     rows = [middle]
     for d in family.dims:
         rows += [{**middle, d.name: s} for s in dict.fromkeys((*_generic(d), *_edges(d), *_near(family.fn, d)))]
-    for i in range(4 if len(family.dims) > 1 else 0):  # sizes that move together tell a product from a sum
+    for i in range(4 * (len(family.dims) - 1)):  # sizes that move together tell a product from a sum
         rows.append({d.name: _generic(d)[(i * (n + 2) + 1) % len(_generic(d))] for n, d in enumerate(family.dims)})
         rows.append({d.name: _generic(d)[(i + n) % len(_generic(d))] for n, d in enumerate(family.dims)})
+    if 1 < len(family.dims) <= _CORNERS:
+        names = [d.name for d in family.dims]
+        rows += [dict(zip(names, edges, strict=True)) for edges in product(*((d.low, d.high) for d in family.dims))]
     return [dict(r) for r in dict.fromkeys(tuple(r.items()) for r in rows)]
 
 

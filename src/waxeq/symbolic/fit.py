@@ -56,7 +56,8 @@ def _solved(rows: Sequence[Sequence[int]], values: Sequence[int]) -> list[int] |
 
 
 def fit_float(samples: Sequence[Sample], values: Sequence[float]) -> Number | float | None:
-    """The same for floats: a polynomial, its reciprocal, its root or the reciprocal of that, times a constant."""
+    """The same for floats: a polynomial, its reciprocal, its root or the reciprocal of that, times a constant; one that
+    is each of them to the last bit, where there is one."""
     if len({v.hex() for v in values}) == 1 or all(v != v for v in values):
         return values[0]
     if not all(math.isfinite(v) and (v or math.copysign(1, v) > 0) for v in values):
@@ -64,11 +65,15 @@ def fit_float(samples: Sequence[Sample], values: Sequence[float]) -> Number | fl
     with np.errstate(over="ignore"):
         single = all(v == float(np.float32(v)) for v in values)  # a float32 is a formula that was rounded
     close = _SINGLE if single else _CLOSE
+    near = None
     for text in _formulas(samples, values, 16 * close if single else _WHOLE):
-        with suppress(PlanError, OverflowError):  # a formula that has no value at some size is another one
-            if all(math.isclose(float(value(text, s)), v, rel_tol=close) for s, v in zip(samples, values, strict=True)):
+        with suppress(PlanError, ArithmeticError):  # a formula that has no value at some size is another one
+            rows = [(float(value(text, s)), v) for s, v in zip(samples, values, strict=True)]
+            if all(a == v for a, v in rows):
                 return Number(text)
-    return None
+            if near is None and all(math.isclose(a, v, rel_tol=close) for a, v in rows):
+                near = Number(text)
+    return near
 
 
 def _formulas(samples: Sequence[Sample], values: Sequence[float], near: float) -> Iterator[str]:
@@ -82,6 +87,9 @@ def _formulas(samples: Sequence[Sample], values: Sequence[float], near: float) -
                 yield form.format(found.expr)
     for n in samples[0]:
         for form in (n, f"1/{n}", f"sqrt({n})", f"1/sqrt({n})"):
+            part = value(form, samples[0]) / values[0] if values[0] else math.inf
+            if math.isfinite(part):
+                yield from (f"({form})/{c!r}" for c in dict.fromkeys((float(round(part)), part)) if c)
             yield f"{values[0] / value(form, samples[0])!r}*({form})"
 
 

@@ -263,7 +263,8 @@ def _require_same(sized: Sized, s: Sample, why: str) -> None:
     here = [(x.name, x.kind, x.type) for x in g.leaves if x.kind != "constant"]
     there = [(x.name, x.kind, x.type) for x in s.graph.leaves if x.kind != "constant"]
     types = [(n, g.type(v)) for n, v in (*g.outputs, *g.states)]
-    if here != there or types != [(n, s.graph.type(v)) for n, v in (*s.graph.outputs, *s.graph.states)]:
+    below = any(size < 0 for n in g.nodes for size in n.type.shape)
+    if below or here != there or types != [(n, s.graph.type(v)) for n, v in (*s.graph.outputs, *s.graph.states)]:
         raise UnsupportedError(refusal)
     want = interpret(s.graph, {**s.graph.constants, **s.arrays}, oracle=True)
     try:

@@ -27,6 +27,30 @@ def _numbers(dtype: str) -> np.ndarray:
     return np.array(sorted(x for x in some if i.min <= x <= i.max), dtype)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "held"),
+    [("int32", "int32", True), ("int32", "int8", False), ("uint8", "int32", False), ("int16", "uint8", False)],
+)
+def test_products_of_what_is_narrower_than_their_sum_go_by_vectors(left: str, right: str, held: bool) -> None:
+    """Gcc makes no vectors around a loop that reads narrower numbers: 64 x 512 x 512 took 10 to 22 ms for 0.8."""
+    sizes = {"i": 64, "k": 512, "j": 512}
+    x, y = View.dense("ik", sizes, left), View.dense("kj", sizes, right)
+    read = (operand(n, axes, dtype) for n, axes, dtype in ((0, "ik", left), (1, "kj", right)))
+    wide = (t if d == "int32" else Term("Cast", "int32", t) for t, d in zip(read, (left, right), strict=True))
+    call = Call("native.loops", Term("Sum", "k", Term("Mul", *wide)), sizes, (x, y), View.dense("ij", sizes, "int32"))
+    kernel = Loops()
+    found = kernel.of(call)
+    assert found is not None
+    assert ("a7_" in found.parts[0].source) == held
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 100, v.shape).astype(v.dtype) for v in (x, y)]
+    out = np.empty((64, 512), np.int32)
+    kernel.prepare([(kernel, call)])
+    for step in kernel.bind(call, arrays, out, np.empty(kernel.workspace(call) + 64, np.uint8)):
+        step()
+    np.testing.assert_array_equal(out, arrays[0].astype(np.int32) @ arrays[1].astype(np.int32))
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_pair_is_as_numpy_has_it(name: str) -> None:
     """Models that shift had a kernel of NumPy's between any two of ours."""

@@ -258,10 +258,19 @@ def _round(t: Tracer, a: Any, decimals: int = 0) -> Any:
         return (
             np.rint(x) if not decimals else np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
         )
-    if decimals < 0:  # NumPy rounds them in float64, and cuts what the dtype does not hold
-        whole = np.rint(x / 10.0**-decimals) * 10.0**-decimals
-        return (whole if x.dtype == np.uint64 else whole.astype(np.int64)).astype(x.dtype)
-    return np.copy(x)
+    return np.copy(x) if decimals >= 0 else _round_to(x, 10**-decimals)
+
+
+def _round_to(x: Any, step: int) -> Any:
+    """Whole numbers rounded to multiples of a step, halves to even ones, and cut to their dtype. NumPy goes by float64;
+    rules would make of that quotient a product that moves halves to another side."""
+    if step > np.iinfo(np.int64).max:
+        return np.zeros_like(x)
+    y = x if x.dtype == np.uint64 else x.astype(np.int64)
+    below = y // step
+    rest = y - below * step
+    up = (rest > step - rest) | ((rest == step - rest) & (below % 2 == 1))
+    return ((below + up.astype(y.dtype)) * step).astype(x.dtype)
 
 
 def _sinc(t: Tracer, x: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -175,17 +175,21 @@ def _quantile(
     places = places_of_quantile(t, x, q, method, scale)
     x = in_dtype_of_quantile(x, q, places)
     ordered, axes = lined_up(x, axis)
-    at = places * (ordered.shape[-1] - 1)
-    low = np.floor(at).astype(np.int64)
-    whole = whole_places(places)
-    pairs = zip(low.ravel(), at.ravel(), strict=True)
-    rows = [ordered[..., int(k)] if whole else _between(ordered, int(k), float(p - k)) for k, p in pairs]
-    return at_places(places, [_settled(y, ordered, x.shape, axes, keepdims) for y in rows])
+
+    def at_place(p: Any) -> Any:
+        k = int(np.floor(p))
+        y = ordered[..., k] if whole_places(places) else _between(ordered, k, float(p - k))
+        return _settled(y, ordered, x.shape, axes, keepdims)
+
+    return at_places(places * (ordered.shape[-1] - 1), at_place)
 
 
-def at_places(places: np.ndarray, rows: Sequence[Any]) -> Any:
-    """One result for each place, as an array with the dimensions of the places first."""
-    return rows[0] if places.ndim == 0 else np.stack(rows).reshape((*places.shape, *rows[0].shape))
+def at_places(places: np.ndarray, result: Callable[[Any], Any]) -> Any:
+    """The result for each place, as an array with the dimensions of the places first."""
+    if places.ndim == 0:
+        return result(places[()])
+    rows = [result(p) for p in places.ravel()] or [result(places.dtype.type(0))]  # of none there are no rows of it
+    return np.stack(rows)[: places.size].reshape((*places.shape, *rows[0].shape))
 
 
 def _between(ordered: Any, low: int, part: float) -> Any:

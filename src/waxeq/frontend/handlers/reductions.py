@@ -44,7 +44,8 @@ def _fold(
         fill = _IDENTITY.get(f, initial)  # `initial` counts once, however many elements are masked
         if fill is None:
             raise ValueError(f"np.{f} with where= needs initial=")
-        x = t.array(np.where(where, x, np.asarray(fill, x.dtype)))
+        mask = where if np.shape(where) == x.shape else np.broadcast_to(where, x.shape)
+        x = t.array(np.where(mask, x, np.asarray(fill, x.dtype)))
         axes = axes_tuple(axis, x.ndim)
     if f in ("max", "min") and initial is None and any(x.shape[i] == 0 for i in axes):
         raise ValueError(f"zero-size array to reduction operation {f}imum which has no identity")

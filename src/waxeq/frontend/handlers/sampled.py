@@ -66,7 +66,7 @@ def _between(t: Tracer, x: Any, xp: Any, fp: Any) -> Any:
         slopes = (fp[1:] - fp[:-1]) / (xp[1:] - xp[:-1])
     slope, x0, y0 = (np.take(t.array(a), low) for a in (slopes, xp, fp))
     y = slope * (x - x0) + y0
-    if isinstance(slopes, TracedArray) or not (np.isfinite(slopes).all() and np.isfinite(fp).all()):
+    if any(isinstance(a, TracedArray) or not np.isfinite(a).all() for a in (slopes, xp, fp)):
         x1, y1 = (np.take(t.array(a), low + 1) for a in (xp, fp))
         other = slope * (x - x1) + y1
         y = np.where(np.isnan(y), np.where(np.isnan(other) & (y0 == y1), y0, other), y)

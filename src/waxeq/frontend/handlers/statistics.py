@@ -131,15 +131,15 @@ def _nan_quantile(
     places = places_of_quantile(t, x, q, method, scale)
     if not x.size:
         return np.nanmean(x, axis, keepdims=keepdims)
+    if places.ndim > 1:  # NumPy does not always put their axes first
+        raise t.refuse("np.nanquantile at places in several rows", "give them in one")
     if x.dtype.kind != "f":
         whole = np.quantile if scale == 1.0 else np.percentile
         return whole(x, q, axis=axis, method=method, keepdims=keepdims)  # pyright: ignore
-    if places.ndim > 1:  # NumPy does not always put their axes first
-        raise t.refuse("np.nanquantile at places in several rows", "give them in one")
     x = in_dtype_of_quantile(x, q, places)
     ordered, axes = lined_up(x, axis)
     last = np.maximum(np.sum(~np.isnan(ordered), axis=-1, keepdims=True) - 1, 0)
-    return at_places(places, [shaped(_at_part(ordered, last, p), x.shape, axes, keepdims) for p in places.ravel()])
+    return at_places(places, lambda p: shaped(_at_part(ordered, last, p), x.shape, axes, keepdims))
 
 
 def _at_part(ordered: Any, last: Any, part: Any) -> Any:

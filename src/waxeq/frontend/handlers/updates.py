@@ -30,7 +30,7 @@ _OF_BOOLS = {"add": "max", "maximum": "max", "minimum": "min"}
 
 
 def _at(name: str, t: Tracer, a: Any, indices: Any, b: Any) -> None:
-    """Every update counts, also of one place; values are in the dtype of the array."""
+    """Every update counts, also of one place."""
     x, f = _own(t, a), getattr(np, name)
     v = _update(t, name, x.dtype, b)
     if is_mask(t, indices):  # no place is named twice
@@ -40,20 +40,23 @@ def _at(name: str, t: Tracer, a: Any, indices: Any, b: Any) -> None:
     v: Any = v if v.shape == there.shape else np.broadcast_to(v, there.shape)
     parts = parts_of(t, x, indices)
     if not any(isinstance(p, np.ndarray) for p in parts):
-        x.assign(with_item(t, x, indices, f(there, v)))
+        x.assign(with_item(t, x, indices, f(there, v).astype(x.dtype)))
     elif x.dtype == bool:
         bits = with_places(t, x.astype(np.uint8), parts, v.astype(np.uint8), _OF_BOOLS[name])
         x.assign(bits.astype(bool))
     else:
-        x.assign(with_places(t, x, parts, -v if name == "subtract" else v, _SCATTERS[name]))
+        wide = x if v.dtype == x.dtype else x.astype(v.dtype)
+        x.assign(with_places(t, wide, parts, -v if name == "subtract" else v, _SCATTERS[name]).astype(x.dtype))
 
 
 def _update(t: Tracer, name: str, dtype: np.dtype, b: Any) -> TracedArray:
-    """The values of f.at in the dtype of the array. NumPy computes in the dtype of both and cuts each result to that of
-    the array, which is the same in the cases that are not refused; of uint64 and signed integers it computes in floats,
-    where the sums here stay exact."""
+    """The values of f.at in the dtype that it computes in. NumPy computes in the dtype of both and cuts each result to
+    that of the array: floats are cut once here, after the last one, and whole numbers come out the same in the cases
+    that are not refused. Of uint64 and signed integers NumPy computes in floats, where the sums here stay exact."""
     v = t.array(b)
     getattr(np, name)(np.zeros(0, dtype), np.zeros(0, v.dtype))  # raises TypeError for bools that are subtracted
+    if dtype.kind == "f" and isinstance(b, np.ndarray) and v.dtype != bool:
+        return v.astype(np.result_type(dtype, v.dtype))
     same = v.dtype == dtype or dtype.kind == "f" or v.dtype == bool
     if not same and dtype.kind in "iu" and v.dtype.kind in "iu":
         same = name in ("add", "subtract") or np.can_cast(v.dtype, dtype, "safe") or _holds(dtype, t.known(v))
@@ -141,16 +144,20 @@ def _copyto(t: Tracer, dst: Any, src: Any, casting: Any = "same_kind", where: An
         np.copyto(src, given, casting)  # raises as NumPy does for what may not be cast
     elif not np.can_cast(t.array(src).dtype, x.dtype, casting):
         raise TypeError(f"Cannot cast {t.array(src).dtype!r} to {x.dtype!r} according to the rule {casting!r}")
+    require_safe(where, bool)
     v = np.broadcast_to(t.written(src, x.dtype), x.shape)
     x.assign(t.array(v if where is True else np.where(where, v, x)))
 
 
 def _putmask(t: Tracer, a: Any, mask: Any, values: Any) -> None:
-    x = _own(t, a)
+    x, m = _own(t, a), t.array(mask).astype(bool)
+    require_safe(values, x.dtype)
     v = t.written(values, x.dtype)
+    if m.size != x.size:
+        raise ValueError("putmask: mask and data must be the same size")
     if v.ndim and v.shape != x.shape:
         raise t.refuse("np.putmask of values of another shape", "use np.where")
-    x.assign(t.array(np.where(mask, v, x)))
+    x.assign(t.array(np.where(m.reshape(x.shape), v, x)))
 
 
 def _fill_diagonal(t: Tracer, a: Any, val: Any, wrap: bool = False) -> None:
@@ -159,8 +166,9 @@ def _fill_diagonal(t: Tracer, a: Any, val: Any, wrap: bool = False) -> None:
         raise t.refuse("np.fill_diagonal with wrap=True", "fill each block of x.shape[1] rows")
     if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
         raise ValueError("np.fill_diagonal takes two dimensions, or more that are all of one length")
-    n = min(x.shape)
-    x[(np.arange(n),) * x.ndim] = val
+    n, v = min(x.shape), np.ravel(t.array(val))
+    if v.size:  # values are taken again from the first where they are too few
+        x[(np.arange(n),) * x.ndim] = val if v.size == 1 else np.resize(v, n)
 
 
 def _fill(t: Tracer, x: TracedArray, value: Any) -> None:

@@ -1,0 +1,78 @@
+"""Widening what a choice is made of: candidates near to it that growing by rough prices did not come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from waxeq.extract.candidates import Candidate, Space, State, variants
+from waxeq.extract.choice import Choice, Problem
+from waxeq.extract.merged import instead, merged
+from waxeq.search.choosing import Chosen, choose
+from waxeq.search.session import Session
+
+_TIMES = 6
+"""Times that a choice is widened: what came of two calls may take in a third one."""
+_GAIN = 0.98
+"""Part of what is taken now that another must not exceed to be worth going on from."""
+_NEAR = 16.0
+"""What a call may take of the chosen one for its variants to be looked at: another width of vectors may be worth it."""
+_RIVALS = 6
+"""Calls beside a chosen one whose variants are looked at."""
+_LEAST = 0.02
+"""Part of a choice's time that a call takes for others to be looked at in its place."""
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A choice, and all candidates that it was chosen of."""
+
+    chosen: Chosen
+    rows: Sequence[Candidate]
+
+
+def widened(
+    session: Session, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], chosen: Chosen
+) -> Widened:
+    """The best choice of these candidates and of those near to it, again as long as that gains something and there is
+    time: pairs of its calls in one loop nest, loops for calls of libraries, and variants of calls that are no choice
+    without them."""
+    found = Widened(chosen, rows)
+    for _ in range(_TIMES):
+        new = [] if session.hurried else _promising(session, space, found)
+        if not new:
+            break
+        rows, before = [*found.rows, *new], found.chosen
+        better = choose(session, space, rows, roots)
+        if better is None:
+            break
+        gained = better.choice.cost < _GAIN * before.choice.cost
+        beaten = (*better.beaten, *((before.choice,) if gained else ()))
+        found = Widened(replace(better, measured=better.measured + before.measured, beaten=beaten), rows)
+        if not gained:
+            break
+    return found
+
+
+def _promising(session: Session, space: Space, found: Widened) -> list[Candidate]:
+    """Calls that nobody looked at. Loops may turn out to take less than what they are to take the place of; a variant
+    is known, or thought, to do so."""
+    have = {c.looks for c in found.rows}
+    problem, choice = found.chosen.problem, found.chosen.choice
+    loops = [(c, now) for f in (merged, instead) for c, now in f(space, choice) if c.looks not in have]
+    others = [(c, now) for c, now in _others(space, problem, choice) if c.looks not in have]
+    estimates = session.prices.of([c.call for c, _ in (*loops, *others)])
+    hoped = [c for (c, now), e in zip(loops, estimates, strict=False) if e.low < now]
+    likely = zip(others, estimates[len(loops) :], strict=True)
+    return [*hoped, *(c for (c, now), e in likely if e.seconds < _GAIN * now)]
+
+
+def _others(space: Space, problem: Problem, choice: Choice) -> Iterator[tuple[Candidate, float]]:
+    """Variants of the next best calls that read nothing more than is there, each with what the chosen one takes."""
+    have = problem.given | choice.made.keys()
+    for out, p in choice.made.items():
+        if p.cost < _LEAST * choice.cost:
+            continue
+        ways = (q for q in problem.ways(out) if q.candidate is not p.candidate and q.cost < _NEAR * p.cost)
+        near = sorted((q for q in ways if have.issuperset(q.candidate.inputs)), key=lambda q: q.cost)[:_RIVALS]
+        yield from ((c, p.cost) for q in near for c in variants(space, q.candidate))
