@@ -17,9 +17,9 @@ class NumpyBackend(Backend):
 
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
-        from waxeq_numpy import contraction, copying, direct, fast, loops, padding
+        from waxeq_numpy import contraction, copying, direct, factored, fast, loops, padding
 
-        found = (k() for m in (contraction, loops, fast, copying, padding, direct) for k in m.KERNELS)
+        found = (k() for m in (contraction, loops, fast, copying, padding, direct, factored) for k in m.KERNELS)
         return MappingProxyType({f"numpy.{k.name}": k for k in found})
 
     @property

@@ -316,6 +316,11 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
     ],
     "linalg.matrix_power": [(lambda a, n=n: L.matrix_power(a, n), (x33,)) for n in (0, 1, 2, 3, 5)],
     "linalg.multi_dot": [(lambda a, b, c: L.multi_dot([a, b, c]), (x23, (3, 4), (4,)))],
+    "linalg.solve": [(lambda a, b: L.solve(a + 9 * np.eye(3, dtype=a.dtype), b), (x33, (3,)))],
+    "linalg.inv": [(lambda a: L.inv(a + 9 * np.eye(3, dtype=a.dtype)), (x33,)), (L.inv, (x23,))],
+    "linalg.det": [(L.det, (x33,)), (L.det, ((2, 3, 3),)), (L.det, (x23,))],
+    "linalg.slogdet": [(lambda a: L.slogdet(a + 9 * np.eye(3, dtype=a.dtype)), (x33,))],
+    "linalg.cholesky": [(lambda a: L.cholesky(a + 19 * np.eye(3, dtype=a.dtype)), (x33,)), (L.cholesky, (x33,))],
     "cross": [(np.cross, (x23, (3,))), (lambda a, b: np.cross(a, b, axis=0), ((3, 2), (3, 2)))],
     "linalg.cross": [(L.cross, (x23, x23))],
     "convolve": [

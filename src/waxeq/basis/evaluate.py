@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -281,6 +282,31 @@ class Evaluator:
     def _argsort(self, k: str, x: NamedArray) -> NamedArray:
         rest, a = self._last(x, k)
         return NamedArray((*rest, k), np.argsort(comparable(a), axis=-1, kind="stable"))
+
+    def _solve(self, i: str, j: str, a: NamedArray, b: NamedArray) -> NamedArray:
+        rest, m = self._last(a, i, j)
+        b = self.present(b, i)
+        aside = tuple(k for k in b.axes if k != i and k not in rest)
+        right = b.aligned((*rest, i, *aside))
+        count = math.prod(right.shape[len(rest) + 1 :])
+        x = np.linalg.solve(m, right.reshape((*right.shape[: len(rest) + 1], count)))
+        return NamedArray((*rest, j, *aside), x.reshape((*x.shape[:-1], *right.shape[len(rest) + 1 :])))
+
+    def _cholesky(self, i: str, j: str, a: NamedArray) -> NamedArray:
+        rest, m = self._last(a, i, j)
+        return NamedArray((*rest, i, j), np.linalg.cholesky(m))
+
+    def _det(self, f: str, i: str, j: str, a: NamedArray) -> NamedArray:
+        rest, m = self._last(a, i, j)
+        return NamedArray(rest, np.asarray(determinant(f, m)))
+
+
+def determinant(f: str, m: np.ndarray) -> np.ndarray:
+    """Of matrices along the last two axes, one of `DETERMINANTS`."""
+    if f == "det":
+        return np.linalg.det(m)
+    sign, logabs = np.linalg.slogdet(m)
+    return sign if f == "sign" else logabs
 
 
 def summed_alone(root: Term) -> frozenset[Term]:

@@ -85,6 +85,13 @@ _ROWS = (
     _head("Scan", "f:Fn k:Axis x:T", "(set-insert (ax x) k)", "(dt x)", doc="Running fold along axis k."),
     _head("Sort", "k:Axis x:T", "(set-insert (ax x) k)", "(dt x)", doc="Sorted along axis k, NaN last."),
     _head("Argsort", "k:Axis x:T", "(set-insert (ax x) k)", "int64", doc="The stable permutation that sorts axis k."),
+    _head("Solve", "i:Axis j:Axis a:T b:T",
+          "(set-union (set-remove (set-remove (ax a) i) j) (set-insert (set-remove (ax b) i) j))", "(dt a)",
+          doc="x, along j, with a x = b, for rows i and columns j of a; b has i and not j."),
+    _head("Cholesky", "i:Axis j:Axis a:T", "(set-insert (set-insert (ax a) i) j)", "(dt a)",
+          doc="The lower triangular factor, rows i and columns j, of a, whose lower triangle is read."),
+    _head("Det", "f:Fn i:Axis j:Axis a:T", "(set-remove (set-remove (ax a) i) j)", "(dt a)",
+          doc="The determinant (f = det) along rows i and columns j, its sign, or the log of its magnitude (logabs)."),
 )  # fmt: skip
 
 HEADS = MappingProxyType({h.name: h for h in _ROWS})
@@ -93,5 +100,8 @@ HEADS = MappingProxyType({h.name: h for h in _ROWS})
 LEAVES = frozenset({"In", "Par", "Num", "Iota"})
 VIEWS = frozenset({"Ren", "Split", "Merge", "Diag", "Slice", "Unfold"})
 """Heads that only re-index: on a strided tensor they are index maps (Merge only where the strides fit)."""
+FACTORED = frozenset({"Solve", "Cholesky", "Det"})
+"""Heads that factor square matrices: their operand `a`, along axes `i` and `j`, of a dtype of `MATRICES`."""
+MATRICES = ("float32", "float64")
 COMPUTED = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast"})
 """Heads that compute each element from those at its own place."""

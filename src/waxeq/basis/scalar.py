@@ -177,3 +177,6 @@ SCANS = MappingProxyType({"sum": "numpy:add", "prod": "numpy:multiply", "max": "
 
 SCATTERS = ("set", "add", "max", "min")
 """What becomes of an element that an update meets: it is the update, or their sum, or the larger or smaller of both."""
+
+DETERMINANTS = ("det", "sign", "logabs")
+"""What is asked of a determinant: itself, its sign, or the logarithm of its magnitude."""

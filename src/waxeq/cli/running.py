@@ -12,6 +12,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from waxeq.errors import BoundsError, TargetError, TypeMismatch, UsageError
+from waxeq.ir.interpret import MatrixError
 from waxeq.ir.types import TensorType
 from waxeq.options import cores
 from waxeq.runtime.files import write_atomically
@@ -21,8 +22,8 @@ from waxeq.runtime.program import Program
 
 
 def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int | None) -> dict[str, Any]:
-    """Run a plan or a bundle; its results in numbers. Raises PlanError, TypeMismatch, BoundsError, TargetError,
-    UsageError."""
+    """Run a plan or a bundle; its results in numbers. Raises PlanError, TypeMismatch, BoundsError, MatrixError,
+    TargetError, UsageError."""
     program, saved = opened(path)
     inputs = {**saved, **read_inputs(given)}
     with _limited(threads):
@@ -30,6 +31,8 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
             results = program.flat_results(inputs)
         except IndexError as e:
             raise BoundsError(f"{e}: give inputs of {path} whose indices fit") from e
+        except np.linalg.LinAlgError as e:
+            raise MatrixError(f"{e}: give inputs of {path} whose matrices can be factored") from e
         times = time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50)
     if output is not None:
         write_atomically(output, _packed(results))

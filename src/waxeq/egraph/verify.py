@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from waxeq.basis.evaluate import Evaluator, Field, Ideal, NamedArray, Native, NotPolynomial
-from waxeq.basis.heads import HEADS
+from waxeq.basis.heads import FACTORED, HEADS
+from waxeq.basis.matrices import make_regular, places
 from waxeq.egraph.snapshot import EClass, ENode, Snapshot
 from waxeq.errors import AccuracyError
 from waxeq.ir.term import Term, postorder
@@ -196,8 +197,9 @@ class _Run:
             self._refuse_large(n)
             try:
                 return self.evaluator.apply(n.head, args, self.leaves)
-            except ValueError as e:  # NumPy refuses some elements, such as an integer to a negative power
-                if n.head in ("Map", "Zip") and "broadcast" not in str(e):
+            except ValueError as e:  # NumPy refuses some, such as an integer to a negative power
+                refused = n.head in ("Map", "Zip") and "broadcast" not in str(e)
+                if refused or isinstance(e, np.linalg.LinAlgError):
                     raise _Skip from e
                 raise
             except IndexError as e:
@@ -307,10 +309,11 @@ def random_leaves(
 
     Floats are normal, weights of two or more axes scaled down so that products keep their size; `positive` gives floats
     between 0.5 and 1.5; `special` sprinkles NaN, infinities and both zeros. Integers are small, and an index into an
-    axis lies within it. Over a prime field every leaf is uniform in the field.
+    axis lies within it, and matrices that are factored are positive definite. Over a prime field every leaf is uniform
+    in the field.
     """
     domain = Reals() if domain is None else domain
-    bounds = _index_bounds(snapshot)
+    bounds, matrices = _index_bounds(snapshot), _factored(snapshot)
     found: dict[str, NamedArray] = {}
     rows = {(n.args[0], i, n) for i, c in enumerate(snapshot.classes) for n in c.nodes if n.head in ("In", "Par")}
     for name, i, n in sorted(rows, key=lambda row: row[:2]):
@@ -326,6 +329,8 @@ def random_leaves(
         else:
             data = _integers(random, shape, n.args[2], bounds.get(i)).astype(domain.dtype(n.args[2]))
         found[name] = NamedArray(axes, np.asarray(data))
+        if i in matrices:
+            make_regular(found[name].data, axes, *matrices[i])
     return found
 
 
@@ -374,6 +379,12 @@ def _index_bounds(snapshot: Snapshot) -> dict[int, int]:
             if n.head in _KEEP_VALUES:
                 work += [(r, bound) for r in _valued(n)]
     return bounds
+
+
+def _factored(snapshot: Snapshot) -> dict[int, tuple[str, str]]:
+    """The classes of matrices that are factored, with the axes of their rows and columns."""
+    nodes = (n for c in snapshot.classes for n in c.nodes if n.head in FACTORED)
+    return {a: (i, j) for i, j, a in (places(n.head, n.args) for n in nodes)}
 
 
 def _valued(n: ENode) -> Iterable[int]:

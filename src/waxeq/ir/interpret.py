@@ -21,7 +21,7 @@ def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = F
 
     With `oracle`, every float is computed in float64: what the model means, apart from rounding.
     Raises TypeMismatch when an array is missing or of another type than its leaf, BoundsError for an index outside its
-    axis.
+    axis, MatrixError for a matrix that has no solution or factor.
     """
     values: dict[int, np.ndarray] = {}
     for v, leaf in enumerate(graph.leaves):
@@ -45,6 +45,8 @@ def interpret(graph: Graph, given: Mapping[str, np.ndarray], *, oracle: bool = F
                 values[v] = settle(_run(n, oracle, want, values, dead), want)
             except IndexError as e:
                 raise _outside(n, e) from e
+            except np.linalg.LinAlgError as e:
+                raise MatrixError(f"{_where(n, e)}; give inputs whose matrices can be factored") from e
             for i in dead:
                 del values[i]
     for i in wide & kept:
@@ -64,9 +66,18 @@ def _run(node: Node, oracle: bool, want: np.dtype, values: Mapping[int, np.ndarr
     return (node.op.ideal if oracle else node.op.reference)(*arrays)
 
 
+class MatrixError(TypeMismatch, np.linalg.LinAlgError):
+    """An input holds a matrix that is singular, or not positive definite; also a LinAlgError, as NumPy raises one."""
+
+
 def _outside(node: Node, e: IndexError) -> BoundsError:
+    return BoundsError(f"{_where(node, e)}; give inputs whose indices fit")
+
+
+def _where(node: Node, e: Exception) -> str:
+    """The message of an error, after the place that a node comes from."""
     where = "" if node.source is None else f"{node.source}: "
-    return BoundsError(f"{where}{str(e).removeprefix(where)}; give inputs whose indices fit")
+    return f"{where}{str(e).removeprefix(where)}"
 
 
 def settle(value: Any, dtype: np.dtype) -> np.ndarray:

@@ -12,6 +12,7 @@ from waxeq.ops import (
     contraction,
     elementwise,
     indexing,
+    linalg,
     movement,
     ordering,
     reduction,
@@ -19,7 +20,7 @@ from waxeq.ops import (
     window,
 )
 
-MODULES = (source, elementwise, reduction, ordering, contraction, movement, indexing, window, composite)
+MODULES = (source, elementwise, reduction, ordering, contraction, movement, indexing, linalg, window, composite)
 
 OPS = MappingProxyType(
     {

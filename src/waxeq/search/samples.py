@@ -95,6 +95,7 @@ def samples(quick: bool) -> Iterator[Sample]:
     yield from _stencils((256,) if quick else (512, 2048))
     yield from _copies((256,) if quick else (64, 256, 1024))
     yield from _single((64,) if quick else (64, 512))
+    yield from _factored((3, 64) if quick else (3, 6, 16, 64, 256))
 
 
 def _sample(meaning: Term, sizes: Sizes, operands: Iterable[tuple[str, str]], order: str) -> Sample:
@@ -366,3 +367,14 @@ def _extents(n: int) -> Sizes:
     return {
         "i": n, "j": n, "k": 4 * n, "l": 5 * n, "m": 2 * n, "p": n // 2, "q": 2, "w": 3, "o": n - 2, "h": n // 2, "r": n
     }  # fmt: skip
+
+
+def _factored(sizes: Sequence[int]) -> Iterator[Sample]:
+    """Matrices of so many rows: many small ones, one large one."""
+    for n, d in product(sizes, ("float32", "float64")):
+        s = {"c": max(1, (1 << 16) // n**3), "i": n, "j": n, "m": 4}
+        a, b = _ins(("cij", d), ("cim", d))
+        yield _sample(Term("Solve", "i", "j", a, b), s, [("cij", d), ("cim", d)], "cjm")
+        one = {k: s[k] for k in "cij"}
+        yield _sample(Term("Cholesky", "i", "j", a), one, [("cij", d)], "cij")
+        yield _sample(Term("Det", "det", "i", "j", a), one, [("cij", d)], "c")

@@ -15,6 +15,8 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
 
+from numpy.linalg import LinAlgError
+
 from waxeq.__about__ import __version__
 from waxeq.amounts import cores
 from waxeq.backend.call import Call
@@ -305,7 +307,7 @@ class Session(Beside):
                 if self.pressed or not self.affords(self._lasts([call])[0]):
                     continue
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
-                with suppress(IndexError):  # of positions that are computed, no operands were found that make any
+                with suppress(IndexError, LinAlgError):  # no operands were found that have a value
                     taken[n % len(calls)].append(self._timed(call, each))
         finally:  # what was timed is kept, whatever one of the calls raises
             known = self.prices.model.measured if again else {}

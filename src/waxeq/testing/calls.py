@@ -16,6 +16,7 @@ from waxeq.backend.call import Call, View, axes_in, operand
 from waxeq.backend.kernel import Kernel
 from waxeq.basis.evaluate import Native
 from waxeq.basis.heads import HEADS
+from waxeq.basis.matrices import factored
 from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS
 from waxeq.basis.typing import types
 from waxeq.egraph.kernels import MANY
@@ -41,6 +42,8 @@ _MOST = 1 << 19
 """Elements of the iteration space of a large call."""
 _SIZES, _WHOLE = (1, 2, 5, 8, 17, 33, 70), (8, 16, 24, 40, 72)
 """Of products, and of those whose lines are whole groups of 16 bytes."""
+_SQUARE = (1, 2, 3, 4, 5, 8, 13, 16, 17, 40)
+"""Of matrices that are factored."""
 _SMALL = (4, 5, 8, 11, 19)
 """Of images, and of their channels."""
 _NARROW, _DEPTHS = (8, 17, 33, 40), (512, 700, 2050, 2300)
@@ -342,6 +345,8 @@ def _instance(kernel: Kernel, p: Pattern, rng: np.random.Generator) -> Found | N
     sizes = {k: drawn.sizes[k] for k in axes_in(meaning)}
     if rng.random() < 0.4 and free(meaning):
         sizes = {k: int(rng.choice(_LARGE)) for k in sizes}
+        for i, j in factored(meaning).values():
+            sizes[i] = sizes[j] = int(rng.choice(_SQUARE))
     if math.prod(sizes.values()) > _MOST or _overflows(meaning, sizes):
         return None
     return meaning, sizes, kinds, frozenset()

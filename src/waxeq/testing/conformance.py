@@ -19,6 +19,7 @@ from waxeq.backend.kernel import Kernel, prepare
 from waxeq.backend.storage import CPU, LINE, Storage, placed
 from waxeq.basis.evaluate import NamedArray, Native
 from waxeq.basis.heads import HEADS
+from waxeq.basis.matrices import factored
 from waxeq.cost.features import Features
 from waxeq.errors import AccuracyError, WaxeqError
 from waxeq.ir.term import dump, postorder
@@ -182,6 +183,8 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
     kind = str(rng.choice(_DRAWS))
     if 0 in call.sizes.values():
         kind = "normal"  # a sum of nothing times NaN may be taken apart to 0 * NaN
+    if kind == "special" and factored(call.meaning):
+        kind = "normal"  # which rows are exchanged where some elements are no numbers, LAPACK does not say
     if any(truncations(call.meaning)):
         kind = "positive"  # a float that an integer cannot hold becomes whatever the machine makes of it
     drawn = draw_leaves((call.meaning,), call.sizes, kind, Native(), rng)

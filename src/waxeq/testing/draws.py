@@ -8,6 +8,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from waxeq.basis.matrices import make_regular
 from waxeq.errors import TypeMismatch
 from waxeq.ir.op import Op
 from waxeq.ir.types import DTYPES, TensorType, is_float
@@ -212,6 +215,19 @@ def _indexed(d: Draft, cls: type[Op]) -> Drawn:
     return cls(**rows), (x, d.index(d.shape(d.rng.randint(0, 2)), n))
 
 
+def _factored(d: Draft, cls: type[Op]) -> Drawn:
+    """Matrices with large diagonals, at times a batch of them, and the right sides of a system."""
+    n, dtype = d.rng.choice(d.sizes), d.rng.choice(("float32", "float64"))
+    batch = d.shape(d.rng.choice((0, 0, 1, 2)))
+    matrix = d.content(TensorType(dtype, (*batch, n, n)))
+    make_regular(matrix, tuple("xyij"[2 - len(batch) :]), "i", "j")
+    a = d.leaf(TensorType(dtype, matrix.shape), matrix / max(1.0, float(np.abs(matrix).max(initial=0.0))))
+    if cls.arity == 1:
+        return cls(**attributes(d, cls, [d.type(a)])), (a,)
+    some = tuple(s if d.rng.random() < 0.8 else 1 for s in batch[d.rng.randint(0, len(batch)) :])
+    return cls(), (a, d.leaf(TensorType(dtype, (*some, n, *d.shape(1)))))
+
+
 DRAWERS: Mapping[str, Callable[[Draft, type[Op]], Drawn]] = {
     "Select": _select,
     "Einsum": _einsum,
@@ -219,4 +235,5 @@ DRAWERS: Mapping[str, Callable[[Draft, type[Op]], Drawn]] = {
     "LayerNorm": _layer_norm,
     "Conv": _conv,
     **dict.fromkeys(("Gather", "TakeAlong", "Scatter"), _indexed),
+    **dict.fromkeys(("Solve", "Cholesky", "Determinant"), _factored),
 }

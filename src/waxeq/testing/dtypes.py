@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
 
-from waxeq.basis.scalar import REDUCERS, SCALARS, SCATTERS
+from waxeq.basis.heads import FACTORED, MATRICES
+from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCATTERS
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.ir.types import DTYPES, FLOATS, INTEGERS
 from waxeq.testing.pattern import Pattern
@@ -87,7 +88,7 @@ class Dtypes:
 
     def _function(self, e: Expr) -> str:
         f = self.functions[e.name] if isinstance(e, Var) else str(e.value) if isinstance(e, Lit) else ""
-        if f not in SCALARS and f not in REDUCERS and f not in ("sum", *SCATTERS):
+        if f not in SCALARS and f not in REDUCERS and f not in ("sum", *SCATTERS, *DETERMINANTS):
             raise IllTyped(f"there is no function {f!r}")
         return f
 
@@ -123,6 +124,9 @@ class Dtypes:
                 self._restrict(a, GROUPS["number"])
         elif a.name == "Argsort":
             self._restrict(a, ("int64",))
+        elif a.name in FACTORED:
+            self._unify(a, *xs)
+            self._restrict(a, MATRICES)
         elif a.name in _SAME:
             self._unify(a, *xs)
             if a.name in ("Sum", "Scan", "Add", "Mul"):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from waxeq.basis.heads import FACTORED
 from waxeq.egraph.primitives import Undecided
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.testing.guards import Instance
@@ -181,7 +182,9 @@ _MADE: Mapping[str, tuple[str, ...]] = {
     "Merge": ("k",), "Split": ("k",), "Cat": ("n",), "Slice": ("n",), "Pad": ("n",), "Unfold": ("k",),
 }  # fmt: skip
 """The axes whose size follows from the others."""
-_EQUAL: Mapping[str, tuple[tuple[str, str], ...]] = {"Ren": (("a", "b"),), "Diag": (("i", "j"), ("k", "i"))}
+_EQUAL: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "Ren": (("a", "b"),), "Diag": (("i", "j"), ("k", "i")), **dict.fromkeys(FACTORED, (("i", "j"),)),
+}  # fmt: skip
 _FIT: Mapping[str, Callable[[Extents, Apply], None]] = {
     "Merge": _product, "Split": _product, "Cat": _sum, "Slice": _slice, "Pad": _pad, "Unfold": _unfold,
 }  # fmt: skip

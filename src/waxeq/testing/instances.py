@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.basis.heads import HEADS
-from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS, SCATTERS
+from waxeq.basis.heads import FACTORED, HEADS
+from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCANS, SCATTERS
 from waxeq.basis.typing import node_axes
 from waxeq.egraph.primitives import Undecided
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
@@ -33,6 +33,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "Red": tuple(REDUCERS),
     "Scan": tuple(SCANS),
     "Scatter": SCATTERS,
+    "Det": DETERMINANTS,
 }
 
 
@@ -206,9 +207,21 @@ class _Attempt:
         for k in (names[n] for n in names if names[n] not in removed):
             for x in xs:
                 self._need(x, k, False)
+        if a.name in FACTORED:
+            self._matrix(a, names["i"], names["j"])
+            return
         for k in removed:
             if xs and self._chance(0.8):
                 self._need(xs[-1], k, True)
+
+    def _matrix(self, a: Apply, i: str, j: str) -> None:
+        """What is factored has both axes: it is singular where it is constant along one."""
+        m, *others = self.p.tensors(a)
+        for k in (i, j):
+            self._need(m, k, True)
+        for x in others:
+            self._need(x, i, self._chance(0.8))
+            self._need(x, j, False)
 
     def axis(self, e: Expr) -> str:
         e = self.p.settled(e)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from waxeq.basis.evaluate import Ideal, NamedArray, summed_alone
+from waxeq.basis.heads import FACTORED
+from waxeq.basis.matrices import places
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
@@ -77,6 +79,9 @@ def deviations(
         if t.head == "Sum" and t.terms[0] in many:
             pair = [done[a] for a in t.terms[0].terms]
             done[t] = _contracted(e, t.args[0], pair, kinds[t].dtype, error, rng)
+            continue
+        if t.head in FACTORED:
+            done[t] = _factored(e, t, args, kinds[t].dtype, error, rng)
             continue
         x = e.apply(t.head, args, {n: _widened(a) for n, a in leaves.items()})
         if _rounds(t, error) and is_float(kinds[t].dtype):
@@ -144,6 +149,29 @@ def _moved(
         steps = math.sqrt(n) if t.head != "Scan" else max(math.sqrt(n), n / _DRIFT)
         unit, size = eps * steps, e.apply(t.head, [_magnitude(a) for a in args])
     return _off(x, size, unit + error, least, rng)
+
+
+def _factored(e: _Draws, t: Term, args: list[Any], dtype: str, error: float, rng: np.random.Generator) -> NamedArray:
+    """What is made of a factored matrix: the value for another one, whose elements are off by some units of the largest
+    (J. H. Wilkinson, Rounding Errors in Algebraic Processes, 1963), and rounded itself. No number where that other one
+    is singular or not positive definite."""
+    eps, least = _least(dtype)
+    i, j, a = places(t.head, args)
+    rest, m = e._last(e.present(a, _DRAW), i, j)
+    n = m.shape[-1]
+    size = NamedArray(rest, np.max(np.abs(m), axis=(-2, -1), initial=0.0))
+    moved = _off(NamedArray((*rest, i, j), m), size, _UNITS * eps * math.sqrt(n) + error, least, rng)
+    try:
+        x = e.apply(t.head, [moved if arg is a else arg for arg in args])
+    except np.linalg.LinAlgError:
+        return NamedArray((_DRAW,), np.full(_DRAWS, np.nan))
+    if t.args[0] == "sign":
+        return x
+    with np.errstate(all="ignore"):
+        logs = n * (1.0 + np.abs(np.log(size.data))) if t.head == "Det" else np.zeros(size.data.shape)
+    unit = NamedArray(rest, logs if t.args[0] == "logabs" else np.ones_like(logs) + logs)
+    size = unit if t.args[0] == "logabs" else e._mul(unit, _magnitude(x))
+    return _off(x, size, _UNITS * eps + error, least, rng)
 
 
 def _off(x: NamedArray, size: NamedArray, unit: float, least: float, rng: np.random.Generator) -> NamedArray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from waxeq.basis.evaluate import PRIME, Evaluator, Field, NamedArray, Native
 from waxeq.basis.heads import HEADS
+from waxeq.basis.matrices import factored, make_regular
 from waxeq.basis.typing import types
 from waxeq.egraph.verify import in_field
 from waxeq.ir.term import Term, postorder
@@ -76,13 +77,14 @@ def polynomial(root: Term) -> bool:
 def draw_leaves(
     roots: tuple[Term, ...], sizes: Mapping[str, int], kind: str, domain: Native, rng: np.random.Generator
 ) -> dict[str, NamedArray]:
-    """Arrays for every leaf of the terms, in the dtypes of the domain; indices lie within what they index.
+    """Arrays for every leaf of the terms, in the dtypes of the domain; indices lie within what they index,
+    and matrices that are factored are positive definite.
 
     kind: normal; positive (0.5 to 1.5); unit (-1 to 1); sparse (normal with zeros); large (up to a thousand, where exp
     overflows); special (normal with NaN, infinities and both zeros); extreme (the largest, smallest and subnormal
     numbers of the dtype). Integers are small, but of any size in the kinds sparse and extreme.
     """
-    bounds = _bounds(roots, sizes)
+    bounds, matrices = _bounds(roots, sizes), factored(*roots)
     found: dict[str, NamedArray] = {}
     for t in postorder(*roots):
         if t.head not in ("In", "Par"):
@@ -99,6 +101,8 @@ def draw_leaves(
         else:
             data = _integers(kind, dtype, shape, bounds.get(t), rng)
         found[name] = NamedArray(order, np.asarray(data).astype(domain.dtype(dtype)))
+        if t in matrices:
+            make_regular(found[name].data, order, *matrices[t])
     return found
 
 

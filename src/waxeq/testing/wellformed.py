@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from waxeq.basis.heads import HEADS
+from waxeq.basis.heads import FACTORED, HEADS, MATRICES
 from waxeq.basis.scalar import ADD, MUL, REDUCERS, SCALARS, Scalar
 from waxeq.basis.typing import TermType, new_sizes, types
 from waxeq.ir.term import Term, postorder
@@ -64,6 +64,8 @@ def _dtypes(t: Term, known: Types) -> Iterator[str]:
         yield f"an index of dtype {d[0]}"
     elif t.head == "Scatter" and (d[0] not in INTEGERS or d[1] != d[2]):
         yield f"an index of dtype {d[0]}, an update of {d[1]} into {d[2]}"
+    elif t.head in FACTORED and (d[0] not in MATRICES or len(set(d)) > 1):
+        yield f"operands of dtypes {' and '.join(d)}"
 
 
 def _axes(t: Term, known: Types, sizes: Mapping[str, int]) -> Iterator[str]:
@@ -121,6 +123,15 @@ def _diag(a: Mapping[str, Any], ax: AxesOf, size: Size) -> Iterator[str]:
         yield f"axes {a['i']} and {a['j']} differ in size"
 
 
+def _factored(a: Mapping[str, Any], ax: AxesOf, size: Size) -> Iterator[str]:
+    if a["i"] == a["j"]:
+        yield f"axis {a['i']} is used twice"
+    if size(a["i"]) != size(a["j"]):
+        yield f"axes {a['i']} and {a['j']} differ in size"
+    if "b" in a:
+        yield from _clash(ax(a["b"]), a["j"])
+
+
 def _slice(a: Mapping[str, Any], ax: AxesOf, size: Size) -> Iterator[str]:
     yield from _clash(ax(a["x"]) - {a["k"]}, a["n"])
     n = size(a["n"])
@@ -155,4 +166,5 @@ def _unfold(a: Mapping[str, Any], ax: AxesOf, size: Size) -> Iterator[str]:
 _CHECKS: Mapping[str, Check] = {
     "Ren": _ren, "Split": _split, "Merge": _two("k", "p", "q"), "Diag": _diag, "Slice": _slice, "Pad": _pad,
     "Cat": _cat, "Scatter": _scatter, "Unfold": _unfold,
+    **dict.fromkeys(FACTORED, _factored),
 }  # fmt: skip

@@ -18,6 +18,7 @@ from waxeq.frontend.handlers import (
     elementwise,
     indexing,
     joining,
+    linalg,
     ordering,
     places,
     polynomials,
@@ -34,7 +35,7 @@ Handler = Callable[..., Any]
 
 MODULES = (
     *(elementwise, reductions, ordering, contractions, shapes, joining, creation, indexing, tests, special),
-    *(updates, counting, sampled, statistics, places, bits, polynomials),
+    *(updates, counting, sampled, statistics, places, bits, polynomials, linalg),
 )
 
 

@@ -161,7 +161,7 @@ def _distinct(x: Any, labels: str) -> tuple[Any, str]:
 def _matrix_power(t: Tracer, a: Any, n: int) -> Any:
     x = t.array(a)
     if n < 0:
-        raise t.refuse("a matrix to a negative power needs an inverse", "use a power of 0 or more")
+        return _matrix_power(t, np.linalg.inv(x), -n)
     if n == 0:
         return np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape)
     half = _matrix_power(t, x, n // 2) if n > 1 else None
