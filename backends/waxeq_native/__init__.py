@@ -21,6 +21,7 @@ class NativeBackend(Backend):
         from waxeq_native import (
             calling,
             copying,
+            factored,
             halves,
             loops,
             products,
@@ -36,7 +37,7 @@ class NativeBackend(Backend):
         )
 
         products_of = (products, products_blas, products_deep, products_in_f32)
-        modules = (copying, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
+        modules = (copying, factored, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):

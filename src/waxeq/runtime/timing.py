@@ -36,6 +36,9 @@ _SPREAD = 1 << 17
 _POINTWISE = COMPUTED | {"In", "Num", "Sum", "Red"}
 """Heads whose value at a place of the result's axes is made from the operands at that place."""
 
+VALUELESS = (IndexError, np.linalg.LinAlgError)
+"""What is raised where no operands were found for which a call has a value: a position, or a matrix, is computed."""
+
 
 class Bench:
     """Times calls on random data, one after another, in memory that it keeps from call to call: filling fresh pages

@@ -15,8 +15,6 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from numpy.linalg import LinAlgError
-
 from waxeq.__about__ import __version__
 from waxeq.amounts import cores
 from waxeq.backend.call import Call
@@ -40,7 +38,7 @@ from waxeq.options import Options
 from waxeq.plan.encode import encode_rules
 from waxeq.runtime.device_timing import timed
 from waxeq.runtime.neighbours import Load, Watch
-from waxeq.runtime.timing import Bench
+from waxeq.runtime.timing import VALUELESS, Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
 from waxeq.search.beside import Beside
 from waxeq.search.pace import KEPT
@@ -307,7 +305,7 @@ class Session(Beside):
                 if self.pressed or not self.affords(self._lasts([call])[0]):
                     continue
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
-                with suppress(IndexError, LinAlgError):  # no operands were found that have a value
+                with suppress(*VALUELESS):  # no operands were found that have a value
                     taken[n % len(calls)].append(self._timed(call, each))
         finally:  # what was timed is kept, whatever one of the calls raises
             known = self.prices.model.measured if again else {}
