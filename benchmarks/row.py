@@ -30,8 +30,8 @@ _ASKED = 2.0
 """How many times the time of the search that first call took before, where it is not asked for again: one machine was a
 third faster than an hour before."""
 _PART = 0.95
-"""Part of that first call that the search has: what comes after it, the first run among that, may take a moment more
-than is left for it."""
+"""Part of that first call that the search and the first run after it have: what comes after the search may take a
+moment more than is left for it."""
 TIMEOUT = 900.0
 
 Record = dict[str, Any]
@@ -67,9 +67,10 @@ def measure_row(
     from benchmarks.workloads import WORKLOADS
 
     workload = WORKLOADS[name]
-    known = 0.0 if before is None else before["contestants"].get(PACED, {}).get("first_call", 0.0)
+    earlier = {} if before is None else before["contestants"]
+    known, run = earlier.get(PACED, {}).get("first_call", 0.0), earlier.get(WAXEQ, {}).get("seconds", 0.0)
     paced = _first_call(name, threads, caches) if PACED in peers and known < _ASKED * search else None
-    search = search if paced is None else min(search, _PART * paced)
+    search = search if paced is None else min(search, max(0.0, _PART * paced - run))
     record: Record = {"row": name, "threads": threads, "budget": budget, "search": search, "moved": workload.moved}
     found = record["contestants"] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -7,6 +7,7 @@ one reads the other is a cut too, as is what a call of a library stands for, and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from heapq import nlargest
 
 from waxeq.basis.heads import HEADS
@@ -42,22 +43,25 @@ def instead(space: Space, choice: Choice) -> Iterator[tuple[Candidate, float]]:
         c = p.candidate
         if not _grown(c):
             reads = {a for _, e in c.nodes for a in e.tensors}
-            inside = _made_of(space.snapshot, c.out.number, reads, _DEEP) if reads else None
+            inside = _made_of(space.snapshot, c.out.number, reads) if reads else None
             found = () if inside is None else _looped(space, c, inside)
             yield from ((other, p.cost) for other in found)
 
 
-def _made_of(snapshot: Snapshot, number: int, reads: Collection[int], depth: int) -> dict[int, ENode] | None:
+def _made_of(snapshot: Snapshot, root: int, reads: Collection[int]) -> dict[int, ENode] | None:
     """E-nodes that make a class of what is read; None where there are none so near."""
-    for n in snapshot.classes[number].nodes if depth else ():
-        inside: dict[int, ENode] | None = {number: n} if n.head in HEADS and n.tensors else None
-        for a in n.tensors:
-            if inside is not None and a not in reads and snapshot.classes[a].constant is None:
-                more = _made_of(snapshot, a, reads, depth - 1)
-                inside = None if more is None else {**more, **inside}
-        if inside is not None:
-            return inside
-    return None
+
+    @cache
+    def made(number: int, depth: int) -> dict[int, ENode] | None:
+        for n in snapshot.classes[number].nodes if depth else ():
+            others = [a for a in n.tensors if a not in reads and snapshot.classes[a].constant is None]
+            if n.head in HEADS and n.tensors:
+                parts = [made(a, depth - 1) for a in others]
+                if None not in parts:
+                    return {i: e for part in parts if part for i, e in part.items()} | {number: n}
+        return None
+
+    return made(root, _DEEP)
 
 
 def _looped(space: Space, c: Candidate, inside: Mapping[int, ENode]) -> Iterator[Candidate]:
