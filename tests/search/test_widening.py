@@ -18,7 +18,7 @@ from waxeq.events import Events
 from waxeq.extract.candidates import Space
 from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.greedy import greedy
-from waxeq.extract.merged import instead, merged
+from waxeq.extract.near import instead, merged, split
 from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
@@ -135,6 +135,19 @@ def test_loops_of_what_a_library_was_chosen_for_are_tried(tmp_path: Path) -> Non
     assert all(c.out == product.candidate.out for c in loops)
 
 
+def test_what_a_call_computes_again_and_again_is_made_once(tmp_path: Path) -> None:
+    """A cast inside of a product is made for each row of the other side: 64 x 512 x 512 took 0.83 ms for 0.42."""
+
+    def taken(c: Call) -> bool:
+        return not folds(c) or (c.kernel == "native.loops" and "Cast" in heads(c))
+
+    found = near(quantized, QUANTIZED, tmp_path, taken)
+    (product,) = (p for p in found.choice.in_order() if folds(p.candidate.call))
+    rest = list(split(*found))
+    assert any(folds(c.call) and "Cast" not in heads(c.call) for c, _ in rest)
+    assert all(0 < seconds < product.cost and c.out in found.choice.made for c, seconds in rest)
+
+
 def test_variants_of_calls_that_are_no_choice_without_them_are_looked_at(tmp_path: Path) -> None:
     """A product of whole numbers took 24 ms in the usual loops, 0.9 in narrow ones and 1.7 in NumPy: the second search
     of the same model chose NumPy, as variants were looked at for what was chosen alone."""
@@ -151,13 +164,12 @@ def test_what_is_near_a_choice_makes_the_same_of_no_more_than_there_is(
     """Pairs of calls in one, loops in the place of libraries, and variants can stand in for what they are for."""
     found = near(model, given, tmp_path, lambda c: True)
     there = {s.number for s in found.problem.given | found.choice.made.keys()}
-    for c, seconds in [
-        *merged(found.space, found.choice),
-        *instead(found.space, found.choice),
-        *widening._others(*found),
-    ]:
+    made = there | {s.number for s in found.problem.makers}
+    loops = [*merged(found.space, found.choice), *instead(found.space, found.choice)]
+    for c, seconds in [*loops, *widening._others(*found), *split(*found)]:
         assert c.out in found.choice.made
         assert c.out not in c.inputs
-        assert {s.number for s in c.inputs} <= there
+        assert {s.number for s in c.inputs} <= made
         assert found.space.kernels[c.call.kernel].accepts(c.call)
         assert seconds > 0
+    assert {s.number for c, _ in loops for s in c.inputs} <= there

@@ -330,7 +330,7 @@ def ordered(root: int, inside: Mapping[int, ENode]) -> list[int] | None:
     """What is computed together, each class after what it is made from; None where it is too much for one loop nest,
     not all of it is needed for the root, something in it is needed for itself, or something is asked for at so many
     places that it should be made once."""
-    if len(inside) > _SPAN and not (len(inside) <= _WIDE and _is_pointwise(inside)):
+    if len(inside) > _SPAN and not (len(inside) <= _WIDE and is_pointwise(inside)):
         return None
     done: dict[int, bool] = {}  # False: what it reads is being looked at
     order, stack = list[int](), [root]
@@ -351,7 +351,7 @@ def ordered(root: int, inside: Mapping[int, ENode]) -> list[int] | None:
     return order if len(order) == len(inside) and not _strewn(order, inside) else None
 
 
-def _is_pointwise(inside: Mapping[int, ENode]) -> bool:
+def is_pointwise(inside: Mapping[int, ENode]) -> bool:
     """Whether nothing but functions of elements is inside: one loop of any length."""
     return all(e.head in COMPUTED for e in inside.values())
 

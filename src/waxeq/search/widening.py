@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from waxeq.extract.candidates import Candidate, Space, State, variants
 from waxeq.extract.choice import Choice, Problem
-from waxeq.extract.merged import instead, merged
+from waxeq.extract.near import instead, merged, split
 from waxeq.search.choosing import Chosen, choose
 from waxeq.search.session import Session
 
@@ -35,8 +36,8 @@ def widened(
     session: Session, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], chosen: Chosen
 ) -> Widened:
     """The best choice of these candidates and of those near to it, again as long as that gains something and there is
-    time: pairs of its calls in one loop nest, loops for calls of libraries, and variants of calls that are no choice
-    without them."""
+    time: pairs of its calls in one loop nest, its calls without what they compute again and again, loops for calls of
+    libraries, and variants of calls that are no choice without them."""
     found = Widened(chosen, rows)
     for _ in range(_TIMES):
         new = [] if session.hurried else _promising(session, space, found)
@@ -59,10 +60,11 @@ def _promising(session: Session, space: Space, found: Widened) -> list[Candidate
     is known, or thought, to do so."""
     have = {c.looks for c in found.rows}
     problem, choice = found.chosen.problem, found.chosen.choice
-    loops = [(c, now) for f in (merged, instead) for c, now in f(space, choice) if c.looks not in have]
+    near = chain(merged(space, choice), split(space, problem, choice), instead(space, choice))
+    loops = [(c, now) for c, now in near if c.looks not in have]
     others = [(c, now) for c, now in _others(space, problem, choice) if c.looks not in have]
     estimates = session.prices.of([c.call for c, _ in (*loops, *others)])
-    hoped = [c for (c, now), e in zip(loops, estimates, strict=False) if e.low < now]
+    hoped = [c for (c, now), e in zip(loops, estimates[: len(loops)], strict=True) if e.low < now]
     likely = zip(others, estimates[len(loops) :], strict=True)
     return [*hoped, *(c for (c, now), e in likely if e.seconds < _GAIN * now)]
 

@@ -1,11 +1,13 @@
-"""Loops that do the work of calls of a choice: what growing cuts by rough prices did not come to.
+"""Loops near a choice, which do the work of its calls: what growing cuts by rough prices did not come to.
 
 A class keeps few of its cuts, those that rough prices rank first. Once a choice is known, each pair of its calls where
-one reads the other is a cut too, as is what a call of a library stands for, and true prices say what they are worth.
+one reads the other is a cut too, as is each of them without something inside, and what a call of a library stands for;
+true prices say what they are worth.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from heapq import nlargest
@@ -13,12 +15,14 @@ from heapq import nlargest
 from waxeq.basis.heads import HEADS
 from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.extract.candidates import Candidate, Space, loops_of
-from waxeq.extract.choice import Choice
-from waxeq.extract.cuts import Cut, ordered
+from waxeq.extract.choice import Choice, Problem
+from waxeq.extract.cuts import Cut, is_pointwise, ordered
 from waxeq.extract.views import look
 
 _PAIRS = 24
 """Pairs of calls that are looked at, those that take most."""
+_SPLIT, _PLACES = 4, 8
+"""Calls that are split, those that take most; and in how many ways each."""
 _DEPTH = 6
 """Views at most between what one call makes and what another reads of it."""
 _DEEP = 4
@@ -46,6 +50,20 @@ def instead(space: Space, choice: Choice) -> Iterator[tuple[Candidate, float]]:
             inside = _made_of(space.snapshot, c.out.number, reads) if reads else None
             found = () if inside is None else _looped(space, c, inside)
             yield from ((other, p.cost) for other in found)
+
+
+def split(space: Space, problem: Problem, choice: Choice) -> Iterator[tuple[Candidate, float]]:
+    """Loops that read something which a call of the choice computes inside, where they go over it again and again; each
+    with what is left of the seconds of that call once it is made."""
+    made = dict[int, float]()
+    for s, ways in problem.makers.items():
+        made[s.number] = min(made.get(s.number, math.inf), *(p.cost for p in ways))
+    folds = [p for p in choice.in_order() if _grown(p.candidate) and not is_pointwise(dict(p.candidate.nodes))]
+    for p in nlargest(_SPLIT, folds, key=lambda p: p.cost):
+        root, inside = p.candidate.out.number, dict(p.candidate.nodes)
+        for x in [i for i in inside if i != root and made.get(i, math.inf) < p.cost][:_PLACES]:
+            rest = _needed(root, {i: e for i, e in inside.items() if i != x})
+            yield from ((c, p.cost - made[x]) for c in _looped(space, p.candidate, rest))
 
 
 def _made_of(snapshot: Snapshot, root: int, reads: Collection[int]) -> dict[int, ENode] | None:
