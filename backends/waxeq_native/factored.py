@@ -111,10 +111,13 @@ def _lanes(*lines: str) -> Iterator[str]:
 
 
 def _begin(b: _Batch) -> Iterator[str]:
-    """Names, and the loop over vectors of matrices; a last one that is not full has its last matrix several times."""
+    """Names, and the loop over vectors of matrices; a last one that is not full has its last matrix several times. A
+    product that is not rounded before it is subtracted would leave its rounding error where a pivot is zero."""
     t = CTYPES[b.dtype]
     names = {"n": b.n, "m": b.m, "W": b.lanes}
+    yield from ("#ifndef __clang__", '__attribute__((optimize("fp-contract=off")))', "#endif")
     yield f"void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{"
+    yield "#pragma clang fp contract(off)"
     yield "  (void)thread;"
     yield f"  enum {{ {', '.join(f'{k} = {v}' for k, v in names.items())} }};"
     yield f"  const {t} *x = (const {t} *)args[{OPERANDS}];"
@@ -132,7 +135,7 @@ def _begin(b: _Batch) -> Iterator[str]:
 
 def _end(code: int) -> Iterator[str]:
     yield "  }"
-    yield f"  if (bad) ((wx_context *)args[0])->outside = {code};"
+    yield f"  if (bad) ((wx_context *)args[0])->outside = {code};"  # 0: nothing is wrong
     yield "}"
 
 
@@ -207,6 +210,11 @@ class _Checked:
             raise LinAlgError(_MESSAGES[found])
 
 
+def _checked(step: Instruction) -> _Checked:
+    assert isinstance(step, Step)
+    return _Checked(step)
+
+
 class _Factored(NativeKernel):
     _code = _SINGULAR
 
@@ -216,7 +224,7 @@ class _Factored(NativeKernel):
         b = _Batch.of(call)
         if b is None or not 1 <= b.n <= _MOST or b.m > _SIDES:
             return None
-        if call.out.elements == 0 and b.count * b.m == 0:
+        if b.count * b.m == 0:
             return Work(tuple)
         grain = max(1, min(b.groups, round(GRAIN / (b.lanes * self.operations(b)))))
         return Work(lambda: (Part("\n".join(self.lines(b)), b.groups, grain),))
@@ -238,8 +246,7 @@ class _Factored(NativeKernel):
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
     ) -> Sequence[Instruction]:
-        steps = super().bind(call, operands, out, workspace)
-        return tuple(_Checked(s) for s in steps if isinstance(s, Step))
+        return tuple(_checked(s) for s in super().bind(call, operands, out, workspace))
 
     def repoint(self, steps: Sequence[Instruction], places: Mapping[int, int]) -> bool:
         for s in steps:
@@ -329,6 +336,7 @@ class Determinant(_Factored):
 
     name = "determinant"
     pattern = "(Det f i j a)"
+    _code = 0
 
     def operations(self, b: _Batch) -> float:
         return float(b.n**3 + 20 * b.n)
@@ -344,9 +352,7 @@ class Determinant(_Factored):
         yield "    for (int k = 0; k < n; k++) { int e = 0; part *= __builtin_frexp(a[k][k][l], &e); power += e; }"
         yield f"    out[to[l]] = ({t})({_OF_A_PRODUCT[b.call.meaning.args[0]]});"
         yield "  }"
-        yield "  }"
-        yield "  (void)bad;"
-        yield "}"
+        yield from _end(self._code)
 
 
 _OF_A_PRODUCT = {

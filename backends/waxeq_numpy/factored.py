@@ -22,9 +22,9 @@ class _Factored(Kernel):
         return True
 
     def features(self, call: Call) -> Mapping[str, float]:
-        i, _, a = places(call.meaning.head, call.meaning.args)
+        i, j, a = places(call.meaning.head, call.meaning.args)
         n = call.sizes[i]
-        batch = math.prod(call.sizes[k] for k in a.args[1]) / max(1, n * n)
+        batch = math.prod(call.sizes[k] for k in a.args[1] if k not in (i, j))
         moved = sum(v.bytes for v in (*call.operands, call.out))
         return {"launches": 1.0, "batches": batch, "flops": self.operations(call, n, batch), "slow_bytes": float(moved)}
 

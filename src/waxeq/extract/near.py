@@ -41,8 +41,8 @@ def merged(space: Space, choice: Choice) -> Iterator[tuple[Candidate, float]]:
 
 
 def instead(space: Space, choice: Choice) -> Iterator[tuple[Candidate, float]]:
-    """Loops that make from the same what a call of another kernel makes, each with the seconds of that call: in cuts
-    what is read is made inside too, as long as rough prices find that cheaper."""
+    """Loops that make from the same what a call of another kernel makes, each with the seconds of that call. Cuts that
+    make inside what is read may have taken their place."""
     for p in choice.in_order():
         c = p.candidate
         if not _grown(c):
@@ -60,9 +60,9 @@ def split(space: Space, problem: Problem, choice: Choice) -> Iterator[tuple[Cand
         made[s.number] = min(made.get(s.number, math.inf), *(p.cost for p in ways))
     folds = [p for p in choice.in_order() if _grown(p.candidate) and not is_pointwise(dict(p.candidate.nodes))]
     for p in nlargest(_SPLIT, folds, key=lambda p: p.cost):
-        root, inside = p.candidate.out.number, dict(p.candidate.nodes)
-        for x in [i for i in inside if i != root and made.get(i, math.inf) < p.cost][:_PLACES]:
-            rest = _needed(root, {i: e for i, e in inside.items() if i != x})
+        inside = dict(p.candidate.nodes)
+        for x in [i for i in inside if i != p.candidate.out.number and made.get(i, math.inf) < p.cost][:_PLACES]:
+            rest = {i: e for i, e in inside.items() if i != x}
             yield from ((c, p.cost - made[x]) for c in _looped(space, p.candidate, rest))
 
 
@@ -85,6 +85,7 @@ def _made_of(snapshot: Snapshot, root: int, reads: Collection[int]) -> dict[int,
 def _looped(space: Space, c: Candidate, inside: Mapping[int, ENode]) -> Iterator[Candidate]:
     """Loops that compute e-nodes together into where a candidate does."""
     root = c.out.number
+    inside = _needed(root, inside)
     if ordered(root, inside) is not None:
         cut = Cut(root, inside, _leaves(space.snapshot, inside), 0.0, 0.0)
         yield from (other for other in loops_of(space, root, cut) if other.out == c.out)

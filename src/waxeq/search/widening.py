@@ -45,7 +45,7 @@ def widened(
             break
         rows, before = [*found.rows, *new], found.chosen
         better = choose(session, space, rows, roots)
-        if better is None:
+        if better is None or better.choice.cost > before.choice.cost:  # what was timed since may be dearer
             break
         gained = better.choice.cost < _GAIN * before.choice.cost
         beaten = (*better.beaten, *((before.choice,) if gained else ()))
@@ -61,7 +61,8 @@ def _promising(session: Session, space: Space, found: Widened) -> list[Candidate
     have = {c.looks for c in found.rows}
     problem, choice = found.chosen.problem, found.chosen.choice
     near = chain(merged(space, choice), split(space, problem, choice), instead(space, choice))
-    loops = [(c, now) for c, now in near if c.looks not in have]
+    loops = list({c.looks: (c, now) for c, now in near if c.looks not in have}.values())
+    have |= {c.looks for c, _ in loops}
     others = [(c, now) for c, now in _others(space, problem, choice) if c.looks not in have]
     estimates = session.prices.of([c.call for c, _ in (*loops, *others)])
     hoped = [c for (c, now), e in zip(loops, estimates[: len(loops)], strict=True) if e.low < now]
