@@ -42,6 +42,11 @@ class Candidate:
     nodes: tuple[tuple[int, ENode], ...]
 
     @property
+    def folds(self) -> int:
+        """Folds that the call makes in its loops."""
+        return sum(e.head in ("Sum", "Red") for _, e in self.nodes)
+
+    @property
     def looks(self) -> tuple[Hashable, ...]:
         """Equal where two candidates are the same call, whatever e-nodes they cover."""
         return self.out, self.inputs, self.call.kernel, self.call.meaning, self.call.operands

@@ -141,7 +141,7 @@ def _found(
         return _found(session, block, at, grown)
     if chosen is None:
         return None
-    wider = stage(session, "widen", partial(widened, session, space, rows, roots, chosen))
+    wider = stage(session, "widen", partial(widened, session, space, rows, roots, chosen, found.text))
     chosen, rows = wider.chosen, wider.rows
     chosen = _closer(session, stage(session, "tune", partial(_improved, session, space, rows, roots, chosen)))
     chosen = _joined(session, chosen)
@@ -245,10 +245,12 @@ def make_space(
 
 @dataclass(frozen=True)
 class Grown:
-    """Candidates, and whether they are all that are grown where time has no end."""
+    """Candidates, and whether they are all that are grown where time has no end. `text`: the e-graph of the model as it
+    is written, where others were grown too."""
 
     rows: list[Candidate]
     all: bool
+    text: Snapshot | None = None
 
 
 def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Grown:
@@ -266,7 +268,7 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     pruned = _with_text(rough().pruned({r.number for r in roots}), text)
     found = grow_all(replace(space, snapshot=pruned), until, spare=whole)
     have = {c.looks for c in found.rows} if own else set()
-    return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)])
+    return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)], text=text)
 
 
 def _with_text(pruned: Snapshot, text: Snapshot) -> Snapshot:

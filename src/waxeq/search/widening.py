@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from waxeq.egraph.snapshot import Snapshot
 from waxeq.extract.candidates import Candidate, Space, State, variants
 from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.near import instead, merged, split
@@ -33,26 +34,64 @@ class Widened:
 
 
 def widened(
-    session: Session, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], chosen: Chosen
+    session: Session,
+    space: Space,
+    rows: Sequence[Candidate],
+    roots: tuple[State, ...],
+    chosen: Chosen,
+    text: Snapshot | None = None,
 ) -> Widened:
     """The best choice of these candidates and of those near to it, again as long as that gains something and there is
     time: pairs of its calls in one loop nest, its calls without what they compute again and again, loops for calls of
     libraries, and variants of calls that are no choice without them."""
+    if text is not None and session.searching > session.deadline.elapsed and _nested(chosen.choice):
+        chosen = _fold_by_fold(session, space, rows, roots, chosen, text)
     found = Widened(chosen, rows)
     for _ in range(_TIMES):
         new = [] if session.hurried else _promising(session, space, found)
         if not new:
             break
-        rows, before = [*found.rows, *new], found.chosen
-        better = choose(session, space, rows, roots)
-        if better is None or better.choice.cost > before.choice.cost:  # what was timed since may be dearer
-            break
-        gained = better.choice.cost < _GAIN * before.choice.cost
-        beaten = (*better.beaten, *((before.choice,) if gained else ()))
-        found = Widened(replace(better, measured=better.measured + before.measured, beaten=beaten), rows)
-        if not gained:
+        before, rows = found.chosen, [*found.rows, *new]
+        found = Widened(_again(session, space, rows, roots, before), rows)
+        if found.chosen.choice.cost >= _GAIN * before.choice.cost:
             break
     return found
+
+
+def _again(
+    session: Session, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], before: Chosen
+) -> Chosen:
+    """What is chosen now; what was before, where that is dearer by what was timed since."""
+    better = choose(session, space, rows, roots)
+    if better is None or better.choice.cost > before.choice.cost:
+        return before
+    gained = better.choice.cost < _GAIN * before.choice.cost
+    beaten = (*better.beaten, *((before.choice,) if gained else ()))
+    return replace(better, measured=better.measured + before.measured, beaten=beaten)
+
+
+def _nested(choice: Choice) -> bool:
+    """Whether some call has a fold inside another one's loops, or after it."""
+    return any(p.candidate.folds > 1 for p in choice.made.values())
+
+
+def _fold_by_fold(
+    session: Session,
+    space: Space,
+    rows: Sequence[Candidate],
+    roots: tuple[State, ...],
+    chosen: Chosen,
+    text: Snapshot,
+) -> Chosen:
+    """What is chosen once the model was timed as it is written, each of its folds made alone. Where loops of several
+    folds take long, they raise what all others like them are thought to take, and none of these is timed then."""
+    own = {i for i, c in enumerate(text.classes) if c.nodes}
+    single = [c for c in rows if c.folds < 2 and own.issuperset((c.out.number, *(i for i, _ in c.nodes)))]
+    plain = choose(session, space, single, roots)
+    if plain is None or not plain.measured:
+        return chosen
+    found = _again(session, space, rows, roots, chosen)
+    return replace(found, measured=found.measured + plain.measured)
 
 
 def _promising(session: Session, space: Space, found: Widened) -> list[Candidate]:
