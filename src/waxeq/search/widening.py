@@ -61,13 +61,18 @@ def widened(
 def _again(
     session: Session, space: Space, rows: Sequence[Candidate], roots: tuple[State, ...], before: Chosen
 ) -> Chosen:
-    """What is chosen now; what was before, where that is dearer by what was timed since."""
+    """What is chosen now; what was before, where that is no dearer at the prices of now, or a kernel turned out not to
+    run here."""
+    unusable = len(session.prices.excluded)
     better = choose(session, space, rows, roots)
-    if better is None or better.choice.cost > before.choice.cost:
+    if better is None or len(session.prices.excluded) > unusable:
         return before
-    gained = better.choice.cost < _GAIN * before.choice.cost
-    beaten = (*better.beaten, *((before.choice,) if gained else ()))
-    return replace(better, measured=better.measured + before.measured, beaten=beaten)
+    measured, old = better.measured + before.measured, better.problem.alone(before.choice)
+    if old.cost <= better.choice.cost:
+        return replace(better, problem=better.problem.having(old), choice=old, beaten=before.beaten, measured=measured)
+    gained = better.choice.cost < _GAIN * old.cost
+    beaten = (*better.beaten, *((old,) if gained else ()))
+    return replace(better, measured=measured, beaten=beaten)
 
 
 def _nested(choice: Choice) -> bool:
