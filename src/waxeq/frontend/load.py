@@ -59,12 +59,11 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
         weights.add("weights")
 
     def at_sizes(**sizes: int) -> Mapping[str, Any]:
-        found = _example(module, path, sizes)
-        _require_parameters(f"{path}: example_inputs() gives", found, name, fn)
-        return {**found, **more}
+        return {**_example(module, path, sizes), **more}
 
     given = at_sizes(**(sizes or {}))
     example = example_arguments(fn, given, sizes)
+    _require_parameters(f"{path}: example_inputs() gives", given.keys() - more.keys(), name, fn)
     title = Path(path).stem if name in _DEFAULTS else name
     origin = (str(Path(path).resolve()), name)
     takes = bool(sizes) and _takes(getattr(module, "example_inputs", None))

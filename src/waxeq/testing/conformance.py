@@ -7,7 +7,7 @@ them again and again, and every operand that a kernel says the result may replac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,7 @@ from waxeq.basis.heads import HEADS
 from waxeq.basis.matrices import factored
 from waxeq.cost.features import Features
 from waxeq.errors import AccuracyError, WaxeqError
-from waxeq.ir.term import dump, postorder
+from waxeq.ir.term import Term, dump, postorder
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq.testing.calls import generated
 from waxeq.testing.rounding import FOLDED, deviations, largest
@@ -195,6 +195,8 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
         x = drawn.get(f"%{i}")
         if x is not None:
             m.array[...] = x.aligned(m.view.axes)
+    if any(_changed(drawn, memory, a) for a in factored(call.meaning)):
+        return False
     for t in postorder(call.meaning):
         if t.head in ("Gather", "Scatter"):
             named = dict(zip((n for n, _ in HEADS[t.head].args), t.args, strict=True))
@@ -206,6 +208,15 @@ def _fill(call: Call, memory: Sequence[_Memory], rng: np.random.Generator) -> bo
                 if 0 not in m.view.strides and m.view.is_dense:
                     m.array[...] -= (rng.random(m.view.shape) < 0.3).astype(m.array.dtype) * size
     return True
+
+
+def _changed(drawn: Mapping[str, NamedArray], memory: Sequence[_Memory], a: Term) -> bool:
+    """Whether a matrix that was drawn lies in memory as another one: its elements share places there, so that it may be
+    singular."""
+    if a.head != "In":
+        return False
+    m = memory[int(a.args[0][1:])]
+    return not np.array_equal(m.array, np.broadcast_to(drawn[a.args[0]].aligned(m.view.axes), m.array.shape))
 
 
 def _depth(call: Call) -> int:
