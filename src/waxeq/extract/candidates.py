@@ -14,7 +14,7 @@ from waxeq.basis.heads import HEADS
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.events import FOREVER, Deadline
-from waxeq.extract.cuts import Cut, Cuts
+from waxeq.extract.cuts import Cut, Cuts, folds
 from waxeq.extract.orders import Order, Orders
 from waxeq.extract.sweeps import Sweeps
 from waxeq.extract.views import Source, sources
@@ -44,7 +44,7 @@ class Candidate:
     @property
     def folds(self) -> int:
         """Folds that the call makes in its loops."""
-        return sum(e.head in ("Sum", "Red") for _, e in self.nodes)
+        return folds(e for _, e in self.nodes)
 
     @property
     def looks(self) -> tuple[Hashable, ...]:

@@ -6,7 +6,7 @@ structural choices. A cut of an e-class is a set of e-nodes computed together an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from itertools import product
@@ -359,7 +359,12 @@ def is_pointwise(inside: Mapping[int, ENode]) -> bool:
 def _unfolded(cut: Cut) -> bool:
     """Whether a cut has no fold inside. Rough prices do not see that loops with one go over what is folded twice, from
     memory where it is folded along columns."""
-    return all(e.head not in ("Sum", "Red") for e in cut.inside.values())
+    return not folds(cut.inside.values())
+
+
+def folds(inside: Iterable[ENode]) -> int:
+    """How many e-nodes are folds."""
+    return sum(e.head in ("Sum", "Red") for e in inside)
 
 
 def _strewn(order: Sequence[int], inside: Mapping[int, ENode]) -> bool:
