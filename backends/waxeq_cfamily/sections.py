@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.scalars import var
 from waxeq_cfamily.values import Guard, Index, Row
 
@@ -72,11 +74,17 @@ class Sections:
     @cached_property
     def worth(self) -> bool:
         loop = self.loop
-        if not loop.e.sections or loop.scalar or loop.streamed:
+        if not loop.e.sections or loop.scalar or (loop.streamed and self._in_lines):
             return False
         if loop.space.width(loop.order[-1]) < _SHORTEST:  # what is known of a whole row costs no loop of its own
             return len(self.before) > _MOST and not self.along
         return bool(self.along or self.before) and (len(self.places) < _MOST or self._short(self._held))
+
+    @property
+    def _in_lines(self) -> bool:
+        """Whether a section ends within a line of the cache: past it, a line in two parts is slow twentyfold."""
+        line = LINE // numpy_dtype(self.loop.values.rows[self.loop.values.root].dtype).itemsize
+        return any(p % line for p in self.places)
 
     def _short(self, sections: Sequence[Mapping[Guard, bool]], times: int = 1) -> bool:
         """Whether there are more sections than usual, and their text is short, so many times."""

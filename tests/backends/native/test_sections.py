@@ -13,7 +13,7 @@ from waxeq.basis.typing import types
 from waxeq.ir.term import Term, postorder
 from waxeq.testing.conformance import check_call
 from waxeq_cfamily import sections
-from waxeq_native.loops import FastLoops, Loops, NarrowLoops
+from waxeq_native.loops import FastLoops, Loops, NarrowLoops, Streaming
 
 ROWS = {"a": 42, "b": 2, "c": 44, "d": 40, "e": 2, "f": 30, "g": 70}
 SIZES = {**ROWS, "m": 5, "n": 300, "p": 303, "q": 7, "r": 101, "s": 401, "t": 502}
@@ -90,12 +90,13 @@ def test_each_section_is_a_loop(case: str) -> None:
     assert _loops(_text(_call(meaning, axes, {**SIZES, "k": 12}))) == loops
 
 
-@pytest.mark.parametrize("kernel", [Loops, NarrowLoops, FastLoops])
+@pytest.mark.parametrize("kernel", [Loops, NarrowLoops, FastLoops, Streaming])
 @pytest.mark.parametrize("case", CASES)
 def test_every_element_is_as_the_meaning_has_it(case: str, kernel: type[Loops]) -> None:
     meaning, axes, _ = CASES[case]
     sizes = ({**SIZES, "n": n, "p": n + 3, "s": n + 101, "k": 12} for n in (300, 1, 29, 33, 1500))
     calls = [_call(meaning, axes, s, kernel.name) for s in sizes]
+    calls = [c for c in calls if kernel().accepts(c)]
     kernel.prepare([(kernel(), c) for c in calls])  # a compiler is started once for all
     for call, seed in itertools.product(calls, range(3)):
         assert check_call(kernel(), call, np.random.default_rng(seed)) is None, call.sizes
@@ -107,6 +108,16 @@ def test_inside_there_is_no_mask() -> None:
     inside = text.partition("for (int64_t i1 = i1_1; i1 < i1_2; i1++) {")[2].partition("}")[0]
     assert "x0[" in inside and "x1[" in inside and "?" not in inside
     assert text.count("uint64_t") == 1  # asked once for a row
+
+
+@pytest.mark.parametrize(("many", "loops"), [(48, 2), (32, 2), (40, 1)])
+def test_sections_past_the_cache_end_with_its_lines(many: int, loops: int) -> None:
+    """A line that is written there in two parts takes twenty times as long; a mask for each vector is less."""
+    meaning, sizes = beside(X, operand(1, "mr", "float32")), {**SIZES, "n": many, "r": 64, "s": many + 64}
+    call = _call(meaning, "ms", sizes, Streaming.name)
+    work = Streaming().of(call)
+    assert work is not None and _loops(work.parts[-1].text) == loops
+    assert check_call(Streaming(), call, np.random.default_rng(0)) is None
 
 
 def test_short_rows_are_one_loop() -> None:
