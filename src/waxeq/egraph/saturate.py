@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
 from waxeq.egraph import schema
+from waxeq.egraph.loaded import require_loaded
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.snapshot import Snapshot
@@ -148,12 +149,12 @@ def saturate(
     task = Task(model, program.phases, limits.nodes, limits.seconds, limits.memory_bytes)
     with worker.turn:
         try:
-            found = _attempt(program, task, worker, stopped)
+            found = _attempt(program, task, lowered, worker, stopped)
             if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
                 return found
             # Cut off before the kernels were in: run those phases alone, on the program as written.
             needed = Task(model, program.bare().phases, limits.nodes, 600.0, limits.memory_bytes + (1 << 30))
-            plain = _attempt(program, needed, worker)
+            plain = _attempt(program, needed, lowered, worker)
             return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
         except BaseException:
             worker.close()
@@ -166,7 +167,7 @@ def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
 
 
 def _attempt(
-    program: RuleProgram, task: Task, worker: Worker, stopped: Callable[[], bool] = lambda: False
+    program: RuleProgram, task: Task, lowered: Lowered, worker: Worker, stopped: Callable[[], bool] = lambda: False
 ) -> Saturation:
     worker.send(program, task)
     again = True
@@ -193,6 +194,7 @@ def _attempt(
                 raise RuleError(message.error or "the e-graph could not be read")
             return Saturation(message.snapshot, Stop[message.stop], message.phases)
         if last is None:
+            require_loaded(message.snapshot, lowered)
             end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
         last = message
 

@@ -148,11 +148,13 @@ def _float(v: float) -> str:
 
 
 def term_commands(terms: Iterable[Term], name: str = "$t", known: dict[Term, str] | None = None) -> Iterator[str]:
-    """`let` commands for every subterm not yet in `known`, which is filled with their names."""
+    """`let` commands for every subterm not yet in `known`, which is filled with their names. None ends with a digit:
+    egglog calls the use number 30 of `$t3` as it calls the first one of `$t33`, and of two such uses in one command one
+    becomes the other."""
     known = {} if known is None else known
     for t in postorder(*terms):
         if t not in known:
-            known[t] = f"{name}{len(known)}"
+            known[t] = f"{name}{len(known)}_"
             args = (known[a] if isinstance(a, Term) else atom(a, s)
                     for a, s in zip(t.args, HEADS[t.head].sorts, strict=True))  # fmt: skip
             yield f"(let {known[t]} ({t.head} {' '.join(args)}))"
