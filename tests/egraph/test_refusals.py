@@ -207,3 +207,29 @@ def test_a_slice_across_both_parts_of_a_concatenation_is_kept():
         e.step("(seq (saturate (run analysis)) (run slice) (run concat))")
     assert not e.check(f'(= {e.known[across]} (Slice "p" "m" s 1 x))')
     assert not e.check(f'(= {e.known[across]} (Slice "q" "m" s 1 x))')
+
+
+# -- float16: what keeps numbers in its range stays where it is
+
+
+def half(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float16)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize(
+    ("fn", "form"),
+    [
+        (lambda x, s: (x * s[:, None]).sum(1), "(Mul @s (Sum k @x))"),
+        (lambda x, s: (s[:, None] * x) @ x.T, "(Mul @s (Sum k y))"),
+        (lambda x, s: x / s[:, None], '(Mul @x (Map "recip" @s))'),
+        (lambda x, s: np.cumsum(x * s[:, None], 1), '(Mul (Scan "sum" k @x) @s)'),
+        (lambda x, s: x * (np.exp(x) * s[:, None]), '(Mul (Mul @x @s) (Map "exp" @x))'),
+    ],
+    ids=["out of a sum", "out of a product", "out of a quotient", "out of a scan", "out of a factor"],
+)
+def test_a_scale_of_float16_stays_inside(forms, fn, form: str, dtype: type) -> None:
+    """The sum of a thousand numbers of 100 is inf in float16, that of a thousandth of each is 100; whoever wrote the
+    scale first knew that, and no error was seen on examples near 1."""
+    found = forms(fn, x=half(4, 5).astype(dtype), s=half(4).astype(dtype))
+    assert bool(found.of(form)) is (dtype is np.float32)

@@ -10,7 +10,7 @@ from waxeq.basis.typing import read
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.program import ModelText
 from waxeq.ir.term import Term, postorder
-from waxeq.ir.types import FLOATS
+from waxeq.ir.types import DTYPES, FLOATS
 
 SORTS: Mapping[str, str] = {
     "T": "T", "Axis": "String", "NewAxis": "String", "Fn": "String", "Name": "String", "Dtype": "String",
@@ -28,6 +28,7 @@ _BASE = """
 (relation isw (T))
 (relation keeps-dtype (String))
 (relation float-dtype (String))
+(relation wide-range (String))
 (relation widens (String String))
 (relation lattice (String))
 (function fixed-dtype (String) String :no-merge)
@@ -41,13 +42,15 @@ PRELUDE = "prelude.egg"
 
 def prelude() -> tuple[str, ...]:
     """Sorts, one constructor per head, the analyses (axes, dtype, size, weights-only, constant value), and what rules
-    ask about dtypes and functions: `float-dtype`, `widens` (a conversion that loses nothing), `lattice` (max and min).
+    ask about dtypes and functions: `float-dtype`, `wide-range` (of which usual numbers can be multiplied and summed in
+    any order, and none overflows), `widens` (a conversion that loses nothing), `lattice` (max and min).
     """
     rows = [_BASE]
     rows += [f"(constructor {h.name} ({' '.join(SORTS[s] for s in h.sorts)}) T)" for h in HEADS.values()]
     rows += [f'(keeps-dtype "{f}")' for f, s in SCALARS.items() if s.gives == "same"]
     rows += [f'(set (fixed-dtype "{f}") "bool")' for f, s in SCALARS.items() if s.gives == "bool"]
     rows += [f'(float-dtype "{d}")' for d in FLOATS]
+    rows += [f'(wide-range "{d}")' for d in DTYPES if d != "float16"]
     rows += [f'(widens "{a}" "{b}")' for a, b in _widenings()]
     rows += [f'(lattice "{f}")' for f in ("max", "min")]
     reducers = {f: d for f, (_, d) in REDUCERS.items() if f not in SCALARS}
