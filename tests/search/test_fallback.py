@@ -120,7 +120,7 @@ def test_a_trial_with_time_takes_no_more_than_is_left(tmp_path: Path, monkeypatc
 
     def held(process: object, fn: object, job: tuple, **more: object) -> tuple[int, dict[str, object]]:
         given.append(job[-1])
-        return 0, {"plan": 1.0, "written": 2.0, "ratio": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster"}
+        return 0, {"plan": 1.0, "written": 2.0, "ratio": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster"}, ""
 
     monkeypatch.setattr("waxeq.search.contest.Fresh.call", held)
     for left in (6.0, 40.0):

@@ -21,6 +21,8 @@ from waxeq.extract.views import Source, sources
 from waxeq.ir.term import Term
 
 _COMBINATIONS = 8
+_LOOKED = 0.1
+"""The part of the time for the cheapest cuts after which it is asked whether it will be enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,9 @@ class Space:
 
 
 def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER, spare: bool = False) -> list[Candidate]:
-    """All candidates, in a deterministic order, as far as there is time. Those of patterns, of the cheapest cut of each
-    class and of its own e-node alone come whatever the time is, as there must be a plan; unless they are to `spare`,
-    beside others that make one."""
+    """All candidates, in a deterministic order, as far as there is time. Those of patterns and of each class's own
+    e-node alone come whatever the time is, as there must be a plan; unless they are to `spare`, beside others that make
+    one."""
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
     found = _Found(space, cuts, until)
     if spare:
@@ -141,10 +143,20 @@ class _Found:
     def grow(self, numbers: Sequence[int]) -> None:
         """Operands before those that read them, as kernels propose memory orders for what they make. Where time may end
         it those come first that take most to make: what is fused into those does not have to be made alone."""
-        self._each(numbers, self._cheapest)
+        self._each(numbers, self._alone)
+        self._soon(numbers)
         self._each(self._dear(numbers), self._sweeps)
         self._each(self._dear(numbers), self._cuts, self.until)
         self._each(numbers, self._rest)
+
+    def _soon(self, numbers: Sequence[int]) -> None:
+        """The cheapest cuts, as long as there seems to be time for all of them; from then on those that take most."""
+        whole = self.until.left
+        until = self.until.within(whole)
+        for n, i in enumerate(numbers):
+            if _LOOKED * whole <= until.elapsed >= whole * n / len(numbers):
+                return self._each(self._dear(numbers[n:]), self._cheapest, until)
+            self._cheapest(i)
 
     def grow_spare(self, numbers: Sequence[int]) -> None:
         """All of it until the time is over."""
@@ -160,10 +172,16 @@ class _Found:
     def _dear(self, numbers: Iterable[int]) -> list[int]:
         return sorted(numbers, key=lambda i: -self.cuts.flow.get(i, 0.0))
 
-    def _cheapest(self, i: int) -> None:
-        """Its cheapest cut, and its own e-node alone."""
+    def _alone(self, i: int) -> None:
+        """Its own e-node alone."""
         for n in range(len(self.cuts.of(i))):
-            if self.cuts.first(i, n):
+            if self.cuts.alone(i, n):
+                self._loops(i, n)
+
+    def _cheapest(self, i: int) -> None:
+        """Its cheapest cut, its own e-node alone, and a whole stretch."""
+        for n in range(len(self.cuts.of(i))):
+            if (i, n) not in self.loops and self.cuts.first(i, n):
                 self._loops(i, n)
 
     def _cuts(self, i: int) -> None:

@@ -59,7 +59,8 @@ BRIEF = "there was no time for a whole trial: the plan and the model as written 
 
 class Held(NamedTuple):
     """How a contest ended: the number of the fastest result; how it does against the model as written, None where the
-    user did not wait for that; and a note on what kind of contest it was, where it was no whole one."""
+    user did not wait for that; and a note on what kind of contest it was, where it was no whole one, or on others that
+    had a part in it."""
 
     winner: int
     trial: Trial | None
@@ -181,10 +182,10 @@ def _apart(
         )  # fmt: skip
     if answer is None:
         return Held(0, None)
-    winner, found = answer
+    winner, found, note = answer
     trial = Trial(**found)
     _remember(session, texts, closer, winner, trial)
-    return Held(winner, trial)
+    return Held(winner, trial, note)
 
 
 def _closer(errors: Sequence[float]) -> Closer:

@@ -9,7 +9,9 @@ KEPT = 0.4
 _GROWN = 0.5
 """Part of the time for a block in which its candidates are grown."""
 _LEAST = 0.25
-"""Seconds for a step of the search that a plan cannot be had without."""
+"""Seconds for a step of the search that a plan cannot be had without, where the budget is over."""
+_OVER = 4.0
+"""Seconds after which only half as many are left for that."""
 _MOMENT = 1e-3
 """Seconds that a search has which begins when the budget is spent."""
 _COMPILED = 0.3
@@ -103,12 +105,19 @@ class Pace:
     def growing(self) -> Deadline:
         """The time for growing candidates of the block that is searched: half of its share of what is left for
         searching, and never nothing, for there must be a plan; over when the user wants to stop."""
-        return self._unless_stopped(max(_LEAST, _GROWN * self.searching))
+        return self._unless_stopped(max(self.least, _GROWN * self.searching))
 
     def choosing(self) -> Deadline:
         """The time for one choice among the candidates of the block that is searched: what is left of its share, and
         never nothing; over when the user wants to stop."""
-        return self._unless_stopped(max(_LEAST, self.searching))
+        return self._unless_stopped(max(self.least, self.searching))
+
+    @property
+    def least(self) -> float:
+        """Seconds that a step has which there must be: the fewer, the longer the budget is over, as a model may have
+        hundreds of blocks."""
+        over = max(0.0, -self.deadline.left)
+        return _LEAST / (1.0 + (over / _OVER) ** 2)
 
     def _unless_stopped(self, seconds: float) -> Deadline:
         return self.deadline.within(seconds).unless(lambda: self.events.stop_requested)

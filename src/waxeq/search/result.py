@@ -28,7 +28,7 @@ from waxeq.search.block import Optimized
 class Trial:
     """Plan against model as written, interleaved in a fresh process: seconds (medians), ratio with a 95 % interval.
 
-    `brief`: they had a turn or a few instead, in the process that searched, and there is no interval.
+    `brief`: they had a turn or a few, which are too few for an interval.
     """
 
     plan: float
