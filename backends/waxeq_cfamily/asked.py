@@ -151,3 +151,16 @@ def _asked(loop: Loop, load: Row, step: int, low: str, high: str, into: str = ""
     v, line = var(loop.order[-1]), LINE // numpy_dtype(load.dtype).itemsize
     yield f"for (int64_t {v} = {low}; {v} < {high}; {v} += {line})"
     yield f"  {loop.e.ahead}(x{load.name[0]} + {loop.e.index(load.name[1].plus(Index(const=step)))}{into});"
+
+
+def in_pieces(
+    v: str, width: int, low: str, high: str, body: Sequence[str], first: str = "", last: str = ""
+) -> list[str]:
+    """A loop over pieces of a width, that begin and end at the variables `first` and `last`."""
+    first, last = first or f"{v}_at", last or f"{v}_to"
+    return [
+        f"for (int64_t {first} = {low}; {first} < {high}; {first} += {width}) {{",
+        f"  const int64_t {last} = {first} + {width} < {high} ? {first} + {width} : {high};",
+        *("  " + x for x in body),
+        "}",
+    ]

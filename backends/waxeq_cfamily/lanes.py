@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from waxeq.backend.extent import Extent
 from waxeq_cfamily.scalars import carried, combine, var, variable
+from waxeq_cfamily.stretches import stretches
 
 if TYPE_CHECKING:
     from waxeq_cfamily.nest import Loop
@@ -58,7 +59,7 @@ class Lanes:
         took 16 ns, and takes 6)."""
         k = self.loop.order[-1]
         size = self.loop.values.sizes[k]
-        known = not isinstance(size, Extent) and self.loop.bounds(k) == ("0", str(size))
+        known = not isinstance(size, Extent) and self.loop.bounds(k) == ("0", str(size)) and not stretches(self.loop, k)
         if not self.many or self.loop.blocked or self.loop.converted.several or not known:
             return ()
         return tuple(n for n in (8, 4, 2, 1) if size % self.wide & n)

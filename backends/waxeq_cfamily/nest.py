@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.asked import in_whole, next_piece, next_rows
+from waxeq_cfamily.asked import in_pieces, in_whole, next_piece, next_rows
 from waxeq_cfamily.converted import Converted
 from waxeq_cfamily.fission import Fission
 from waxeq_cfamily.lanes import LANES, Lanes
@@ -17,6 +17,7 @@ from waxeq_cfamily.scans import stepped
 from waxeq_cfamily.sections import Sections
 from waxeq_cfamily.several import Several, done
 from waxeq_cfamily.stages import Stage
+from waxeq_cfamily.stretches import clipped, in_stretches
 from waxeq_cfamily.turned import squares, turns
 from waxeq_cfamily.values import chain
 
@@ -49,6 +50,10 @@ class Loop:
         self.scalar = [f for f in stage.folds if not self._buffered_by_vector(f)]
         self.blocked = self._summed_in_blocks()
         self.converted = Converted(self)
+        self.spans: Mapping[str, tuple[int, int]] = {}
+        """From where to where the loops go that are one stretch of their axis."""
+        self.singly = False
+        """Whether rows are taken one at a time."""
 
     def _buffered_by_vector(self, f: int) -> bool:
         """Whether a fold's own axes reach the innermost loop: it then adds row to row."""
@@ -133,12 +138,13 @@ class Loop:
         if depth == len(self.order) - 1:
             lines += self.running()
         if depth < len(self.order):
-            lines += self._opened(depth)
+            lines += in_stretches(self, depth) or self.opened(depth)
         else:
             lines += self._body()
         return [*lines, *(x for f in begun for x in self._end(f))]
 
-    def _opened(self, depth: int) -> list[str]:
+    def opened(self, depth: int) -> list[str]:
+        """The loop at some depth, with all that is in it."""
         k = self.order[depth]
         v, last = var(k), depth == len(self.order) - 1
         if depth == len(self.order) - 2 and turns(self):
@@ -147,7 +153,7 @@ class Loop:
         several = Several(self)
         if depth == len(self.order) - 3 and several.held:
             return several.in_registers(low, high)
-        if depth == len(self.order) - 2 and several.added:
+        if depth == len(self.order) - 2 and several.added and not self.singly:
             return several.together(low, high)
         if last and self.stage.straight:
             return Sections(self).text(low, high)
@@ -177,6 +183,8 @@ class Loop:
 
     def bounds(self, k: str) -> tuple[str, str]:
         low, high = (f"{var(k)}_lo", f"{var(k)}_hi") if k in self.space.tiles else ("0", str(self.values.sizes[k]))
+        if k in self.spans:
+            low, high = clipped(low, high, *self.spans[k]) if k in self.space.tiles else map(str, self.spans[k])
         return (done(var(k)) if self.stage.result and k == self.finished else low), high
 
     @cached_property
@@ -215,7 +223,7 @@ class Loop:
         that are streamed are made there and written past it."""
         loops = fission.texts([*self.written()], _PIECE)
         if not self.streamed:
-            return _in_pieces(v, _PIECE, low, high, [*loops])
+            return in_pieces(v, _PIECE, low, high, [*loops])
         made = [(nth(i), CTYPES[self.values.rows[n].dtype], at) for i, (n, at) in enumerate(self.values.results)]
         body = [
             *next_piece(self),
@@ -227,7 +235,7 @@ class Loop:
                 for i, t, at in made
             ),
         ]
-        return _in_pieces(v, _PIECE, low, high, body)
+        return in_pieces(v, _PIECE, low, high, body)
 
     def _terms(self, f: int) -> int:
         """How many numbers a fold takes in."""
@@ -249,10 +257,10 @@ class Loop:
         added = self._straight(loop, v, f"{v}_at", f"{v}_to")
         if asked:
             first, last = f"{v}_first", f"{v}_last"
-            added = _in_pieces(v, self.asked_once, first, last, [*asked, *added])
+            added = in_pieces(v, self.asked_once, first, last, [*asked, *added])
         else:
             first, last = f"{v}_at", f"{v}_to"
-        return _in_pieces(v, block, low, high, [*begin, *added, *whole], first, last)
+        return in_pieces(v, block, low, high, [*begin, *added, *whole], first, last)
 
     asked_once: ClassVar[int] = _ASKED
     """Elements of a piece that is asked for in one go."""
@@ -385,16 +393,3 @@ class Loop:
             result = narrowed(self.e.name(n), self.values.rows[n].dtype)
             at = f"{var(self.order[-1])} - {var(self.order[-1])}_at" if self.streamed else ""
             yield f"piece{nth(i)}[{at}] = {result};" if at else f"{self.e.written(i)} = {result};"
-
-
-def _in_pieces(
-    v: str, width: int, low: str, high: str, body: Sequence[str], first: str = "", last: str = ""
-) -> list[str]:
-    """A loop over pieces of a width, that begin and end at the variables `first` and `last`."""
-    first, last = first or f"{v}_at", last or f"{v}_to"
-    return [
-        f"for (int64_t {first} = {low}; {first} < {high}; {first} += {width}) {{",
-        f"  const int64_t {last} = {first} + {width} < {high} ? {first} + {width} : {high};",
-        *("  " + x for x in body),
-        "}",
-    ]

@@ -54,9 +54,9 @@ class Paired(Loop):
     def nest(self, depth: int) -> list[str]:
         return super().nest(depth) if depth < len(self.order) else self._body()
 
-    def _opened(self, depth: int) -> list[str]:
+    def opened(self, depth: int) -> list[str]:
         if depth != len(self.order) - 2:
-            return super()._opened(depth)
+            return super().opened(depth)
         alone = Loop(self.e, self.stage)
         alone.at, alone.converted = self.at, self.converted
         k, (low, high) = self.rows, self.bounds(self.order[depth])

@@ -47,9 +47,9 @@ class Sections:
 
     @cached_property
     def guards(self) -> tuple[Guard, ...]:
-        """All that the loop asks for each element."""
+        """All that the loop asks for each element, and is not known already."""
         rows = (self.loop.values.rows[n] for n in self.loop.cone() if not self.loop.loaded(n))
-        return tuple(dict.fromkeys(g for r in rows for g in asked(r)))
+        return tuple(dict.fromkeys(g for r in rows for g in asked(r) if g not in self.loop.e.decided))
 
     @cached_property
     def along(self) -> tuple[Guard, ...]:
@@ -94,7 +94,8 @@ class Sections:
 
     def _known(self, held: Mapping[Guard, bool]) -> Loop:
         """The loop where it is known of some guards whether they hold."""
-        return type(self.loop)(replace(self.loop.e, decided=held), self.loop.stage)
+        decided = {**self.loop.e.decided, **held}
+        return type(self.loop)(replace(self.loop.e, decided=decided), self.loop.stage)
 
     @cached_property
     def _held(self) -> Sequence[Mapping[Guard, bool]]:

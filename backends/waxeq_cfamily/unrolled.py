@@ -26,6 +26,8 @@ _ROWS = 96
 """Values that a text may then have."""
 _STACKED, _LONG, _WRITTEN = 16, 1024, 256
 """States of a stack that are written out at most, and the values that they are made of, before that and after."""
+_FOLDED, _CHAINED = 32, 384
+"""Arrays of a stack that are written out at most where it is folded, and the values of the text."""
 _INSTRUCTIONS = frozenset({"div", "sqrt", "rsqrt", "reciprocal"})
 """Functions that machines have, and that take longer than others."""
 _STEPS = {"sum": "Add", "prod": "Mul", "max": "max", "min": "min"}
@@ -52,7 +54,8 @@ def unrolled(values: Values) -> Values:
     if short and not found.folded and not found.positions:
         found = _without(found, max(short, key=lambda k: found.out.stride(k) == 1))
     mixed = found.others and found.folded  # what folds in pieces makes one result
-    return values if found is merged or mixed or len(found.rows) > _ROWS else found
+    most = _CHAINED if any(_chooses(merged, k) for k in merged.folded) else _ROWS
+    return values if found is merged or mixed or len(found.rows) > most else found
 
 
 def _states(values: Values) -> Values | None:
@@ -94,6 +97,8 @@ def _most(values: Values, k: str) -> int:
     one, or polynomials computed of few elements at a time, or doubles compared of which one may be NaN."""
     own = [r for r in values.rows if k in r.axes]
     folds = [r for r in values.rows if k in r.folded]
+    if folds and _chooses(values, k):
+        return _FOLDED  # a loop asks at each place of each array whether it is the one
     if not folds and values.out.stride(k) != 1:
         return _FEW  # squares are turned in registers
     heavy = any(r.costly and r.name not in _INSTRUCTIONS for r in own)

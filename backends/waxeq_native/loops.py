@@ -25,6 +25,7 @@ from waxeq_cfamily.shares import shares
 from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.split import Nest, nests
 from waxeq_cfamily.stages import Space
+from waxeq_cfamily.stretches import asks
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.unrolled import unrolled
 from waxeq_cfamily.values import Unsupported, Values
@@ -111,6 +112,8 @@ class Loops(NativeKernel):
             place = "args[2]" if w.partial is None else f"(args[1] + {at})"
             e = self.emitter(call, w.space, operands, place, dtypes, aliased if w.partial is None else frozenset())
             e.check()
+            if asks(e):
+                raise Unsupported("a fold along many arrays: what puts them together first is faster")
             emitters.append(e)
             if w.partial is not None:
                 operands, dtypes = [*operands, place], [*dtypes, w.space.values.rows[-1].dtype]
