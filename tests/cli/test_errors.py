@@ -415,6 +415,22 @@ def test_a_folder_is_no_plan_to_bundle(waxeq, tmp_path: Path, monkeypatch: pytes
         assert "is a folder; give a plan file in it" in waxeq("bundle", folder).sentence
 
 
+def test_results_take_the_place_of_nothing_else(waxeq, plan: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    copy = tmp_path / "copy.npz"
+    shutil.copyfile(plan, copy)
+    shutil.copyfile(plan.with_suffix(".safetensors"), copy.with_suffix(".safetensors"))
+    before = {p: p.read_bytes() for p in tmp_path.iterdir()}
+    for place in (plan, tmp_path / "small.py", plan.with_suffix(".safetensors")):
+        outcome = waxeq("run", plan, "-o", place)
+        assert outcome.code == CODE["usage"] and "results are called NAME.npz" in outcome.sentence
+    outcome = waxeq("run", copy, "-o", tmp_path / "." / "copy.npz")
+    assert outcome.code == CODE["usage"] and "is the plan itself" in outcome.sentence
+    outcome = waxeq("run", plan, "-o", ".")
+    assert outcome.code == CODE["target"] and "it is a folder" in outcome.sentence
+    assert before == {p: p.read_bytes() for p in tmp_path.iterdir()}
+
+
 # -- rules
 
 RULE = """(ruleset mine)

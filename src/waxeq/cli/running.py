@@ -15,7 +15,7 @@ from waxeq.errors import BoundsError, TargetError, TypeMismatch, UsageError
 from waxeq.ir.interpret import MatrixError
 from waxeq.ir.types import TensorType
 from waxeq.options import cores
-from waxeq.runtime.files import write_atomically
+from waxeq.runtime.files import require_writable, write_atomically
 from waxeq.runtime.load import opened
 from waxeq.runtime.measure import time_calls
 from waxeq.runtime.program import Program
@@ -24,6 +24,8 @@ from waxeq.runtime.program import Program
 def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int | None) -> dict[str, Any]:
     """Run a plan or a bundle; its results in numbers. Raises PlanError, TypeMismatch, BoundsError, MatrixError,
     TargetError, UsageError."""
+    if output is not None:
+        require_results(output, path)
     program, saved = opened(path)
     inputs = {**saved, **read_inputs(given)}
     with _limited(threads):
@@ -44,6 +46,16 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
         "outputs": [{"name": n, **summary(a)} for n, a in results.items()],
         "saved": None if output is None else str(output),
     }
+
+
+def require_results(output: Path, plan: Path) -> None:
+    """Raise PlanError where results cannot be written, UsageError where they would take the place of the plan, or of
+    what has another name than results have: before the plan is run."""
+    require_writable(output)
+    if output.suffix != ".npz":
+        raise UsageError(f"{output}: results are called NAME.npz; name another with --output, as {output.stem}.npz")
+    if output.resolve() == plan.resolve():
+        raise UsageError(f"{output} is the plan itself; name another with --output")
 
 
 def _packed(arrays: Mapping[str, np.ndarray]) -> bytes:
