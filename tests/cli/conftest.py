@@ -108,6 +108,14 @@ def model(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture
+def used(waxeq, model, quick, table: Path, tmp_path: Path) -> Path:
+    """A table that an optimization measured into."""
+    arguments = [a for a in quick if a != "--no-measure"]
+    assert waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", *arguments).code == 0
+    return table
+
+
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the small model, its plan, and the table that was used."""

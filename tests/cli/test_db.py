@@ -9,14 +9,6 @@ import pytest
 from waxeq.cost.table import TimingTable
 
 
-@pytest.fixture
-def used(waxeq, model, quick, table: Path, tmp_path: Path) -> Path:
-    """A table that an optimization measured into."""
-    arguments = [a for a in quick if a != "--no-measure"]
-    assert waxeq("optimize", model(), "-o", tmp_path / "p.plan.json", *arguments).code == 0
-    return table
-
-
 def spoil(table: Path) -> int:
     """Make one of the timings impossible; how many there are."""
     with TimingTable.open(table).database(changes=True) as db:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from waxeq.cost.exchange import export
@@ -261,3 +264,62 @@ def test_a_place_for_parquet_that_cannot_be_written_is_named(home: Path, tmp_pat
     monkeypatch.setattr(Path, "replace", refused)
     with pytest.raises(TableError, match=r"out\.parquet cannot be written: Read-only file system; name another place"):
         export(table, tmp_path / "out.parquet")
+
+
+# -- files that are no tables
+
+FOREIGN = ("t.parquet", "t.json", "t.csv", "t.duckdb", "t.sqlite", "users.duckdb", "views.duckdb")
+
+
+def foreign(path: Path) -> bytes:
+    """Write what is somebody else's, of the kind that its name says."""
+    if path.suffix == ".sqlite":
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE people (name TEXT)")
+    elif path.name in ("users.duckdb", "views.duckdb"):
+        with duckdb.connect(path) as db:
+            db.execute("CREATE TABLE about (name TEXT)" if path.stem == "users" else "CREATE VIEW one AS SELECT 1")
+    elif path.suffix == ".parquet":
+        duckdb.sql("SELECT 1 AS a").write_parquet(str(path))
+    else:
+        path.write_text({".json": '[{"a": 1}]', ".csv": "a,b\n1,2\n"}.get(path.suffix, ""))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_no_table_is_refused_and_left_as_it_is(waxeq, model, tmp_path: Path, used: Path, name: str) -> None:
+    """DuckDB opened Parquet, JSON and CSV as tables in memory: timings were lost, and `db gc` replaced the file. For
+    SQLite it went to the network."""
+    path = tmp_path / "other" / name
+    path.parent.mkdir()
+    before = foreign(path)
+    commands = (
+        ("db", "status"), ("db", "doctor", "--fix"), ("db", "gc"), ("db", "gc", "--dry-run"), ("db", "merge", used),
+        ("db", "export", tmp_path / "e.parquet"), ("optimize", model(), "-o", tmp_path / "p.plan.json", *QUICK),
+        ("explain", model(), *QUICK), ("calibrate", "--quick"), ("doctor",),
+    )  # fmt: skip
+    for command in commands:
+        outcome = waxeq(*command, "--table", path, "--quiet")
+        assert outcome.code == 1 and path.read_bytes() == before, command
+        said = outcome.out if command == ("doctor",) else outcome.sentence
+        assert "is no timing table" in " ".join(said.split()) and "archive.py" not in said, command
+    assert [p.name for p in path.parent.iterdir()] == [name], "nothing is made beside it"
+    if path.suffix != ".parquet":
+        assert "is no timing table" in waxeq("db", "merge", path, "--table", used).sentence
+
+
+def test_an_export_takes_the_place_of_nothing_else(waxeq, used: Path, tmp_path: Path) -> None:
+    model, named = tmp_path / "m.py", used.with_name("named.parquet")
+    model.write_text("x = 1")
+    outcome = waxeq("db", "export", model, "--table", used)
+    assert outcome.code == 2 and "are called NAME.parquet; name another, as m.parquet" in outcome.sentence
+    assert waxeq("calibrate", "--quick", "-o", model, "--table", used).code == 2 and model.read_text() == "x = 1"
+    assert waxeq("db", "merge", used, "--table", named).code == 0
+    link = tmp_path / "link.parquet"
+    link.symlink_to(named)
+    before = named.read_bytes()
+    for place, table in ((named, named), (link, named), (named, link)):
+        for command in (("db", "export", place), ("calibrate", "--quick", "-o", place)):
+            outcome = waxeq(*command, "--table", table)
+            assert outcome.code == 2 and f"{place} is the timing table itself" in outcome.sentence
+    assert named.read_bytes() == before and waxeq("db", "export", tmp_path / "e.parquet", "--table", named).code == 0

@@ -26,7 +26,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What DuckDB opens from now on."""
     places: list[str] = []
     connect = duckdb.connect
-    monkeypatch.setattr(duckdb, "connect", lambda *given: places.append("open") or connect(*given))
+    monkeypatch.setattr(duckdb, "connect", lambda **how: places.append("open") or connect(**how))
     return places
 
 

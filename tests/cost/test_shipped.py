@@ -198,7 +198,7 @@ def test_a_first_run_does_without_duckdb(
 ) -> None:
     """To import and to connect took a tenth of a second, to make an archive and to read Parquet another."""
     connect = duckdb.connect
-    monkeypatch.setattr(duckdb, "connect", lambda *given: pytest.fail("connected to DuckDB"))
+    monkeypatch.setattr(duckdb, "connect", lambda **how: pytest.fail("connected to DuckDB"))
     table = opened(tmp_path / "o.duckdb", shipped)
     table.record([timing(50, when=9e6)])
     assert len(table.families("here")) == len(rows) + 1 and not table.path.exists()
@@ -216,7 +216,7 @@ def test_without_files_beside_tables_the_first_opening_connects_to_duckdb_once(
     """To connect takes a tenth of all that time."""
     shipped.with_suffix(SUFFIX).unlink()
     times, connect = list[int](), duckdb.connect
-    monkeypatch.setattr(duckdb, "connect", lambda *given: times.append(1) or connect(*given))
+    monkeypatch.setattr(duckdb, "connect", lambda **how: times.append(1) or connect(**how))
     opened(tmp_path / "o.duckdb", shipped).families("here")
     assert times == [1]
 

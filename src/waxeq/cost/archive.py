@@ -20,11 +20,25 @@ makes every merge write most of it anew."""
 _BEFORE = 2
 """The version that is brought up to this one in place."""
 NAME_ANOTHER = "name another table with --table"
+MAKE_ANOTHER = f"move it aside and a new one is made, or {NAME_ANOTHER}"
 PEAKS = "peaks of "
 """How metadata of a Parquet table that are a device's ceilings are named, before their key."""
 MEMORY = "1GiB"
 """What DuckDB may take for itself, however large a table is; what has no room there lies beside the table meanwhile."""
-STORAGE = " (STORAGE_VERSION 'v1.5.0')"
+DUCKDB = "(TYPE duckdb)"
+READ_ONLY = "(TYPE duckdb, READ_ONLY)"
+STORAGE = "(TYPE duckdb, STORAGE_VERSION 'v1.5.0')"
+"""How a database is attached that is there, that is only read, that is made: DuckDB would guess a type that is not
+said."""
+_MAGIC = slice(8, 12)
+"""Where a database of DuckDB's says that it is one."""
+_OFF = ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements")
+"""What DuckDB does unless told otherwise."""
+_HOLDS = """
+    SELECT count(*) FROM (SELECT database_name AS place FROM duckdb_tables() UNION ALL
+    SELECT database_name FROM duckdb_views() WHERE NOT internal) WHERE place = 't'
+"""
+"""How much lies in the database that is to be an archive."""
 _COLUMNS = ", ".join(f"{n} {t}" for n, t in TIMINGS.items())
 _ABOUT = "CREATE TABLE about (schema INTEGER, mark VARCHAR)"
 _QUARANTINE = f"CREATE TABLE quarantine ({_COLUMNS}, kind VARCHAR, reason VARCHAR, moved DOUBLE)"
@@ -53,35 +67,58 @@ def wal(path: Path) -> Path:
 
 
 def connect() -> Any:
-    """A connection to DuckDB, to nothing yet. It draws no bar: that would be drawn on stdout, among the data."""
+    """A connection to DuckDB, to nothing yet. It draws no bar: that would be drawn on stdout, among the data. It
+    fetches nothing from the network, and takes no name in a query for a variable of Python's."""
     import duckdb
 
-    db = duckdb.connect()
+    db = duckdb.connect(config=dict.fromkeys(_OFF, "false"))
     db.execute("SET enable_progress_bar=false")
     return db
+
+
+def require_database(path: Path, instead: str = MAKE_ANOTHER) -> None:
+    """Raise TableError where something lies that is no database of DuckDB's; `instead` says what to do. DuckDB would
+    take CSV, JSON, Parquet and SQLite for databases, and what is written then replaces them or is lost."""
+    if not os.path.exists(path):
+        return
+    if not os.path.isfile(path):
+        raise TableError(f"{path} is no file; {instead}")
+    try:
+        with open(path, "rb") as f:
+            head = f.read(_MAGIC.stop)
+    except OSError:  # whatever opens it says why it cannot be read
+        return
+    if head[_MAGIC] != b"DUCK":
+        raise TableError(f"{path} is no timing table, and no DuckDB database at all; {instead}")
+
+
+def require_own(path: Path) -> None:
+    """Raise TableError where something else than a table lies at `path`, TableWriteError where it is read-only."""
+    if os.path.isfile(path) and not os.access(path, os.W_OK):
+        raise TableWriteError(f"{path} is read-only; make it writable, or {NAME_ANOTHER}")
+    require_database(path)
 
 
 def attach(db: Any, path: Path) -> None:
     """Make the archive at `path` the current database, made or brought up to this version if need be. Raises
     TableError and TableWriteError. To be called under the table's lock."""
     known = path.exists()
-    if known and not os.access(path, os.W_OK):
-        raise TableWriteError(f"{path} is read-only; make it writable, or {NAME_ANOTHER}")
+    require_own(path)
     spilled = path.with_name(path.name + ".spill")
     shutil.rmtree(spilled, ignore_errors=True)  # of one that was killed
     for setting in ("threads=1", f"memory_limit='{MEMORY}'", f"temp_directory='{quoted(spilled)}'"):
         db.execute(f"SET {setting}")
     try:
-        db.execute(f"ATTACH '{quoted(path)}' AS t{'' if known else STORAGE}")
+        db.execute(f"ATTACH '{quoted(path)}' AS t {DUCKDB if known else STORAGE}")
     except Exception as e:
         if not known and isinstance(refusal(path, e), TableWriteError):
             path.unlink(missing_ok=True)  # begun on a full disk: an empty file would be refused as damaged ever after
         raise
     db.execute("USE t")
     db.execute(GONE)
-    if not db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 't'").fetchone()[0]:
+    if not db.execute(_HOLDS).fetchone()[0]:
         make_tables(db)
-    if require_version(db, "about", path) == _BEFORE:
+    if require_version(db, "t", path) == _BEFORE:
         _all(db, (*_UPGRADE, _about()))
 
 
@@ -104,10 +141,15 @@ def _all(db: Any, statements: Iterable[str]) -> None:
         db.execute(sql)
 
 
-def require_version(db: Any, about: str, path: Path) -> int:
-    """The version of the archive that says it in the table `about`. Raises TableError when this waxeq cannot read
-    it."""
-    row = db.execute(f"SELECT schema FROM {about}").fetchone()
+def require_version(db: Any, name: str, path: Path) -> int:
+    """The version of the archive that is attached as `name`. Raises TableError when this waxeq cannot read it, and when
+    it is a database of somebody else's."""
+    there = db.execute(
+        "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = ?", [name]
+    ).fetchall()
+    if not {("about", "schema"), ("timings", "digest")} <= {*there}:
+        raise TableError(f"{path} is no timing table, but another database of DuckDB's; {NAME_ANOTHER}")
+    row = db.execute(f"SELECT schema FROM {name}.about").fetchone()
     version = row[0] if row else 0
     if version == SCHEMA or (version, SCHEMA) == (_BEFORE, _BEFORE + 1):
         return version
@@ -195,7 +237,7 @@ def refusal(path: Path, e: Exception) -> WaxeqError:
         return TableWriteError(
             f"{path} needs more room beside it for a moment: {text}; make some; what is stored stays"
         )
-    return TableError(f"{path} cannot be used ({text}); move it aside and a new one is made, or {NAME_ANOTHER}")
+    return TableError(f"{path} cannot be used ({text}); {MAKE_ANOTHER}")
 
 
 def reason(text: str) -> str:

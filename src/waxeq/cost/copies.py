@@ -198,7 +198,7 @@ class Beside:
         """Let the copy of the archive, which is open, follow to the one at `new`, which is to take its place; `gone`
         tells of what calls there is nothing in it. Until it has that place, the copy is of no archive."""
         if self.knows(db):
-            db.execute(f"ATTACH '{archive.quoted(new)}' AS new_one (READ_ONLY)")
+            db.execute(f"ATTACH '{archive.quoted(new)}' AS new_one {archive.READ_ONLY}")
             db.execute("USE new_one")
             try:
                 self.follows(db, told=True)

@@ -168,15 +168,13 @@ def attached(db: Any, path: Path, name: str = "other") -> Iterator[Content]:
     """Another table, read only, as the database `name`; the shards that wait beside it. Raises TableError."""
     import duckdb
 
+    archive.require_database(path, "name another")
     try:
-        db.execute(f"ATTACH '{quoted(path)}' AS {name} (READ_ONLY)")
+        db.execute(f"ATTACH '{quoted(path)}' AS {name} {archive.READ_ONLY}")
     except duckdb.Error as e:
         raise archive.refusal(path, e) from e
     try:
-        try:
-            archive.require_version(db, f"{name}.about", path)
-        except duckdb.Error as e:
-            raise TableError(f"{path} is no timing table") from e
+        archive.require_version(db, name, path)
         yield Shards.beside(path).read()
     finally:
         db.execute(f"DETACH {name}")
@@ -291,7 +289,9 @@ def around_median(x: Sequence[float], level: float = 0.975) -> tuple[float, floa
 
 def export(table: TimingTable, path: Path, device: str | None = None) -> int:
     """Write all timings, of one device or of all, with raw samples in full and descriptions of devices; how many. The
-    file appears whole or not at all. Raises TableError."""
+    file appears whole or not at all. Raises TableError, and UsageError for a name that is none of such files or the
+    table's own."""
+    parquet.require_place(path, table.path)
     if not path.parent.is_dir():
         raise TableError(f"{path} cannot be written: there is no folder {path.parent}")
     with table.database() as db:

@@ -86,7 +86,7 @@ def _keep(db: Any, seen: Seen) -> None:
 
 def _in_place_of(db: Any, path: Path, fill: Any) -> None:
     """A new archive at `path`, from the one that is the current database."""
-    db.execute(f"ATTACH '{quoted(path)}' AS fresh{STORAGE}")
+    db.execute(f"ATTACH '{quoted(path)}' AS fresh {STORAGE}")
     db.execute("USE fresh")
     archive.make_tables(db)
     db.execute("USE t")

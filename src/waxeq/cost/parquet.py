@@ -10,7 +10,16 @@ from typing import Any
 from waxeq.cost import archive
 from waxeq.cost.archive import NEWEST, quoted
 from waxeq.cost.key import METHOD
-from waxeq.errors import TableWriteError
+from waxeq.errors import TableWriteError, UsageError
+
+
+def require_place(path: Path, table: Path) -> None:
+    """Raise UsageError where what is written to `path` would take the place of something else than such a file, or of
+    the table itself that is written out."""
+    if path.suffix != ".parquet":
+        raise UsageError(f"{path}: files of timings are called NAME.parquet; name another, as {path.stem}.parquet")
+    if path.resolve() == table.resolve():
+        raise UsageError(f"{path} is the timing table itself; name another file")
 
 
 def write(db: Any, path: Path, device: str, shipped: Sequence[str | Path] = (), codes: Collection[str] = ()) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from waxeq.cost import copying, parquet
-from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, connect, meaning, wal
+from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, connect, meaning, require_own, wal
 from waxeq.cost.copies import Beside, Copies
 from waxeq.cost.copying import Seen
 from waxeq.cost.device import Device, Peaks, described, measure_peaks
@@ -222,8 +222,7 @@ class TimingTable:
     def _current(self) -> Copies:
         """The near copies, brought up to date; in memory where they cannot be written, and where there is no DuckDB to
         make them from."""
-        if self.path.exists() and not os.access(self.path, os.W_OK):
-            raise TableWriteError(f"{self.path} is read-only; make it writable, or {NAME_ANOTHER}")
+        require_own(self.path)
         if find_spec("duckdb") is None:
             return Copies.in_memory(self._copies.known_shipped())
         own, shipped = self._copies.open(), None

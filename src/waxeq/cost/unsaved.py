@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from waxeq.cost import copying, shipped
+from waxeq.cost import archive, copying, shipped
 from waxeq.cost.archive import GONE, bring_in, connect, make_tables, quoted, refusal, require_version
 from waxeq.cost.copies import Copies, catch_up, state
 from waxeq.cost.copying import Seen
@@ -108,8 +108,9 @@ def exists(path: Path) -> bool:
 
 def _copy(db: Any, path: Path) -> None:
     """What the table at `path` holds, into the current database."""
-    db.execute(f"ATTACH '{quoted(path)}' AS kept (READ_ONLY)")
-    require_version(db, "kept.about", path)
+    archive.require_database(path)
+    db.execute(f"ATTACH '{quoted(path)}' AS kept {archive.READ_ONLY}")
+    require_version(db, "kept", path)
     there = {n for (n,) in db.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'kept'").fetchall()}
     for name in sorted({"timings", "memos", "devices", "quarantine"} & there):
         db.execute(f"INSERT INTO {name} SELECT * FROM kept.{name}")

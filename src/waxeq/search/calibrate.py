@@ -9,7 +9,9 @@ from pathlib import Path
 
 from waxeq.amounts import number_of
 from waxeq.backend.call import Call
+from waxeq.cost import parquet
 from waxeq.cost.key import TimingKey
+from waxeq.cost.table import default_path
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import PlanError, TableError
 from waxeq.events import Events, StageFinished, StageStarted
@@ -55,10 +57,10 @@ def calibrate(
 
     `out`: a Parquet file, or a folder to put DEVICE.parquet in. `quick`: a coarse grid, in under a minute. `again`:
     what the table knows is timed too, and stays where it is the faster one. Ctrl-C (or `events.request_stop`) keeps
-    what was measured. Raises TableError when something cannot be stored.
+    what was measured. Raises TableError when something cannot be stored, UsageError for an `out` of another name.
     """
     if out is not None:
-        _require_place(out)
+        _require_place(out, options.table or default_path())
     unlimited = options.model_copy(update={"budget": QUICK if quick else None})
     with Session.open(unlimited, events, saved_table(options.table, events)) as session:
         events.emit(StageStarted("calibrate", session.device.describe()))
@@ -109,12 +111,15 @@ def _count(session: Session, calls: Sequence[Call]) -> int:
     return sum(c.kernel not in session.prices.excluded for c in calls)
 
 
-def _require_place(out: Path) -> None:
-    """Raise TableError before the work where a Parquet file could not be written after it."""
+def _require_place(out: Path, table: Path) -> None:
+    """Raise TableError before the work where a Parquet file could not be written after it, UsageError where it would
+    take the place of something else."""
     if not out.parent.is_dir():
         raise TableError(f"{out} cannot be written: there is no folder {out.parent}")
     if not out.suffix and not out.is_dir():
         raise TableError(f"there is no folder {out}: make it, or name a file that ends in .parquet")
+    if not out.is_dir():
+        parquet.require_place(out, table)
     try:
         require_writable(out / "DEVICE.parquet" if out.is_dir() else out)
     except PlanError as e:
