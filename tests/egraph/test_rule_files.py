@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from waxeq.egraph.rules import load_rules, read_file, read_rules, rule_files
+from waxeq.egraph.installed import rule_files
+from waxeq.egraph.rules import load_rules, read_file, read_rules
 from waxeq.errors import RuleError, TargetError
 from waxeq.search.admission import files_for, uncertified
 from waxeq.testing.rule import check_files

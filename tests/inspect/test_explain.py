@@ -14,10 +14,11 @@ from waxeq.backend.discover import backends, kernels
 from waxeq.compile import optimize
 from waxeq.cost.estimate import SOURCES
 from waxeq.cost.table import TimingTable
+from waxeq.egraph.installed import rule_files
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
-from waxeq.egraph.rules import Apply, Expr, Lit, Var, load_rules, read_file, rule_files
+from waxeq.egraph.rules import Apply, Expr, Lit, Var, load_rules, read_file
 from waxeq.egraph.saturate import Limits, Saturation, Stop, Worker, saturate
 from waxeq.events import Events
 from waxeq.frontend.trace import trace

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from waxeq.egraph.rules import read_file, rule_files
+from waxeq.egraph.installed import rule_files
+from waxeq.egraph.rules import read_file
 from waxeq.errors import RuleError
 from waxeq.testing.firing import Context
 from waxeq.testing.guards import Instance

@@ -31,7 +31,7 @@ class Found:
         except UsageError:
             raise
         except Exception as e:
-            return _failed(e)
+            return failure(e)
 
 
 def found() -> tuple[Found, ...]:
@@ -43,11 +43,12 @@ def found() -> tuple[Found, ...]:
         try:
             rows.append(Found(e.name, where, e.load()()))
         except Exception as err:
-            rows.append(Found(e.name, where, None, _failed(err)))
+            rows.append(Found(e.name, where, None, failure(err)))
     return tuple(rows)
 
 
-def _failed(e: Exception) -> str:
+def failure(e: BaseException) -> str:
+    """What kept the code of a plug-in from being used, and what to install where that is known."""
     if isinstance(e, ModuleNotFoundError) and e.name:
         package = e.name.partition(".")[0]
         return f"the Python package {package} is not installed (pip install {package})"

@@ -15,16 +15,21 @@ from waxeq.amounts import number_of
 from waxeq.backend.discover import Found, found
 from waxeq.cost.archive import NAME_ANOTHER
 from waxeq.cost.device import current_device
+from waxeq.cost.table import default_path
+from waxeq.cost.unsaved import look
+from waxeq.egraph.installed import rule_files
 from waxeq.egraph.lower import lower
 from waxeq.egraph.program import RuleProgram
-from waxeq.egraph.rules import read_file, rule_files
+from waxeq.egraph.rules import Rule, core_directory, read_file
 from waxeq.egraph.saturate import Limits, Worker, saturate
-from waxeq.errors import TableWriteError, UsageError, WaxeqError
+from waxeq.errors import RuleError, TableError, TableLockedError, TableWriteError, UsageError, WaxeqError
 from waxeq.ir.graph import GraphBuilder
 from waxeq.ir.types import TensorType
 from waxeq.memory.estimate import amount
 from waxeq.options import cores
+from waxeq.search.admission import uncertified
 from waxeq.search.tables import table_status
+from waxeq.testing.rule import check_rule
 
 _NEEDED = ("waxeq", "numpy", "scipy", "egglog", "duckdb", "highspy", "safetensors")
 
@@ -36,7 +41,7 @@ def examine(table: Path | None) -> list[dict[str, Any]]:
         ("packages", lambda: ", ".join(f"{p} {version(p)}" for p in _NEEDED)),
         ("machine", _machine),
         ("backends", _backends),
-        ("rules", _rules),
+        ("rules", lambda: _rules(table)),
         ("e-graph", _e_graph),
         ("timing table", lambda: _table(table)),
     ]
@@ -75,9 +80,29 @@ def _backend(f: Found) -> str:
     return f"{f.name} ({about})" if about else f.name
 
 
-def _rules() -> str:
+def _rules(table: Path | None) -> str:
+    """Those of plug-ins that no certificate is known for are tried, as the next optimization would."""
     files = [read_file(p) for p in rule_files()]
-    return f"{sum(len(f.rules) for f in files)} rules in {len(files)} files"
+    known = f"{sum(len(f.rules) for f in files)} rules in {len(files)} files"
+    new = _uncertified(table)
+    for rule in new:
+        if not check_rule(rule).admitted:
+            raise RuleError(
+                f"{rule.place}: rule {rule.name} may not run, and no search will: `waxeq rules check {rule.file}` says "
+                "what it does wrong; mend it, or uninstall the plug-in"
+            )
+    return f"{known}, {len(new)} of plug-ins not certified yet: `waxeq optimize` does it" if new else known
+
+
+def _uncertified(table: Path | None) -> list[Rule]:
+    """Rules of plug-ins without a certificate; all where the table cannot be read, which another check tells."""
+    foreign = [p for p in rule_files() if p.parent != core_directory()]
+    if not foreign:
+        return []
+    try:
+        return [rule for _, rule in uncertified(look(table or default_path(), wait=5.0), rule_files())]
+    except (TableError, TableLockedError):
+        return [rule for p in foreign for rule in read_file(p).rules]
 
 
 def _e_graph() -> str:

@@ -89,7 +89,7 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: 
     from waxeq.inspect.show import certificates_view
 
     with aside():
-        from waxeq.egraph.rules import rule_files
+        from waxeq.egraph.installed import rule_files
         from waxeq.testing.rule import SAMPLES, check_files
 
         if samples is not None and samples < 1:

@@ -149,14 +149,14 @@ def search_plan(traced: Traced, options: Options, events: Events, opened: Opened
 
 
 def admit_rules(options: Options, events: Events, table: TimingTable) -> None:
-    """Certify the rules named on the command line that have no certificate yet. Raises RuleError with the
-    counterexample of one that is refuted."""
-    if not options.rules:
-        return
+    """Certify the rules of plug-ins and those named on the command line that have no certificate yet, which the table
+    remembers. Raises RuleError with the counterexample of one that is refuted, TargetError for a plug-in whose rules
+    cannot be had."""
     from waxeq.search.admission import admit, files_for, uncertified
-    from waxeq.testing.rule import check_rule
 
     for file, rule in uncertified(table, files_for(options.rules)):
+        from waxeq.testing.rule import check_rule
+
         events.emit(Note(f"certifying rule {rule.name} ({rule.place})"))
         admit(table, file, rule, str(check_rule(rule).check()))
 

@@ -1,18 +1,16 @@
-"""Rules: text files found through the entry-point group `waxeq.rules`, read with their laws and classes."""
+"""Rules: text files, read with their laws and classes."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from waxeq.egraph.installed import rule_files
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.program import Phase, RuleProgram
@@ -75,29 +73,6 @@ def core_directory() -> Path:
     from waxeq.share import share
 
     return share("rules")
-
-
-def rule_files() -> tuple[Path, ...]:
-    """Every installed rule file, by entry point and then by name."""
-    found: list[Path] = []
-    for e in _entry_points(tuple((place, _changed(place)) for place in sys.path)):
-        found += sorted(Path(e.load()()).glob("*.egg"))
-    return tuple(found)
-
-
-@cache
-def _entry_points(_places: tuple[tuple[str, int | None], ...]) -> tuple[EntryPoint, ...]:
-    """By name, of all that is installed in these places: to look takes as long as to read every rule, and a search asks
-    four times."""
-    return tuple(sorted(entry_points(group="waxeq.rules"), key=lambda e: e.name))
-
-
-def _changed(place: str) -> int | None:
-    """When something was installed there last; None where there is nothing."""
-    try:
-        return os.stat(place or os.curdir).st_mtime_ns
-    except OSError:
-        return None
 
 
 def read_file(path: Path) -> RuleFile:
@@ -375,7 +350,7 @@ def load_rules(
     """The program of a saturation: rules no looser than `loosest` that are off by `tolerance` at most, kernels from
     their patterns. `files`: those that are read already, or where they lie; without it, the installed ones.
 
-    Raises RuleError (file:line) as `read_file` does, and for two rules of one name.
+    Raises RuleError (file:line) as `read_file` does, and for two rules of one name; TargetError as `rule_files`.
     """
     given = rule_files() if files is None else files
     parsed = [f if isinstance(f, RuleFile) else read_file(f) for f in given]

@@ -9,10 +9,11 @@ from typing import Any
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
+from waxeq.egraph.installed import rule_files
 from waxeq.egraph.kernels import Pattern, patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
-from waxeq.egraph.rules import CLASSES, Class, Rule, RuleFile, load_rules, read_file, rule_files
+from waxeq.egraph.rules import CLASSES, Class, Rule, RuleFile, load_rules, read_file
 from waxeq.egraph.saturate import Limits, Stop, Worker, saturate
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.events import Deadline

@@ -7,7 +7,8 @@ from typing import Any
 
 def rule_rows() -> list[dict[str, Any]]:
     """Every installed rewrite rule. Raises RuleError when a file cannot be read."""
-    from waxeq.egraph.rules import read_file, rule_files
+    from waxeq.egraph.installed import rule_files
+    from waxeq.egraph.rules import read_file
 
     return [
         {"name": r.name, "ruleset": r.ruleset, "class": r.cls, "bound": r.bound, "law": r.law, "place": r.place}

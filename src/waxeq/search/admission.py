@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from waxeq.cost.table import TimingTable
-from waxeq.egraph.rules import Rule, RuleFile, core_directory, distinct, read_rules, rule_files
+from waxeq.cost.table import TimingTable, default_path
+from waxeq.egraph.installed import rule_files
+from waxeq.egraph.rules import Rule, RuleFile, core_directory, distinct, read_rules
 from waxeq.errors import RuleError
 
 _KIND = "certificate"
@@ -31,6 +32,8 @@ def uncertified(table: TimingTable, files: Sequence[Path]) -> list[tuple[RuleFil
     parsed = [read_rules(p) for p in files]
     distinct(parsed)
     foreign = [f for f in parsed if f.path.parent != core_directory()]
+    if not foreign:
+        return []
     rules = [(f, r, _digest(f, r)) for f in foreign for r in f.rules]
     known = table.memos(_KIND, [digest for _, _, digest in rules])
     return [(f, r) for f, r, digest in rules if digest not in known]
@@ -42,13 +45,15 @@ def admit(table: TimingTable, file: RuleFile, rule: Rule, certificate: str) -> N
 
 
 def require_certificates(table: TimingTable, files: Sequence[Path]) -> None:
-    """Raise RuleError when a rule has none."""
+    """Raise RuleError when a rule has none. The command gives it one before it comes here; what certifies is no part of
+    what a search is made of, so that from Python it takes a command to be run once."""
     missing = uncertified(table, files)
     if missing:
         _, rule = missing[0]
+        named = "" if table.path == default_path() else f" --table {table.path}"
         raise RuleError(
             f"{rule.place}: rule {rule.name} has no certificate, so it may not run; "
-            f"`waxeq rules check {rule.file}` gives it one if it is sound"
+            f"`waxeq rules check {rule.file}{named}` gives it one if it is sound"
         )
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from waxeq.cost.device import Device
 from waxeq.cost.table import TimingTable
-from waxeq.egraph.rules import rule_files
+from waxeq.egraph.installed import rule_files
 from waxeq.errors import LockError, PlanError
 from waxeq.events import Events, Note
 from waxeq.frontend.trace import Traced

@@ -27,9 +27,10 @@ from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.survey import runs_on_cpu
 from waxeq.cost.table import TimingTable
+from waxeq.egraph.installed import rule_files
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
-from waxeq.egraph.rules import RuleFile, load_rules, rule_files
+from waxeq.egraph.rules import RuleFile, load_rules
 from waxeq.egraph.saturate import Worker
 from waxeq.errors import FallbackError, UsageError, WaxeqError
 from waxeq.events import Deadline, Events, Note, Progress

@@ -9,7 +9,8 @@ from typing import Any
 
 from waxeq.egraph import schema
 from waxeq.egraph.engine import EGraph, EngineError
-from waxeq.egraph.rules import Rule, RuleFile, bodies, ground_facts, read_file, rule_files
+from waxeq.egraph.installed import rule_files
+from waxeq.egraph.rules import Rule, RuleFile, bodies, ground_facts, read_file
 from waxeq.egraph.snapshot import RawClass
 from waxeq.errors import RuleError
 from waxeq.ir.term import Term, postorder

@@ -18,7 +18,8 @@ import numpy as np
 from waxeq.basis.heads import HEADS
 from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCANS, SCATTERS
 from waxeq.basis.typing import types
-from waxeq.egraph.rules import Apply, Class, Expr, Lit, Rule, bodies, distinct, read_file, read_rules, rule_files, said
+from waxeq.egraph.installed import rule_files
+from waxeq.egraph.rules import Apply, Class, Expr, Lit, Rule, bodies, distinct, read_file, read_rules, said
 from waxeq.errors import RuleError
 from waxeq.ir.types import DTYPES
 from waxeq.testing.agree import Failure, Outcome, compare
