@@ -182,6 +182,8 @@ class Library:
             (place / "room").write_bytes(bytes(ROOM))  # on a full disk neither the compiler nor its messages have any
             why = f"{ended(code)}: {first_error(log)}" if log.strip() or code > 0 else ended(code)
             raise self._failure(why.replace(f"{place}{os.sep}", ""), place, unit)
+        if not (place / "out.so").exists():
+            raise self._failure("says that it compiled, and wrote nothing", place, unit)
 
     def _failure(self, why: str, place: Path, unit: Unit) -> CompileFailed:
         """The error for a unit that did not compile, whose files are kept."""

@@ -1,16 +1,17 @@
-"""The whole compiler on one page: what happens to a model between `waxeq optimize` and a plan."""
+"""The whole compiler in one file: what happens to a model between `waxeq optimize` and a plan."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, overload
 
 from waxeq.backend.storage import storages
-from waxeq.errors import BudgetError
+from waxeq.errors import BudgetError, UnsupportedError
 from waxeq.events import Events
-from waxeq.frontend.annotations import example_arguments
+from waxeq.frontend.annotations import example_arguments, place
 from waxeq.frontend.function import by_name, names, names_of, parameters
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import Block, cut
@@ -83,6 +84,7 @@ def optimize(
     TargetError when the function itself raises, BudgetError when no plan was found, AccuracyError (with `strict`) when
     no plan is right.
     """
+    require_awaited(fn)
     own = {"weights": names(weights), "events": events is None or isinstance(events, Events)}
     own["options"] = options is None or isinstance(options, Options)
     own["dims"] = dims is None or isinstance(dims, Mapping)
@@ -99,6 +101,12 @@ def optimize(
     with Session.open(options, events) as session:
         traced = trace(fn, given, weights=weights)
         return told(session, fn, given, traced, optimize_traced(session, traced))
+
+
+def require_awaited(fn: Callable[..., Any]) -> None:
+    """Raise UnsupportedError for a coroutine function: its calls compute nothing, and nobody would await them."""
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise UnsupportedError(f"{place(fn)}: a coroutine function (async def) cannot be traced; make it a plain def")
 
 
 def optimize_family(options: Options, events: Events, family: Family, opened: Opened | None = None) -> SizedResult:

@@ -108,6 +108,13 @@ def test_what_a_cluster_cannot_do_is_one_sentence(waxeq, model, monkeypatch: pyt
     assert missing.code == 2 and "waxeq[distributed]" in missing.sentence
 
 
+def test_an_address_that_is_none_is_told_at_once(waxeq, model) -> None:
+    """A client of it ended after twenty seconds, in a traceback."""
+    pytest.importorskip("distributed")
+    outcome = waxeq("profile", model(), "--scheduler", "foo", "--quiet")
+    assert outcome.code == 2 and outcome.sentence.endswith("write it as tcp://HOST:8786")
+
+
 def test_a_scheduler_that_does_not_answer_is_named(waxeq, model, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(clusters, "_CONNECT", 0.3)

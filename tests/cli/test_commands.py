@@ -59,9 +59,9 @@ def test_lines_in_a_pipe_end_where_their_text_does(waxeq, plan: Path, monkeypatc
         assert max(map(len, lines)) <= (columns or 120)
 
 
-@pytest.mark.parametrize("columns", ["0", "1", "wide", "-5"])
+@pytest.mark.parametrize("columns", ["0", "1", "20", "wide", "-5"])
 def test_a_width_that_nobody_can_read_is_the_usual_one(waxeq, monkeypatch, columns: str) -> None:
-    """With COLUMNS=0 a pipe was empty, and with 1 it had a letter in each line."""
+    """With COLUMNS=0 a pipe was empty, with 1 it had a letter in each line, with 20 tables had lost columns."""
     usual = waxeq("backends").out
     monkeypatch.setenv("COLUMNS", columns)
     assert waxeq("backends").out == usual != ""
@@ -290,3 +290,41 @@ def known(table: Path) -> int:
     ]  # fmt: skip
     store.record(rows)
     return len(rows)
+
+
+CLOSED = 'exec "$0" -m waxeq "$@" {}'
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_an_output_that_is_closed_is_no_error(root: Path, closed: str) -> None:
+    for argv, code in ((["rules", "list"], 0), (["frobnicate"], 2)):
+        command = ["sh", "-c", CLOSED.format(closed), sys.executable, *argv]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code and "internal error" not in done.stderr, done.stderr
+
+
+LOUD = """
+import ctypes, os, subprocess
+import numpy as np
+
+os.write(1, b"loaded")
+ctypes.CDLL(None).puts(b"from C")
+
+def model(x):
+    os.write(1, b"traced")
+    subprocess.run(["echo", "child"], check=True)
+    return np.tanh(x) + 1
+
+def example_inputs():
+    return {"x": np.ones((8, 8), np.float32)}
+"""
+
+
+def test_what_a_model_writes_past_python_is_not_among_the_data(model, table: Path, tmp_path: Path) -> None:
+    """Neither here, nor in the process that times the model as written."""
+    argv = ("optimize", model(LOUD), "-o", tmp_path / "p.plan.json", "--table", table, "--budget", "5s", "--json")
+    command = [sys.executable, "-m", "waxeq", *map(str, argv)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["model"] == "small", done.stderr
+    for word in ("loaded", "from C", "traced", "child"):
+        assert word in done.stderr

@@ -38,12 +38,17 @@ def fails(waxeq, quick, tmp_path: Path):
 
 @pytest.mark.parametrize(
     "argv",
-    [["frobnicate"], ["optimize"], ["optimize", "m.py", "--bogus"], ["run", "p.json", "--threads", "many"]],
+    [["frobnicate"], ["optimize"], ["optimize", "m.py", "--bogus"], ["run", "p.json", "--threads", "many"],
+     ["db", "frob"], ["db", "status", "--foo"], ["optimize", "m.py", "--measur"]],
     ids=lambda a: " ".join(a),
-)
+)  # fmt: skip
 def test_wrong_command_lines(waxeq, argv: list[str]) -> None:
+    """Each names the help in which the right ones are."""
     outcome = waxeq(*argv)
-    assert outcome.code == CODE["usage"] and "waxeq --help" in outcome.sentence
+    command = " ".join(a for a in argv if a in ("optimize", "run", "db", "status"))
+    assert outcome.code == CODE["usage"]
+    assert outcome.sentence.endswith(f"; see {' '.join(('waxeq', *command.split()))} --help")
+    assert "--measure" not in outcome.sentence, "which no help shows"
 
 
 @pytest.mark.parametrize(
@@ -147,6 +152,30 @@ def test_a_folder_that_may_not_be_looked_into(fails, tmp_path: Path) -> None:
     shut = tmp_path / "shut"
     shut.mkdir(mode=0)
     assert "no such file" in fails(CODE["target"], shut / "m.py")
+
+
+def test_what_is_no_file_is_told_what_it_is(fails, waxeq, plan: Path) -> None:
+    assert "/dev/null is neither a file nor a folder" in fails(CODE["target"], "/dev/null")
+    assert "an empty name is no model" in fails(CODE["target"], "")
+    for command in ("explain", "mem", "bench", "optimize"):
+        outcome = waxeq(command, plan.with_suffix(".waxeq"))
+        assert outcome.code == CODE["target"] and "is a bundle, which `waxeq run` takes" in outcome.sentence
+
+
+def test_a_coroutine_function_is_refused_in_one_sentence(fails, model) -> None:
+    """A warning that nobody awaited it stood beside the sentence."""
+    text = model().read_text().replace("def model(", "async def model(")
+    for more in ((), ("--dim", "T=1:4")):
+        sentence = fails(CODE["unsupported"], model(text), *more)
+        assert re.search(r"small\.py:\d+: a coroutine function \(async def\) cannot be traced", sentence)
+
+
+def test_an_example_of_any_size_asks_for_dims(fails, model) -> None:
+    text = "import numpy as np\ndef model(x):\n    return x + 1\n"
+    text += "def example_inputs(T, B, more=3):\n    return {'x': np.ones((T, B))}\n"
+    assert "takes sizes: say which, as --dim T=1:512 --dim B=1:512" in fails(CODE["target"], model(text))
+    text = text.replace("T, B, more=3", "more=3").replace("(T, B)", "3 + None")
+    assert "example_inputs() raises TypeError" in fails(CODE["target"], model(text)), "which sizes do not mend"
 
 
 def test_a_name_that_is_too_long_for_a_file(fails) -> None:
@@ -488,7 +517,22 @@ def test_ill_typed_rule(waxeq, rule, table: Path, left: str, right: str) -> None
 
 def test_rule_file_that_is_not_there(waxeq, table: Path, tmp_path: Path) -> None:
     outcome = waxeq("rules", "check", tmp_path / "none.egg", "--table", table)
-    assert "none.egg cannot be read" in outcome.sentence
+    assert outcome.code == CODE["target"] and "none.egg cannot be read" in outcome.sentence
+
+
+def test_rule_files_that_cannot_be_read(waxeq, table: Path, tmp_path: Path) -> None:
+    binary = tmp_path / "binary.egg"
+    binary.write_bytes(b"\0\xff")
+    for path, why in ((tmp_path, "cannot be read: Is a directory"), (binary, "is not text")):
+        outcome = waxeq("rules", "check", path, "--table", table)
+        assert outcome.code == CODE["target"] and f"{path} {why}" in outcome.sentence
+
+
+def test_a_rule_file_that_is_named_twice_is_checked_once(waxeq, rule, table: Path, monkeypatch) -> None:
+    path = rule("(Add a b)", "(Add b a)")
+    monkeypatch.chdir(path.parent)
+    outcome = waxeq("rules", "check", path, path.name, "--json", "--table", table)
+    assert outcome.code == 0 and [r["verdict"] for r in outcome.data] == ["certified"]
 
 
 # -- what is looked at

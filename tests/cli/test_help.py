@@ -142,7 +142,7 @@ def test_a_docstring_is_one_line_for_each_paragraph() -> None:
 def test_exit_codes_are_those_of_the_errors_and_of_the_readme(waxeq, root: Path) -> None:
     said = waxeq("--help").out.partition("Exit codes:")[2]
     kinds = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.WaxeqError)]
-    codes = {0, 130, *(e.exit_code for e in kinds)}
+    codes = {0, 130, 143, *(e.exit_code for e in kinds)}
     table = (root / "README.md").read_text().partition("## Exit codes")[2]
     assert {int(n) for n in re.findall(r"(?m)^ *(\d+) ", said)} == codes
     assert {int(n) for n in re.findall(r"(?m)^\| (\d+) \|", table)} == codes

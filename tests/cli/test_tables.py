@@ -308,6 +308,24 @@ def test_what_is_no_table_is_refused_and_left_as_it_is(waxeq, model, tmp_path: P
         assert "is no timing table" in waxeq("db", "merge", path, "--table", used).sentence
 
 
+def test_a_device_and_a_kernel_that_are_unknown_are_said_to_be(waxeq, used: Path, tmp_path: Path) -> None:
+    place = tmp_path / "e.parquet"
+    outcome = waxeq("db", "export", place, "--device", "abc", "--table", used)
+    (device,) = waxeq("db", "status", "--table", used, "--json").data["devices"]
+    assert outcome.code == 2 and f"no timings of a device 'abc'; it has those of {device}" in outcome.sentence
+    assert not place.exists()
+    assert waxeq("db", "export", place, "--device", device, "--table", used, "--json").data["timings"] > 0
+    pytest.importorskip("matplotlib")
+    outcome = waxeq("db", "plot", tmp_path / "p.png", "--kernel", "numpy.gem", "--table", used)
+    assert outcome.code == 2 and "--kernel numpy.gem: there is no such kernel" in outcome.sentence
+    assert "numpy.gemm" in outcome.sentence and "`waxeq backends` lists all" in outcome.sentence
+
+
+def test_doctor_tells_of_a_place_in_which_no_table_can_be_made(waxeq, no_home: Path) -> None:
+    row = waxeq("doctor", "--json").data[-1]
+    assert f"none yet at {no_home}, which cannot be written" in row["found"] and "makes it" not in row["found"]
+
+
 def test_an_export_takes_the_place_of_nothing_else(waxeq, used: Path, tmp_path: Path) -> None:
     model, named = tmp_path / "m.py", used.with_name("named.parquet")
     model.write_text("x = 1")

@@ -74,7 +74,7 @@ def test_strings_that_egglog_would_read_otherwise_are_refused(tmp_path: Path, st
 def test_what_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "my.egg"
     path.write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(RuleError, match=r"my\.egg is not text"):
+    with pytest.raises(TargetError, match=r"my\.egg is not text"):
         read_file(path)
 
 

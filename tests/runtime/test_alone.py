@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from waxeq.errors import WaxeqError
-from waxeq.runtime.alone import alone
+from waxeq.runtime.alone import alone, left, taken
 
 HOLD = """
 import sys, time
@@ -48,3 +49,30 @@ def test_a_lock_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WaxeqError, match="WAXEQ_TIMING_LOCK"), alone(tmp_path / "file" / "lock"):
         pytest.fail("nothing is locked")
+
+
+def test_a_lock_of_many_is_had_by_one_at_a_time_and_gone_afterwards(tmp_path: Path) -> None:
+    path, inside, most = tmp_path / "turn", list[int](), list[int]()
+
+    def work(number: int) -> None:
+        for _ in range(40):
+            held = taken(path, 60.0)
+            inside.append(number)
+            most.append(len(inside))
+            inside.remove(number)
+            left(path, held)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(most) == 160 and max(most) == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_another_has_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    held = taken(tmp_path / "turn", 0.0)
+    with pytest.raises(TimeoutError):
+        taken(tmp_path / "turn", 0.1)
+    left(tmp_path / "turn", held)
+    left(tmp_path / "turn", taken(tmp_path / "turn", 0.0))

@@ -271,3 +271,21 @@ def test_the_same_bytes_in_other_processes(tmp_path: Path) -> None:
     assert len(plans) == len(locks) == 1
     shutil.copyfile(tmp_path / "1.lock", tmp_path / "waxeq.lock")
     assert {run("--locked", seed=7, table="empty")} == plans
+
+
+@pytest.mark.parametrize("text", ["def model(x):\n    return x\n", '{"name": "somebody\'s"}', "[]"])
+def test_what_is_no_lock_is_neither_replaced_nor_to_be_removed(inputs, options, tmp_path: Path, text: str) -> None:
+    """Who named the model itself was told to remove it."""
+    path = tmp_path / "my.lock"
+    path.write_text(text)
+    with pytest.raises(LockError, match=r"no lock of waxeq.*name another file with --lock"):
+        wx.optimize(chain, *inputs, options=options())
+    assert path.read_text() == text
+
+
+def test_no_file_is_left_for_taking_turns_at_a_lock(inputs, options, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("WAXEQ_TIMING_LOCK", str(tmp_path / "turns" / "timing.lock"))
+    (tmp_path / "turns").mkdir()
+    wx.optimize(chain, *inputs, options=options())
+    assert (tmp_path / "my.lock").exists()
+    assert [p.name for p in (tmp_path / "turns").iterdir() if p.name != "timing.lock"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ NOTHING_WRITTEN = "waxeq: interrupted; nothing was written"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. Never raises for what a user may do."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    _open_what_is_closed()
     try:
         if find_spec("cyclopts") is None:
             from waxeq.cli.bare import run
@@ -22,3 +24,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # while that was loaded, which takes a moment
         sys.stderr.write(f"{NOTHING_WRITTEN}\n")
         return INTERRUPTED
+
+
+def _open_what_is_closed() -> None:
+    """What is written to an output that whoever called has closed (`>&-`) goes nowhere, and not into the next file that
+    is opened, which would have its number."""
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 as long as Python

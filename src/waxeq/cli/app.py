@@ -65,8 +65,13 @@ Exit codes:
        damaged, or cannot be written
   10   the scheduler of a cluster does not answer, or none of its workers
        can be used
-  130  interrupted; the best plan so far is saved"""
+  130  interrupted; the best plan so far is saved
+  143  ended by SIGTERM; timings so far are saved, a plan is not"""
 """As in README.md, in short; no line is wrapped where a terminal has 80 columns."""
+
+
+_HIDDEN = re.compile(r"\. Did you mean --(no-)?(measure|trial)\?")
+"""What Cyclopts proposes though no help shows it."""
 
 
 def build() -> App:
@@ -184,7 +189,8 @@ def sentence(e: Exception) -> str:
     if isinstance(e, WaxeqError):
         return f"waxeq: {text}"
     if isinstance(e, CycloptsError):
-        return f"waxeq: {text}; see waxeq --help"
+        command = " ".join(("waxeq", *(e.command_chain or ())))
+        return f"waxeq: {_HIDDEN.sub('', text)}; see {command} --help"
     if isinstance(e, MemoryError):
         return f"waxeq: there is not enough memory: {text or 'none is left'}; use smaller inputs"
     if _full(e):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from waxeq.cli.options import Show
 from waxeq.events import Event, Events, Note, Progress, StageFinished, StageStarted
 
-_WIDTH, _NARROWEST = 120, 20
-"""Columns of what goes into a file or a pipe, where COLUMNS does not say otherwise: not fewer than anyone can read."""
+_WIDTH, _NARROWEST = 120, 40
+"""Columns of what goes into a file or a pipe, where COLUMNS does not say otherwise; and the fewest anywhere: of tables
+that are narrower whole columns would be left out."""
 
 
 def finish(show: Show, data: Any, view: Callable[[Any], Any]) -> None:
@@ -31,7 +33,9 @@ def _print(shown: Any) -> None:
     from rich.console import Console
 
     if sys.stdout.isatty():
-        Console(highlight=False).print(shown)
+        terminal = Console(highlight=False)
+        terminal.width = max(terminal.width, _NARROWEST)
+        terminal.print(shown)
         return
     columns = os.environ.get("COLUMNS", "")
     wide = columns.isdigit() and int(columns) >= _NARROWEST
@@ -55,9 +59,19 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def aside() -> AbstractContextManager[Any]:
-    """Inside, what the user's model prints goes to stderr."""
-    return redirect_stdout(sys.stderr)
+@contextmanager
+def aside() -> Iterator[None]:
+    """Inside, what the user's model prints goes to stderr, also what its libraries in C and its processes do."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # C holds back what it prints until there is much of it
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextmanager

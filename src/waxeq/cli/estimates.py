@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +11,7 @@ from cyclopts import Parameter
 
 from waxeq.cli.console import finish, working
 from waxeq.cli.options import SHOW, Show
-from waxeq.errors import TableError
+from waxeq.errors import TableError, UsageError
 from waxeq.events import Events
 
 if TYPE_CHECKING:
@@ -48,9 +50,10 @@ def db_plot(
     found: list[Curve] = []
     with working(show) as events:
         store = looked_at(table, events)
-        for device, peaks in known_devices(store):
-            rows = [t for t in store.families(device) if not kernel or t.key.kernel in kernel]
-            found += curves(peaks, rows)
+        timed = {d: (peaks, [*store.families(d)]) for d, peaks in known_devices(store)}
+        _require_kernels(kernel, {t.key.kernel for _, rows in timed.values() for t in rows})
+        for peaks, rows in timed.values():
+            found += curves(peaks, [t for t in rows if not kernel or t.key.kernel in kernel])
     if not found:
         of = f" of {', '.join(kernel)}" if kernel else ""
         raise TableError(f"{store.path} has too few timings{of} to draw; `waxeq calibrate` makes some")
@@ -62,6 +65,18 @@ def db_plot(
                       "curves": sum(c.family == f for c in found)} for f in families],
     }  # fmt: skip
     finish(show, data, lambda d: f"drawn into {d['plot']}: {', '.join(f['kernel'] for f in d['families'])}")
+
+
+def _require_kernels(named: Sequence[str], timed: set[str]) -> None:
+    """Raise UsageError for a kernel that neither is installed nor was timed."""
+    from waxeq.backend.discover import installed, kernels
+
+    known = timed | set(kernels(installed())) if set(named) - timed else timed
+    for name in named:
+        if name not in known:
+            near = get_close_matches(name, known, cutoff=0.4)
+            meant = f"the closest are {', '.join(near)}; " * bool(near)
+            raise UsageError(f"--kernel {name}: there is no such kernel; {meant}`waxeq backends` lists all")
 
 
 def looked_at(named: Table, events: Events) -> TimingTable:

@@ -72,7 +72,8 @@ def rules_list(*, show: Show = SHOW) -> None:
 def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: Table = None, show: Show = SHOW) -> int:
     """Try rules on typed samples made to break them.
 
-    Exit code 0 when every rule is certified, 6 when one is not or is ill-typed, 3 when a file is not there.
+    Exit code 0 when every rule is certified, 6 when one is not or is ill-typed, 3 when a file cannot be
+    read.
 
     Parameters
     ----------
@@ -96,10 +97,11 @@ def rules_check(*files: Path, samples: int | None = None, seed: int = 0, table: 
             raise UsageError(f"--samples {samples}: give one at least")
         if seed < 0:
             raise UsageError(f"--seed {seed}: give none below zero")
+        files = tuple(dict.fromkeys(p.resolve() for p in files))
         enough = samples is None or samples >= SAMPLES  # a certificate stands for the usual number
         store = _where_certificates_go(table, show) if files and enough else None
         found = check_files(
-            [p.resolve() for p in files] or rule_files(),
+            files or rule_files(),
             samples=SAMPLES if samples is None else samples,
             seed=seed,
             progress=(lambda c: say(str(c))) if show.verbose else None,
@@ -129,7 +131,7 @@ def _remember(store: TimingTable, files: Sequence[Path], admitted: Mapping[str, 
     """Keep new certificates, which are by the places of their rules; installed rules need none."""
     from waxeq.search.admission import admit, uncertified
 
-    for file, rule in uncertified(store, [p.resolve() for p in files]):
+    for file, rule in uncertified(store, files):
         if rule.place in admitted:
             admit(store, file, rule, admitted[rule.place])
 

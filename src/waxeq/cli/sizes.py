@@ -97,12 +97,14 @@ def target_at(target: str, texts: Sequence[str], sizes: Sizes) -> Target:
 
 
 def _loaded(target: str, texts: Sequence[str]) -> tuple[Target, Family]:
+    from waxeq.compile import require_awaited
     from waxeq.frontend.load import load_target
     from waxeq.symbolic.dims import Dim, dims_of
     from waxeq.symbolic.family import Family, examples_of
 
     dims = dims_of([Dim.parse(t) for t in texts])
     found = load_target(target, {d.name: min(d.high, max(d.low, 7)) for d in dims})
+    require_awaited(found.fn)
     examples = examples_of(found.fn, found.at_sizes or found.given, dims)
     return found, Family(found.fn, dims, examples, found.weights, found.name, found.origin)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +13,7 @@ from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, working
 from waxeq.cli.options import SEARCH, SHOW, Loose, Search, Show
-from waxeq.errors import UsageError
+from waxeq.errors import TargetError, UsageError
 from waxeq.events import Note
 
 if TYPE_CHECKING:
@@ -109,15 +112,39 @@ def _front(target: str, pareto: bool, given: Sequence[str], plot: Path | None, s
 
 def load(target: str) -> Traced:
     """The traced model at FILE.py[:NAME]. Raises TargetError, UnsupportedError."""
-    from waxeq.frontend.load import load_target
+    from waxeq.compile import require_awaited
+    from waxeq.frontend.load import load_target, parted
     from waxeq.frontend.trace import trace
 
-    found = load_target(target)
+    try:
+        found = load_target(target)
+    except TargetError as e:
+        if isinstance(e.__cause__, TypeError) and (sizes := _wanted(Path(parted(target)[0]))):
+            dims = " ".join(f"--dim {n}=1:512" for n in sizes)
+            raise TargetError(f"example_inputs of {target} takes sizes: say which, as {dims}") from e
+        raise
+    require_awaited(found.fn)
     return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
+
+
+def _wanted(path: Path) -> list[str]:
+    """The parameters that `example_inputs` of a file that was loaded cannot do without."""
+    give = getattr(sys.modules.get(f"waxeq_target_{path.stem}"), "example_inputs", None)
+    if not callable(give):
+        return []
+    given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = inspect.signature(give).parameters.values()
+    return [p.name for p in found if p.default is p.empty and p.kind not in given]
 
 
 def require_there(target: str) -> None:
     """Raise TargetError or PlanError for a model or a plan that is no file, before what works on them is imported."""
+    if not target:
+        raise TargetError("an empty name is no model; give FILE.py or FILE.py:NAME")
+    if target.endswith(".waxeq"):
+        raise TargetError(f"{target} is a bundle, which `waxeq run` takes; give the plan or the model it was made of")
+    if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        raise TargetError(f"{target} is neither a file nor a folder; give FILE.py or FILE.py:NAME")
     if is_plan(target):
         from waxeq.runtime.files import read_plan_bytes
 

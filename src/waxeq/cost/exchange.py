@@ -18,7 +18,7 @@ from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, written
 from waxeq.cost.shards import Content, Shards, read_shard
 from waxeq.cost.table import TimingTable
 from waxeq.cost.unsaved import exists
-from waxeq.errors import TableError, TableWriteError
+from waxeq.errors import TableError, TableWriteError, UsageError
 
 _OWN = "certificate"
 """Memos that are not taken from others: what a rule may do here is certified here."""
@@ -290,9 +290,18 @@ def around_median(x: Sequence[float], level: float = 0.975) -> tuple[float, floa
 def export(table: TimingTable, path: Path, device: str | None = None) -> int:
     """Write all timings, of one device or of all, with raw samples in full and descriptions of devices; how many. The
     file appears whole or not at all. Raises TableError, and UsageError for a name that is none of such files or the
-    table's own."""
+    table's own, and for a device of which there are none."""
     parquet.require_place(path, table.path)
     if not path.parent.is_dir():
         raise TableError(f"{path} cannot be written: there is no folder {path.parent}")
     with table.database() as db:
+        if device is not None:
+            _require_device(db, device)
         return parquet.write_all(db, path, device)
+
+
+def _require_device(db: Any, device: str) -> None:
+    known = [d for (d,) in db.execute("SELECT DISTINCT device FROM timings ORDER BY device").fetchall()]
+    if device not in known:
+        there = f"it has those of {', '.join(known)}" if known else "it has none at all"
+        raise UsageError(f"the table has no timings of a device {device!r}; {there}")

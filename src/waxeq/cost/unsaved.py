@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from waxeq.cost import archive, copying, shipped
@@ -83,8 +84,17 @@ class UnsavedTable(TimingTable):
             size = self.path.stat().st_size if os.path.exists(self.path) else 0
             return {"path": str(self.path), "exists": True, "writable": False, "bytes": size, "near_bytes": 0}
         above = next(p for p in self.path.absolute().parents if exists(p))
-        writable = os.access(above, os.W_OK | os.X_OK)
+        writable = os.access(above, os.W_OK | os.X_OK) and _can_make(above)
         return {"path": str(self.path), "exists": False, "writable": writable, "bytes": 0, "near_bytes": 0}
+
+
+def _can_make(folder: Path) -> bool:
+    """Whether a folder can be made in one: /proc says so of itself, and cannot."""
+    try:
+        with TemporaryDirectory(prefix=".waxeq-", dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def look(path: Path, extra: Iterable[str] = (), wait: float = 20.0, seen: Seen = copying.unseen) -> TimingTable:

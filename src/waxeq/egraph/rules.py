@@ -78,16 +78,16 @@ def core_directory() -> Path:
 def read_file(path: Path) -> RuleFile:
     """Parse a rule file. Nothing in it is run.
 
-    Raises TargetError for a file that is not there; RuleError as `parse_rules`, and for a file that is not text.
+    Raises TargetError for a file that is not there, cannot be read or is no text; RuleError as `parse_rules`.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as e:
         raise TargetError(f"{path} cannot be read: there is no such rule file") from e
     except OSError as e:
-        raise RuleError(f"{path} cannot be read: {e.strerror}") from e
+        raise TargetError(f"{path} cannot be read: {e.strerror}; give a rule file, as my.egg") from e
     except UnicodeDecodeError as e:
-        raise RuleError(f"{path} is not text") from e
+        raise TargetError(f"{path} is not text, so it is no rule file") from e
     return parse_rules(path, text)
 
 

@@ -140,23 +140,24 @@ def _lower_quartile(s: Samples) -> float:
 _DONE = b"."
 """What a process says after each thing that it has done, before its answer; no pickle begins so."""
 _CHILD = """
-import pickle, sys
+import os, pickle, sys
 given = sys.stdin.buffer
 sys.path[:0] = pickle.load(given)
 import importlib
-out = sys.stdout
+out = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
 sys.stdout = sys.stderr
 try:
     found = ()
     while (job := pickle.load(given)) is not None:
         module, name, args = job
         found = (getattr(importlib.import_module(module), name)(*found, *args),)
-        out.buffer.write(b".")
+        out.write(b".")
         out.flush()
     answer = (True, found[0])
 except BaseException as e:
     answer = (False, f"{type(e).__name__}: {e}")
-out.buffer.write(pickle.dumps(answer))
+out.write(pickle.dumps(answer))
 out.flush()
 """
 

@@ -24,6 +24,17 @@ class Answer(Protocol):
     def result(self, timeout: float | None = None) -> Any: ...
 
 
+def _require_address(address: str) -> None:
+    """Raise UsageError for what is no address of a scheduler: a client of it would end twenty seconds later, in a
+    traceback."""
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        get_address_host_port(address)
+    except (ValueError, TypeError) as e:
+        raise UsageError(f"--scheduler {address}: {e}; write it as tcp://HOST:8786") from None
+
+
 class Cluster:
     """A scheduler that answers."""
 
@@ -34,11 +45,12 @@ class Cluster:
     @contextmanager
     def at(address: str) -> Iterator[Cluster]:
         """The cluster of the scheduler at `address`, as tcp://host:8786. Raises UsageError where dask.distributed is
-        not installed, ClusterError where no scheduler answers."""
+        not installed and for what is no address, ClusterError where no scheduler answers."""
         if find_spec("distributed") is None:
             raise UsageError("--scheduler needs dask.distributed; install it with pip install 'waxeq[distributed]'")
         from distributed import Client
 
+        _require_address(address)
         logger = logging.getLogger("distributed")
         before = logger.level
         logger.setLevel(logging.CRITICAL)  # workers that leave are told of in our words

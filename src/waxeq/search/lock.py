@@ -30,7 +30,7 @@ from waxeq.ir.array import content
 from waxeq.ir.text import print_graph
 from waxeq.options import Options
 from waxeq.plan.encode import decode, encode
-from waxeq.runtime.alone import lock_path
+from waxeq.runtime.alone import left, lock_path, taken
 from waxeq.runtime.files import read_bytes, require_writable, write_atomically
 from waxeq.runtime.verify import require
 from waxeq.search.result import Report, Result
@@ -45,6 +45,9 @@ _WAIT = 60.0
 """Seconds that another process may take to write its entry."""
 _ANEW = "or lock it anew with --lock"
 _BROKEN = "remove it, and make it anew with --lock FILE"
+_OTHER = "name another file with --lock"
+_OURS = b'"waxeq_lock"'
+"""What a lock begins with, as far as it was written: what has it not is somebody else's, and stays."""
 _ASIDE = {"rules", "table", "strict", "fresh", "trial", "measure", "budget", "max_memory", "lock", "locked"}
 """Options that change nothing about a plan that is taken, or are told apart by what they name."""
 
@@ -104,10 +107,12 @@ def read(path: Path) -> Lock:
         data = json.loads(text)
         lock = Lock.model_validate(data)
     except ValidationError as e:
-        first = e.errors()[0]
+        first, fix = e.errors()[0], _BROKEN if _OURS in text else _OTHER
         place = ".".join(map(str, first["loc"])) or "it"
-        raise LockError(f"{path} is no lock of waxeq: {place}: {first['msg']}; {_BROKEN}") from e
+        raise LockError(f"{path} is no lock of waxeq: {place}: {first['msg']}; {fix}") from e
     except (ValueError, RecursionError) as e:
+        if text and _OURS not in text[:64]:
+            raise LockError(f"{path} is no lock of waxeq; {_OTHER}") from e
         raise LockError(f"{path} is damaged or cut off; {_BROKEN}") from e
     if lock.waxeq_lock != FORMAT:
         raise LockError(f"{path} is a lock of version {lock.waxeq_lock}, this waxeq reads version {FORMAT}; {_ANEW}")
@@ -132,21 +137,18 @@ def lock(session: Session, what: Subject, plan: Mapping[str, Any]) -> None:
 @contextmanager
 def _turn(path: Path) -> Iterator[None]:
     """Inside, no other process changes the file. Raises LockError where that cannot be had."""
-    from filelock import FileLock, Timeout
-
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     turn = lock_path().with_name(f"waxeq-lock-{digest}")
-    held = FileLock(str(turn), timeout=_WAIT, mode=0o666)
     try:
-        held.acquire()
-    except Timeout as e:
+        held = taken(turn, _WAIT)
+    except TimeoutError as e:
         raise LockError(f"{path} has been in use by another process for {_WAIT:.0f} s ({turn}); try again later") from e
     except OSError as e:
         raise LockError(f"the lock {turn} cannot be used: {e.strerror or e}; name another in WAXEQ_TIMING_LOCK") from e
     try:
         yield
     finally:
-        held.release()
+        left(turn, held)
 
 
 def _put(path: Path, name: str, entry: Mapping[str, Any]) -> None:
