@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import waxeq as wx
+from waxeq.errors import RuleError
 
 QUICK = ("--no-trial", "--no-measure")
 RULE = """(ruleset mine)
@@ -84,6 +89,16 @@ def test_rules_of_a_plug_in_are_certified_once(waxeq, model, table: Path, tmp_pa
     assert ["certifying rule mine/own" in o.err for o in said] == [True, False]
     row = rules_row(waxeq("doctor", "--json", "--table", table))
     assert row["ok"] and "certified" not in row["found"]
+
+
+def test_from_python_the_command_that_certifies_is_said(waxeq, table: Path, install: Install) -> None:
+    folder = install()
+    options = wx.Options.of(table=table, trial=False, measure=False)
+    command = f"rules check {folder / 'mine.egg'} --table {table}"
+    with pytest.raises(RuleError, match=f"no certificate, so it may not run; `waxeq {re.escape(command)}`"):
+        wx.optimize(np.tanh, np.ones(3, np.float32), options=options)
+    assert waxeq(*command.split()).code == 0
+    wx.optimize(np.tanh, np.ones(3, np.float32), options=options)
 
 
 def test_a_rule_of_a_plug_in_that_is_wrong_is_told(waxeq, model, table: Path, tmp_path: Path, install: Install) -> None:

@@ -147,7 +147,7 @@ def db_export(path: Path, /, *, device: str | None = None, table: Table = None, 
     Parameters
     ----------
     path
-        The file to write.
+        The file to write, NAME.parquet.
     device
         Only timings of this device, by its id in `waxeq db status`.
     table

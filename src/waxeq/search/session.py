@@ -27,7 +27,6 @@ from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import Timing, TimingKey
 from waxeq.cost.survey import runs_on_cpu
 from waxeq.cost.table import TimingTable
-from waxeq.egraph.installed import rule_files
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import RuleFile, load_rules
@@ -106,7 +105,7 @@ def levels(options: Options, of: Iterable[Kernel]) -> list[float]:
 
 
 def _rules(options: Options, kernels: Mapping[str, Kernel], own: tuple[RuleFile, ...]) -> RuleProgram:
-    files, found = (*rule_files(), *own), patterns(kernels)
+    files, found = (*files_for(()), *own), patterns(kernels)
     return load_rules(options.rule_class, found, algebra=options.algebra, files=files, tolerance=options.tolerance)
 
 
