@@ -13,6 +13,7 @@ import waxeq as wx
 from waxeq.errors import WaxeqError
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import MatrixError, interpret
+from waxeq.ir.types import numpy_dtype
 
 L = np.linalg
 Case = Callable[..., Any]
@@ -58,6 +59,18 @@ def check(fn: Case, *arrays: Any) -> None:
 @pytest.mark.parametrize("shape", [(3, 3), (1, 1), (0, 0), (5, 4, 4), (2, 3, 2, 2), (0, 3, 3), (2, 0, 0), (4, 1, 1)])
 def test_of_one_matrix(name: str, dtype: str, shape: tuple[int, ...]) -> None:
     check(ONE[name], matrices(dtype, shape))
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_of_bfloat16_is_float64(name: str) -> None:
+    check(ONE[name], matrices("float64", (2, 3, 3)).astype(numpy_dtype("bfloat16")))
+
+
+@pytest.mark.parametrize("other", ["bfloat16", "float32", "int64"])
+def test_solve_with_bfloat16_on_either_side_is_in_float64(other: str) -> None:
+    half, rest = (matrices("float64", (3, 3)).astype(numpy_dtype(d)) for d in ("bfloat16", other))
+    check(L.solve, half, rest[:, 0])
+    check(L.solve, rest, half)
 
 
 RIGHT = [

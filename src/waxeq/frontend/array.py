@@ -19,7 +19,7 @@ from waxeq.frontend.explicit import Explicit, Value
 from waxeq.frontend.foreign import LIBRARIES
 from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
-from waxeq.ir.types import TensorType, dtype_name
+from waxeq.ir.types import TensorType, dtype_name, is_floating
 
 _OUTSIDE = (str(Path(__file__).resolve().parent.parent), str(Path(np.__file__).resolve().parent))
 
@@ -100,7 +100,7 @@ class Tracer:
             return self.explicit.const(a.item(), TensorType.of(a).dtype)
         if id(x) in self._copies:
             _, copy, number = self._copies[id(x)]
-            if np.array_equal(copy, a, equal_nan=a.dtype.kind == "f"):
+            if np.array_equal(copy, a, equal_nan=is_floating(a.dtype)):
                 return Value(number)
         copy = a.copy()  # the caller may write to it later; a constant must not change
         number = self.builder.leaf(f"constant{len(self.builder.constants)}", TensorType.of(a), "constant", copy)

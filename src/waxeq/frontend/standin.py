@@ -17,6 +17,7 @@ from waxeq.frontend.array import TracedArray, Tracer, holds_traced
 from waxeq.frontend.constant import Constants
 from waxeq.frontend.handlers import joining
 from waxeq.frontend.handlers.positions import BY_POSITION
+from waxeq.ir.types import is_floating
 
 PLAIN = (
     *("arange", "eye", "identity", "tri", "linspace", "logspace", "geomspace", "indices"),
@@ -131,7 +132,7 @@ def _find(module: ModuleType | None, name: str) -> Any:
 
 
 def _numeric(dtype: Any) -> bool:
-    return dtype is None or np.dtype(dtype).kind in "biuf"
+    return dtype is None or np.dtype(dtype).kind in "biu" or is_floating(np.dtype(dtype))
 
 
 def _scalar_type(real: type) -> type:

@@ -21,7 +21,7 @@ from waxeq.frontend.standin import swapped
 from waxeq.ir.array import FIXED, as_array
 from waxeq.ir.graph import Graph, GraphBuilder, Kind
 from waxeq.ir.structure import is_named_tuple
-from waxeq.ir.types import TensorType
+from waxeq.ir.types import TensorType, is_floating
 
 _FEW = 3
 """Arrays that a note names where there are more."""
@@ -162,6 +162,7 @@ class _Arguments:
             self.fixed |= {path: repr(value)} if kind == "input" else {}
             return value
         other = bool(self._around) and isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm"
+        other = other and not is_floating(value.dtype)
         if other or not is_array(value):
             if not other and self._tell_of_hidden(path, value, kind):
                 self.fixed[path] = in_short(value)

@@ -57,9 +57,23 @@ def is_float(dtype: str) -> bool:
     return dtype in FLOATS
 
 
+def is_floating(dtype: np.dtype) -> bool:
+    """Whether a NumPy dtype is one of floats: bfloat16 is, whose kind is "V", as NumPy does not know what it holds."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
 def is_integer(dtype: str) -> bool:
     """Whether the dtype is a signed or unsigned integer; bool is not."""
     return dtype in INTEGERS
+
+
+def promoted(a: np.dtype, b: np.dtype) -> np.dtype:
+    """The NumPy dtype that numbers of both can be compared in. Of bfloat16 and wide integers or float16 there is none
+    by NumPy's rule of promotion, but one that they are added in."""
+    try:
+        return np.promote_types(a, b)
+    except np.exceptions.DTypePromotionError:
+        return np.add.resolve_dtypes((a, b, None))[0]  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, slots=True)

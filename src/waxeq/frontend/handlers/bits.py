@@ -9,6 +9,7 @@ import numpy as np
 
 from waxeq.frontend.array import Tracer
 from waxeq.frontend.explicit import axis_index
+from waxeq.ir.types import is_floating
 
 
 def _in_order(bitorder: str) -> np.ndarray:
@@ -20,7 +21,7 @@ def _in_order(bitorder: str) -> np.ndarray:
 
 def _packbits(t: Tracer, a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
     x = t.array(a)
-    if x.dtype.kind == "f":
+    if is_floating(x.dtype):
         raise TypeError("Expected an input array of integer or boolean data type")
     values = np.left_shift(np.uint8(1), _in_order(bitorder), dtype=np.uint8)
     x = x.reshape(-1) if axis is None or x.ndim == 0 else x

@@ -13,6 +13,7 @@ from waxeq.frontend.constant import Constant
 from waxeq.frontend.handlers.indexing import scattered
 from waxeq.frontend.handlers.reductions import wide
 from waxeq.frontend.scalars import require_safe
+from waxeq.ir.types import is_floating, promoted
 
 _RANGE = "give range=(low, high) as plain numbers, or the edges of the bins"
 
@@ -95,7 +96,7 @@ def _given_edges(t: Tracer, bins: Any) -> Any:
     if known is None and np.ndim(bins) == 1:
         return bins
     edges = np.histogram_bin_edges(np.zeros(0), np.zeros((1, 1)) if known is None else known)
-    if edges.dtype.kind == "f" and np.isnan(edges).any():
+    if is_floating(edges.dtype) and np.isnan(edges).any():
         raise t.refuse("an edge of bins that is not a number", "leave it out")
     return edges.view(Constant)
 
@@ -125,7 +126,7 @@ def _width(low: Any, high: Any) -> Any:
 
 def _place_between(x: Any, edges: Any) -> Any:
     """The bin of each element between edges that rise; the last one has both its edges."""
-    n, dtype = edges.shape[0] - 1, np.promote_types(x.dtype, edges.dtype)
+    n, dtype = edges.shape[0] - 1, promoted(x.dtype, edges.dtype)
     x, edges = x.astype(dtype), edges.astype(dtype)
     right = np.searchsorted(edges, x, side="right") - 1
     if n == 0:
@@ -140,7 +141,7 @@ def _summed(w: Any, uniform: bool) -> Any:
         return w.astype(np.float64)
     if w.dtype == bool and w.size:
         raise TypeError("Cannot cast ufunc 'add' output from dtype('int64') to dtype('bool') with casting 'same_kind'")
-    return wide(w, np.float64 if w.dtype.kind == "f" else None)
+    return wide(w, np.float64 if is_floating(w.dtype) else None)
 
 
 def _histogram_bin_edges(t: Tracer, a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
@@ -157,7 +158,7 @@ def _digitize(t: Tracer, x: Any, bins: Any, right: bool = False) -> Any:
     if edges is None:
         raise t.refuse("np.digitize by bins that are data, which may rise or fall", "use np.searchsorted(bins, x)")
     falls = np.digitize(-np.inf, edges, right=True) > 0  # raises ValueError where they do neither
-    if falls and edges.dtype.kind == "f" and np.isnan(edges[1:]).any():  # to NumPy they fall, out of order
+    if falls and is_floating(edges.dtype) and np.isnan(edges[1:]).any():  # to NumPy they fall, out of order
         raise t.refuse("np.digitize by an edge that is not a number", "leave it out")
     side = "left" if right else "right"
     if falls:

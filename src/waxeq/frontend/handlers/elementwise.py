@@ -12,7 +12,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import Explicit, Value
-from waxeq.ir.types import dtype_name, is_float, is_integer, numpy_name
+from waxeq.ir.types import dtype_name, is_float, is_floating, is_integer, numpy_name
 
 Meaning = Callable[..., Value | tuple[Value, ...]]
 """From operands, already in the dtypes the ufunc works in, to its result or results."""
@@ -253,17 +253,19 @@ def _round(t: Tracer, a: Any, decimals: int = 0) -> Any:
         if decimals:
             raise TypeError("np.round takes numbers, not bool")
         x = x.astype(np.float16)
-    if x.dtype.kind == "f":
-        scale = 10.0 ** abs(decimals)
-        return (
-            np.rint(x) if not decimals else np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
-        )
-    return np.copy(x) if decimals >= 0 else _round_to(x, 10**-decimals)
+    if not is_floating(x.dtype):
+        return np.copy(x) if decimals >= 0 else _round_to(x, 10**-decimals)
+    if not decimals:
+        return np.rint(x)
+    there, back = (np.multiply, np.divide) if decimals > 0 else (np.divide, np.multiply)
+    scale = 10.0 ** abs(decimals)  # which would make float32 of bfloat16: NumPy keeps to the array's dtype at each step
+    return back(np.rint(there(x, scale).astype(x.dtype)), scale).astype(x.dtype)
 
 
 def _round_to(x: Any, step: int) -> Any:
-    """Whole numbers rounded to multiples of a step, halves to even ones, and cut to their dtype. NumPy goes by float64;
-    rules would make of that quotient a product that moves halves to another side."""
+    """Whole numbers rounded to multiples of a step, halves to even ones; what is beyond their dtype wraps. NumPy goes
+    by float64, and gives others near the ends of 32 and 64 bits: what float64 rounds, and what a cast of it gives.
+    Rules would make of its quotient a product that moves halves to another side."""
     if step > np.iinfo(np.int64).max:
         return np.zeros_like(x)
     y = x if x.dtype == np.uint64 else x.astype(np.int64)
@@ -280,6 +282,7 @@ def _sinc(t: Tracer, x: Any) -> Any:
 
 
 def _nan_to_num(t: Tracer, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """Of bfloat16 nothing is put, as in NumPy, which takes it for no float."""
     y = t.array(x)
     if y.dtype.kind != "f":
         return np.copy(y) if copy else x

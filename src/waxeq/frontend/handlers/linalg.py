@@ -16,13 +16,12 @@ _SlogdetResult: Any = type(np.linalg.slogdet(np.eye(1)))
 
 
 def _inexact(t: Tracer, a: Any) -> TracedArray:
-    """A matrix in the dtype that NumPy factors it in. Raises TypeError for one of sixteen bits."""
+    """A matrix in the dtype that NumPy factors it in: float64 for what it takes for no float, bfloat16 among it. Raises
+    TypeError for float16."""
     x = t.array(a)
-    if x.dtype.kind in "biu":
-        return x.astype(np.float64)
-    if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"NumPy has no linear algebra on {x.dtype}: cast to float32 or float64 first")
-    return x
+    if x.dtype == np.float16:
+        raise TypeError("NumPy has no linear algebra on float16: cast to float32 or float64 first")
+    return x if x.dtype.kind == "f" else x.astype(np.float64)
 
 
 def _square(t: Tracer, a: Any) -> TracedArray:

@@ -11,7 +11,7 @@ import numpy as np
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axes_tuple, axis_index
 from waxeq.frontend.handlers.reductions import wide
-from waxeq.ir.types import dtype_name, is_float
+from waxeq.ir.types import is_floating, promoted
 from waxeq.ops.ordering import Argsort, Scan, Sort
 
 _SHORT = 128
@@ -88,7 +88,7 @@ def lined_up(x: TracedArray, axis: Any) -> tuple[TracedArray, tuple[int, ...]]:
 
 def _settled(y: Any, ordered: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     """NaN where a row had one (they sort last), in the shape of a reduction."""
-    if ordered.dtype.kind == "f":
+    if is_floating(ordered.dtype):
         y = np.where(np.isnan(ordered[..., -1]), np.asarray(np.nan, y.dtype), y)
     return shaped(y, shape, axes, keepdims)
 
@@ -160,10 +160,12 @@ def whole_places(places: np.ndarray) -> bool:
 
 def in_dtype_of_quantile(x: TracedArray, q: Any, places: np.ndarray) -> TracedArray:
     """An array in the dtype of its quantiles: its own where they are elements, else that of it and the places, which
-    is weak where they are one Python number."""
+    is weak where they are one Python number. What a product of both is in says so, as promotion alone makes float64 of
+    bfloat16 and a Python number."""
     if whole_places(places):
         return x
-    return x.astype(np.result_type(x.dtype, 0.0 if type(q) in (int, float) else places.dtype))
+    other = float if type(q) in (int, float) else places.dtype
+    return x.astype(np.multiply.resolve_dtypes((x.dtype, other, None))[0])  # pyright: ignore[reportArgumentType]
 
 
 def _quantile(
@@ -194,7 +196,8 @@ def at_places(places: np.ndarray, result: Callable[[Any], Any]) -> Any:
 
 def _between(ordered: Any, low: int, part: float) -> Any:
     a, b = ordered[..., low], ordered[..., min(low + 1, ordered.shape[-1] - 1)]
-    return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)
+    near, far = (np.asarray(p, ordered.dtype) for p in (part, 1 - part))
+    return a + (b - a) * near if part < 0.5 else b - (b - a) * far
 
 
 def _searchsorted(t: Tracer, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
@@ -204,12 +207,12 @@ def _searchsorted(t: Tracer, a: Any, v: Any, side: str = "left", sorter: Any = N
     table, x = t.array(a if sorter is None else np.take(a, sorter)), t.array(v)
     if table.ndim != 1:
         raise ValueError(f"searchsorted takes a table of one dimension, not of {table.ndim}")
-    dtype = np.promote_types(table.dtype, x.dtype)
+    dtype = promoted(table.dtype, x.dtype)
     rows, x = table.astype(dtype), x.astype(dtype)
     before = np.less if side == "left" else np.less_equal
     halve = table.size > _SHORT and _fixed(t, table)
     place = _halved(rows, x, before) if halve else np.sum(before(rows, x[..., None]), axis=-1)
-    if not is_float(dtype_name(dtype)):
+    if not is_floating(dtype):
         return place
     numbers = ~np.isnan(rows) if side == "left" else np.ones_like(rows, bool)
     return np.where(np.isnan(x), np.sum(numbers), place)  # NaN sorts last

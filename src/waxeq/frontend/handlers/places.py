@@ -10,6 +10,7 @@ import numpy as np
 
 from waxeq.frontend.array import Tracer
 from waxeq.frontend.handlers.positions import counted
+from waxeq.ir.types import is_floating
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:
@@ -26,7 +27,7 @@ def _steps(sizes: Sequence[int], order: str) -> list[int]:
 
 
 def _whole(index: Any) -> Any:
-    if index.dtype.kind == "f":
+    if is_floating(index.dtype):
         raise TypeError("only int indices permitted")
     return index.astype(np.int64)
 

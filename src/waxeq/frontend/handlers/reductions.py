@@ -11,7 +11,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axes_tuple, axis_index
-from waxeq.ir.types import HALVES
+from waxeq.ir.types import HALVES, is_floating
 from waxeq.ops.reduction import Reduce
 
 Axis = Any
@@ -82,7 +82,7 @@ def _count(x: TracedArray, axis: Axis, keepdims: bool, where: Any) -> Any:
     if where is None:
         return float(math.prod(x.shape[i] for i in axes_tuple(axis, x.ndim)))
     n = np.sum(np.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
-    return n.astype(x.dtype) if x.dtype.kind == "f" else n  # narrow integers may not hold it
+    return n.astype(x.dtype) if is_floating(x.dtype) else n  # narrow integers may not hold it
 
 
 def _whole(dtype: Any) -> np.dtype | None:
@@ -175,7 +175,7 @@ def _apply_over_axes(t: Tracer, func: Callable[..., Any], a: Any, axes: Any) -> 
     return y
 
 
-# -- NaN as absence
+# -- NaN as absence. In sums and moments NumPy takes bfloat16 for no float, and leaves its NaN in: so do these
 
 
 def _without_nan(f: Callable[..., Any], fill: Any, t: Tracer, a: Any, *args: Any, **kw: Any) -> Any:
@@ -185,10 +185,11 @@ def _without_nan(f: Callable[..., Any], fill: Any, t: Tracer, a: Any, *args: Any
 
 def _nan_extreme(f: str, t: Tracer, a: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     x, g = t.array(a), np.max if f == "max" else np.min
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         return g(x, axis=axis, keepdims=keepdims)
-    best = _without_nan(g, -math.inf if f == "max" else math.inf, t, x, axis=axis, keepdims=keepdims)
-    return np.where(np.isnan(x).all(axis=axis, keepdims=keepdims), np.asarray(math.nan, x.dtype), best)
+    least, absent = np.asarray(-math.inf if f == "max" else math.inf, x.dtype), np.isnan(x)
+    best = g(np.where(absent, least, x), axis=axis, keepdims=keepdims)
+    return np.where(absent.all(axis=axis, keepdims=keepdims), np.asarray(math.nan, x.dtype), best)
 
 
 def _nan_moment(f: Callable[..., Any], t: Tracer, a: Any, axis: Axis = None, dtype: Any = None, **kw: Any) -> Any:
@@ -209,7 +210,7 @@ def _nan_var(f: Callable[..., Any], t: Tracer, a: Any, axis: Axis = None, dtype:
     return np.where(few, np.asarray(math.nan, y.dtype), y)
 
 
-# -- norms
+# -- norms, which of bfloat16 are in float64, as NumPy takes it for no float
 
 
 def _vector_norm(t: Tracer, x: Any, *, axis: Axis = None, ord: Any = 2, keepdims: bool = False) -> Any:

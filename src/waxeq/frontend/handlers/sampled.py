@@ -78,7 +78,7 @@ def _between(t: Tracer, x: Any, xp: Any, fp: Any) -> Any:
 
 
 def _gradient(t: Tracer, f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Of any spacing; coordinates that are data are taken to be uneven."""
+    """Of any spacing; coordinates that are data are taken to be uneven. Slopes of bfloat16 are float64, as in NumPy."""
     x = t.array(f)
     axes: Any = np.lib.array_utils.normalize_axis_tuple
     axes = tuple(range(x.ndim)) if axis is None else axes(axis, x.ndim)

@@ -10,25 +10,24 @@ import numpy as np
 
 from waxeq.frontend.array import Tracer
 from waxeq.frontend.explicit import axes_tuple
+from waxeq.ir.types import is_floating
 from waxeq.ops.composite import LogSoftmax, LogSumExp, Softmax
 
 
-def _floats(t: Tracer, x: Any) -> Any:
-    a = t.array(x)
-    return a if a.dtype.kind == "f" else a.astype(np.float64)
-
-
 def _along(op: Any, t: Tracer, x: Any, axis: Any = None) -> Any:
-    a = _floats(t, x)
+    a = t.array(x)
+    a = a if is_floating(a.dtype) else a.astype(np.float64)
     return t.wrap(t.builder(op(axes_tuple(axis, a.ndim)), a.value))
 
 
 def _logsumexp(
     t: Tracer, a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
+    """To SciPy bfloat16 is no float here: of it, as of integers, the result is float64."""
     if b is not None or return_sign:
         raise t.refuse("scipy.special.logsumexp with b= or return_sign=", "write np.log(np.sum(b * np.exp(a)))")
-    x = _floats(t, a)
+    x = t.array(a)
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
     return t.wrap(t.builder(LogSumExp(axes_tuple(axis, x.ndim), bool(keepdims)), x.value))
 
 

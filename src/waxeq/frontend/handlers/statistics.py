@@ -18,6 +18,7 @@ from waxeq.frontend.handlers.ordering import (
     shaped,
     whole_places,
 )
+from waxeq.ir.types import is_floating
 
 # -- covariances
 
@@ -97,7 +98,7 @@ def _corrcoef(t: Tracer, x: Any, y: Any = None, rowvar: Any = True, *, dtype: An
 
 
 def _nan_pick(f: str, t: Tracer, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """0 where all are NaN, for which NumPy raises."""
+    """0 where all are NaN, for which NumPy raises. To NumPy bfloat16 is no float here: its NaN is an extreme."""
     x, pick = t.array(a), getattr(np, f)
     if x.dtype.kind == "f":
         x = np.where(np.isnan(x), np.asarray(-math.inf if f == "argmax" else math.inf, x.dtype), x)
@@ -108,7 +109,7 @@ def _nan_median(t: Tracer, a: Any, axis: Any = None, overwrite_input: bool = Fal
     x = t.array(a)
     if not x.size:
         return np.nanmean(x, axis, keepdims=keepdims)
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         return np.median(x, axis=axis, keepdims=keepdims)
     ordered, axes = lined_up(x, axis)
     n = np.sum(~np.isnan(ordered), axis=-1, keepdims=True)
@@ -133,7 +134,7 @@ def _nan_quantile(
         return np.nanmean(x, axis, keepdims=keepdims)
     if places.ndim > 1:  # NumPy does not always put their axes first
         raise t.refuse("np.nanquantile at places in several rows", "give them in one")
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         whole = np.quantile if scale == 1.0 else np.percentile
         return whole(x, q, axis=axis, method=method, keepdims=keepdims)  # pyright: ignore
     x = in_dtype_of_quantile(x, q, places)

@@ -14,6 +14,7 @@ from waxeq.frontend.handlers.indexing import getitem, of_region, parts_of, scatt
 from waxeq.frontend.handlers.positions import counted
 from waxeq.frontend.scalars import require_safe
 from waxeq.frontend.selection import is_mask
+from waxeq.ir.types import is_floating, promoted
 
 
 def _own(t: Tracer, x: Any) -> TracedArray:
@@ -55,9 +56,9 @@ def _update(t: Tracer, name: str, dtype: np.dtype, b: Any) -> TracedArray:
     that are not refused. Of uint64 and signed integers NumPy computes in floats, where the sums here stay exact."""
     v = t.array(b)
     getattr(np, name)(np.zeros(0, dtype), np.zeros(0, v.dtype))  # raises TypeError for bools that are subtracted
-    if dtype.kind == "f" and isinstance(b, np.ndarray) and v.dtype != bool:
-        return v.astype(np.result_type(dtype, v.dtype))
-    same = v.dtype == dtype or dtype.kind == "f" or v.dtype == bool
+    if is_floating(dtype) and isinstance(b, np.ndarray) and v.dtype != bool:
+        return v.astype(promoted(dtype, v.dtype))
+    same = v.dtype == dtype or is_floating(dtype) or v.dtype == bool
     if not same and dtype.kind in "iu" and v.dtype.kind in "iu":
         same = name in ("add", "subtract") or np.can_cast(v.dtype, dtype, "safe") or _holds(dtype, t.known(v))
     if not same:
