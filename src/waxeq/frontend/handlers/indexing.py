@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -11,64 +10,11 @@ import numpy as np
 from waxeq.frontend import selection
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axis_index
+from waxeq.frontend.handlers.parts import is_array, of_axis, parts_of, picks, side_by_side, signed, traced
 from waxeq.frontend.handlers.shapes import view
 from waxeq.frontend.selection import Selection, is_mask, require_fit
 from waxeq.ops.indexing import Gather, Scatter, TakeAlong
 from waxeq.ops.movement import Concat, Reshape, Slice
-
-_ONE_ARRAY = "index with one array at a time, by np.take or np.take_along_axis"
-
-
-def parts_of(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
-    """The index, one part for each axis of x and None for each new one: slices, ints, arrays."""
-    parts: list[Any] = []
-    masks: list[tuple[int, Sequence[int]]] = []
-    for p in index if isinstance(index, tuple) else (index,):
-        if isinstance(p, (list, tuple)):
-            p = np.asarray(p) if len(p) else np.zeros(0, np.int64)
-        placed = _traced(p) and t.sized and p.ndim and p.dtype != bool  # np.arange of a dim is no constant
-        if isinstance(p, TracedArray) and not placed and (known := t.known(p)) is not None:
-            p = known
-        if isinstance(p, (bool, np.bool_)):
-            raise t.refuse("indexing by a bool", "use np.where")
-        if not _traced(p) and isinstance(p, np.ndarray) and p.dtype == bool:
-            masks.append((len(parts), p.shape))
-            parts += list(np.nonzero(p))
-        elif isinstance(p, TracedArray) and p.dtype == bool:
-            raise t.refuse(selection.UNKNOWN, selection.INSTEAD)
-        elif p is not None and not isinstance(p, (slice, EllipsisType)) and np.ndim(p) == 0 and not _traced(p):
-            parts.append(int(p.__index__()))
-        else:
-            parts.append(_signed(p))
-    full = _filled_up(parts, x.ndim)
-    for i, shape in masks:
-        at = i + (len(full) - len(parts)) * any(p is Ellipsis for p in parts[:i])
-        require_fit(shape, x.shape, sum(p is not None for p in full[:at]))
-    return full
-
-
-def _signed(p: Any) -> Any:
-    """A part of an index as NumPy reads it: what an array of uint64 holds beyond int64 counts from the end, and a
-    single number beyond it is outside of any axis."""
-    if not _is_array(p) or p.dtype != np.uint64:
-        return p
-    return (p if p.ndim else np.minimum(p, np.uint64(np.iinfo(np.int64).max))).astype(np.int64)
-
-
-def _filled_up(parts: list[Any], rank: int) -> list[Any]:
-    used = sum(p is not None and not isinstance(p, EllipsisType) for p in parts)
-    if used > rank:
-        raise IndexError(f"too many indices for array: array is {rank}-dimensional, but {used} were indexed")
-    at = next((i for i, p in enumerate(parts) if isinstance(p, EllipsisType)), len(parts))
-    return [*parts[:at], *[slice(None)] * (rank - used), *parts[at + 1 :]]
-
-
-def _traced(p: Any) -> bool:
-    return isinstance(p, TracedArray)
-
-
-def _is_array(p: Any) -> bool:
-    return isinstance(p, np.ndarray)  # traced arrays say that they are
 
 
 def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
@@ -78,15 +24,15 @@ def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
     given = index if isinstance(index, tuple) else (index,)
     parts = parts_of(t, x, index)
     single = not any(p is None or isinstance(p, slice) for p in parts) and not any(p is Ellipsis for p in given)
-    if any(_is_array(p) and np.ndim(p) for p in parts):
+    if any(is_array(p) and np.ndim(p) for p in parts):
         return _by_arrays(t, x, parts)
-    if any(map(_is_array, parts)):
-        parts = [t.wrap(p.value, scalar=True) if _traced(p) else p for p in parts]  # as they are now
+    if any(map(is_array, parts)):
+        parts = [t.wrap(p.value, scalar=True) if traced(p) else p for p in parts]  # as they are now
 
     def read() -> int:
-        return _by_arrays(t, x, parts).value if any(map(_is_array, parts)) else _by_numbers(t, x.value, parts)
+        return _by_arrays(t, x, parts).value if any(map(is_array, parts)) else _by_numbers(t, x.value, parts)
 
-    if single or any(_is_array(p) and np.ndim(p) == 0 and not (_traced(p) and p.scalar) for p in given):
+    if single or any(is_array(p) and np.ndim(p) == 0 and not (traced(p) and p.scalar) for p in given):
         return t.wrap(read(), scalar=single)  # an array without axes as an index makes NumPy copy
     return view(t, x, read, lambda new: with_item(t, x, tuple(parts), new), index)
 
@@ -128,11 +74,9 @@ def _positions(p: Any, n: int) -> range:
 
 def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
     """Slices first; then the axes that ints and arrays index become one, and are gathered from."""
-    y = getitem(t, x, tuple(p if isinstance(p, slice) else slice(None) for p in parts if p is not None))
-    real = [p for p in parts if p is not None]
-    axes = [i for i, p in enumerate(real) if not isinstance(p, slice)]
-    places = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
-    together = places == list(range(places[0], places[-1] + 1))
+    real, together = [p for p in parts if of_axis(p)], side_by_side(parts)
+    y = getitem(t, x, tuple(p if isinstance(p, slice) else slice(None) for p in real))
+    axes = [i for i, p in enumerate(real) if picks(p)]
     first = axes[0] if together else 0
     rest = [i for i in range(y.ndim) if i not in axes]
     order = [*rest[:first], *axes, *rest[first:]]
@@ -153,7 +97,7 @@ def _with_new_axes(z: Any, parts: Sequence[Any], first: int, rank: int, together
     for p in parts:
         if p is None or isinstance(p, slice):
             kept.append(None if p is None else slice(None))
-        elif not done:
+        elif not done and picks(p):
             kept += [slice(None)] * rank
             done = True
     return z[tuple(kept if together else [slice(None)] * rank + kept)]
@@ -162,18 +106,18 @@ def _with_new_axes(z: Any, parts: Sequence[Any], first: int, rank: int, together
 def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
     """One index into the axes merged to one: a plain array where all parts are plain, else a traced one."""
     for p, n in zip(parts, sizes, strict=True):
-        if _is_array(p) and p.dtype.kind not in "iu":
+        if is_array(p) and p.dtype.kind not in "iu":
             raise IndexError("arrays used as indices must be of integer (or boolean) type")
-        if not _traced(p) and np.size(p) and not (-n <= np.min(p) and np.max(p) < n):
+        if not traced(p) and np.size(p) and not (-n <= np.min(p) and np.max(p) < n):
             raise IndexError(f"an index is out of bounds for axis with size {n}")
     if len(parts) == 1:
         return parts[0]
     total: Any = 0
     outside: Any = None
     for p, n in zip(parts, sizes, strict=True):
-        i = p.astype(np.int64) if _is_array(p) else np.asarray(p)
+        i = p.astype(np.int64) if is_array(p) else np.asarray(p)
         i = np.where(i < 0, i + n, i)
-        if _traced(p):
+        if traced(p):
             here = (i < 0) | (i >= n)
             outside = here if outside is None else outside | here
         total = total * n + i
@@ -192,9 +136,9 @@ def with_item(t: Tracer, x: TracedArray, index: Any, value: Any) -> TracedArray:
         return _with_mask(t, x, index, value)
     parts = parts_of(t, x, index)
     v = t.written(value, x.dtype)
-    if not any(map(_is_array, parts)):
+    if not any(map(is_array, parts)):
         return _with_slices(t, x, [p for p in parts if p is not None], of_region(t, v, getitem(t, x, index).shape))
-    if not any(map(_traced, parts)) and (not t.sized or any(p is None for p in parts)):
+    if not any(map(traced, parts)) and not t.sized:
         return _with_known_places(t, x, tuple(parts), v)
     return with_places(t, x, parts, v)
 
@@ -280,10 +224,10 @@ def with_places(t: Tracer, x: TracedArray, parts: Sequence[Any], v: TracedArray,
     """What x is once `v` is put (f = "set"; of several for one place the last one stays), added ("add") or kept if it
     is larger ("max") or smaller ("min") where arrays, traced or known, among slices say."""
     if any(p is None for p in parts):
-        raise t.refuse("writing by an array and a new axis at once", _ONE_ARRAY)
-    axes = [i for i, p in enumerate(parts) if not isinstance(p, slice)]
-    rest = [i for i, p in enumerate(parts) if isinstance(p, slice)]
-    together = axes == list(range(axes[0], axes[-1] + 1))
+        parts, v = _without_new_axes(t, x, parts, v)
+    together, parts = side_by_side(parts), [p for p in parts if of_axis(p)]
+    axes = [i for i, p in enumerate(parts) if picks(p)]
+    rest = [i for i, p in enumerate(parts) if not picks(p)]
     first = axes[0] if together else 0  # what arrays that are apart index comes first, as in reading
     order = [*rest[:first], *axes, *rest[first:]]
     outer = tuple(p if isinstance(p, slice) else slice(None) for p in parts)
@@ -296,6 +240,15 @@ def with_places(t: Tracer, x: TracedArray, parts: Sequence[Any], v: TracedArray,
     new = scattered(t, f, y.reshape(merged), first, index, region).reshape(y.shape)
     new = new if together else np.transpose(new, np.argsort(order).tolist())
     return with_item(t, x, outer, new)
+
+
+def _without_new_axes(t: Tracer, x: TracedArray, parts: Sequence[Any], v: TracedArray) -> tuple[list[Any], Any]:
+    """An index without its new axes, by which the same is written, and what is, in the shape that it has there."""
+    real = [p for p in parts if of_axis(p)]
+    if not side_by_side(parts):
+        real.insert(1 + next(i for i, p in enumerate(real) if picks(p)), ...)
+    region = of_region(t, v, getitem(t, x, tuple(parts)).shape)
+    return real, region.reshape(getitem(t, x, tuple(real)).shape)
 
 
 def scattered(t: Tracer, f: str, x: Any, axis: int, index: Any, v: Any) -> Any:
@@ -320,13 +273,13 @@ def _take(t: Tracer, a: Any, indices: Any, axis: int | None = None, mode: str = 
         index = index % n
     elif mode == "clip":
         index = np.clip(index, 0, n - 1)
-    elif not _traced(index):
+    elif not traced(index):
         _combined(t, [index], [n])
     return t.wrap(t.builder(Gather(axis), x.value, t.value(index)))
 
 
 def _take_along_axis(t: Tracer, arr: Any, indices: Any, axis: int | None = -1) -> Any:
-    x, index = t.array(arr), _signed(t.array(indices))
+    x, index = t.array(arr), signed(t.array(indices))
     if axis is None:
         x, axis = x.reshape(-1), 0
     return t.wrap(t.builder(TakeAlong(axis_index(axis, x.ndim)), x.value, index.value))

@@ -10,7 +10,8 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer, holds_traced
 from waxeq.frontend.explicit import axis_index
-from waxeq.frontend.handlers.indexing import getitem, of_region, parts_of, scattered, with_item, with_places
+from waxeq.frontend.handlers.indexing import getitem, of_region, scattered, with_item, with_places
+from waxeq.frontend.handlers.parts import parts_of
 from waxeq.frontend.handlers.positions import counted
 from waxeq.frontend.scalars import require_safe
 from waxeq.frontend.selection import is_mask
