@@ -26,7 +26,7 @@ _OUTSIDE = (str(Path(__file__).resolve().parent.parent), str(Path(np.__file__).r
 _LIBRARIES = ("/scipy/", *(f"/site-packages/{name}/" for name in LIBRARIES))
 
 
-def _theirs(file: str) -> bool:
+def theirs(file: str) -> bool:
     """Whether a source file is the user's: neither of waxeq nor of a library of arrays, nor made up."""
     return not file.startswith((*_OUTSIDE, "<")) and not any(part in file for part in _LIBRARIES)
 
@@ -55,7 +55,7 @@ class Tracer:
         frame = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            if _theirs(file):
+            if theirs(file):
                 text = linecache.getline(file, frame.f_lineno).strip()
                 return Source(_one_line(file.rsplit("/", 1)[-1]), frame.f_lineno, text)
             frame = frame.f_back
@@ -65,7 +65,7 @@ class Tracer:
         """What is being computed on the innermost line of the user's program, as it is written there, where that is a
         part of one line; else nothing."""
         frame = sys._getframe(1)
-        while frame is not None and not _theirs(frame.f_code.co_filename):
+        while frame is not None and not theirs(frame.f_code.co_filename):
             frame = frame.f_back
         if frame is None:
             return ""
@@ -80,7 +80,7 @@ class Tracer:
         found = "?"
         while trail is not None:
             file = trail.tb_frame.f_code.co_filename
-            if _theirs(file):
+            if theirs(file):
                 found = f"{file.rsplit('/', 1)[-1]}:{trail.tb_lineno}"
             trail = trail.tb_next
         return found

@@ -46,7 +46,7 @@ def hidden(value: Any, path: str) -> Iterator[str]:
     """Names of the arrays that are reached from an object by its attributes, fields of a dataclass left out."""
     known: Mapping[str, Any] = fields_of(value) or {}
     known = {**known, **_cached(value, known)} if known else known
-    waiting = [(f"{path}.{k}", v) for k, v in _parts(value) if k not in known]
+    waiting = [(f"{path}.{k}", v) for k, v in parts_of(value) if k not in known]
     seen = set[int]()
     while waiting and len(seen) < _MOST:
         name, x = waiting.pop(0)
@@ -56,7 +56,7 @@ def hidden(value: Any, path: str) -> Iterator[str]:
         if is_array(x):
             yield name
         else:
-            waiting += [(f"{name}.{k}", v) for k, v in _parts(x)]
+            waiting += [(f"{name}.{k}", v) for k, v in parts_of(x)]
 
 
 def in_short(value: Any) -> str:
@@ -160,7 +160,7 @@ def is_array(x: Any) -> bool:
     return hasattr(type(x), "__array__")
 
 
-def _parts(x: Any) -> Iterator[tuple[Any, Any]]:
+def parts_of(x: Any) -> Iterator[tuple[Any, Any]]:
     """What is in an object: items of containers, attributes of others. No property is asked for: it might compute."""
     if isinstance(x, _OPAQUE):
         return

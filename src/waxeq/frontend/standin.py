@@ -38,8 +38,14 @@ class _Random:
     def __getattr__(self, name: str) -> Any:
         raise self._tracer.refuse(f"np.random.{name} draws a number once, while tracing", _DRAW)
 
+    def function(self, name: str) -> Callable[..., Any]:
+        """What stands for a function that the model has by name alone; it is refused where it is called."""
+        return lambda *args, **kw: getattr(self, name)
+
 
 _DRAW = "draw it outside of the model and pass it as an argument"
+_DRAWING = {f: n for n in np.random.__all__ if not isinstance(f := getattr(np.random, n), type)}
+"""Functions of np.random by which numbers are drawn, and generators made."""
 
 
 class _Module:
@@ -102,11 +108,13 @@ class _Names:
         if isinstance(value, (np.ndarray, tuple)):
             return self.constants.of(value)
         try:
-            known = callable(value) and value in self._known
+            known = callable(value) and (value in self._known or value in _DRAWING)
         except Exception:  # not hashable, so none of ours
             known = False
         if not known:
             return value
+        if value in _DRAWING:
+            return _Random(self.tracer).function(_DRAWING[value])
         return _scalar_type(value) if isinstance(value, type) else self._creator(self._known[value], value)
 
     def _creator(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,7 +165,7 @@ def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
     real_import, own = builtins.__import__, set[int]()
     try:
         builtins.__import__ = _import_inside(names, own)
-        for table in _tables(fn):
+        for table in tables_of(fn):
             own.add(id(table))
             inside += names.constants.containers([*table.values()])
             new = {k: x for k, v in table.items() if (x := names.replaced(v)) is not v}
@@ -241,7 +249,7 @@ class _Defaults(MutableMapping[str, Any]):
         return len(self._row)
 
 
-def _tables(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
+def tables_of(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
     """What a function, and the functions that it can name, find by name, but for installed packages: globals, what is
     around them, and the attributes of the object that it is a method of."""
     owner = getattr(fn, "__self__", fn)
@@ -253,7 +261,7 @@ def _tables(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
     while todo:
         f = todo.pop()
         f = getattr(f, "__func__", f)
-        if not isinstance(f, FunctionType) or id(f) in seen or _installed(f):
+        if not isinstance(f, FunctionType) or id(f) in seen or installed(f.__code__.co_filename):
             continue
         seen.add(id(f))
         around = _Around(f)
@@ -264,6 +272,6 @@ def _tables(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
             yield table
 
 
-def _installed(f: FunctionType) -> bool:
-    file = f.__code__.co_filename
+def installed(file: str) -> bool:
+    """Whether a source file is of Python or of an installed package."""
     return "site-packages" in file or file.startswith((sys.base_prefix + "/lib/python", "<frozen"))

@@ -16,6 +16,7 @@ from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.calling import called
 from waxeq.frontend.containers import fields_of, hidden, in_short, is_array, remade, said
+from waxeq.frontend.draws import Draws
 from waxeq.frontend.selection import Selection
 from waxeq.frontend.standin import swapped
 from waxeq.ir.array import FIXED, as_array
@@ -73,8 +74,10 @@ def trace(
     notes: dict[str, Kind] = {k: a.role for k, a in annotated(fn).items()}
     roles: dict[str, Kind] = {**notes, **dict.fromkeys(weights, "weight"), **dict.fromkeys(states, "state")}
     given = {k: arguments.argument(k, v, roles.get(k, "input")) for k, v in example.items()}
+    draws = Draws(fn, example)
     with swapped(fn, tracer):
         result = _run(fn, given, tracer)
+    _refuse_draws(fn, draws)
     outputs: list[tuple[str, int]] = []
     taken = frozenset(arguments.states)
     updates = [(n, x.value) for n, x in arguments.stand.items() if n in arguments.states and x.written]
@@ -204,6 +207,14 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
         if advice is not None:
             raise UnsupportedError(f"{where}: {advice}") from e
         raise TargetError(f"{where}: the model raises {type(e).__name__}: {e}") from e
+
+
+def _refuse_draws(fn: Callable[..., Any], draws: Draws) -> None:
+    if names := draws.names():
+        raise UnsupportedError(
+            f"{place(fn)}: the model draws random numbers (from {', '.join(names)}) once, while tracing; draw them "
+            "outside of the model and pass them as an argument, or as a weight where they stay the same"
+        )
 
 
 def _outputs(
