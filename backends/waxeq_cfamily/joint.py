@@ -95,7 +95,7 @@ def _together(
         root, gains = made.add(values, called, numbers)
         if ends and not gains:
             return None
-        ends.append((root, _renamed(values.out, called)))
+        ends.append((root, renamed(values.out, called)))
     streams = {r.name[0] for r in made.rows if r.op == "load"}
     if len(streams) + len(ends) > _STREAMS or len(made.rows) > _ROWS:
         return None
@@ -121,7 +121,7 @@ class _Rows:
         new, shared = dict[int, int](), dict[int, int]()
         before = len(self.rows)
         for n, r in enumerate(values.rows):
-            moved = renumbered(reindexed(r, lambda i: _renamed(i, names)), new)
+            moved = renumbered(reindexed(r, lambda i: renamed(i, names)), new)
             moved = replace(moved, axes=frozenset(names[k] for k in r.axes), folded=tuple(names[k] for k in r.folded))
             if r.op == "load":
                 moved = replace(moved, name=(operands[r.name[0]], moved.name[1]))
@@ -181,11 +181,13 @@ def _placed(values: Values) -> dict[str, tuple[int | None, int]]:
     return dict(sorted(rows.items(), key=lambda row: (row[1][0] or 0, row[1][1], row[0])))
 
 
-def _renamed(i: Index, names: Mapping[str, str]) -> Index:
+def renamed(i: Index, names: Mapping[str, str]) -> Index:
+    """An index over axes of other names."""
+
     def atom(a: Atom) -> Atom:
         if isinstance(a, str):
             return names[a]
-        return a if a[0] == "row" else (a[0], _renamed(a[1], names), a[2])
+        return a if a[0] == "row" else (a[0], renamed(a[1], names), a[2])
 
     made = Index(const=i.const)
     for a, c in i.terms:

@@ -8,7 +8,7 @@ row behind the other (M. Wolfe, Loop skewing, 1986).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -45,26 +45,28 @@ _TWICE = 0.25
 @dataclass(frozen=True)
 class Walk:
     """How sweeps are walked: along axis number `rows` row by row (None: there is one), tiles of `height` rows and
-    `width` elements of the last axis; the axes numbered `points` are apart."""
+    `width` elements of the last axis; the axes numbered `points` are apart. The last sweeps make the `results`, which
+    no other one reads."""
 
     sweeps: tuple[Sweep, ...]
     rows: int | None
     points: tuple[int, ...]
     height: int
     width: int
+    results: int = 1
 
     @staticmethod
-    def of(found: tuple[Sweep, ...], threads: int) -> Walk:
+    def of(found: tuple[Sweep, ...], threads: int, results: int = 1) -> Walk:
         """Raises Unsupported where rows that must be kept fit no cache."""
-        last, sizes = len(found[-1].axes) - 1, found[-1].sizes()
+        last, sizes = len(found[-1].axes) - 1, _sizes(found[-results:])
         moved = [*shifted(found)]
-        if last < 0 or found[-1].values.out.stride(found[-1].axes[last]) != 1:
+        if last < 0 or any(s.values.out.stride(s.axes[last]) != 1 for s in found[-results:]):
             raise Unsupported("no axis along which the result lies side by side")
         rows = next((i for i in moved if i != last), None)
         points = tuple(i for i in range(last) if i not in moved)
         height = 1 if rows is None else min(sizes[rows], max(_ROWS, -(-sizes[rows] // (_TILES * threads))))
         width = sizes[last]
-        while (walk := Walk(found, rows, points, height, width)).bytes > _RINGS:
+        while (walk := Walk(found, rows, points, height, width, results)).bytes > _RINGS:
             width = -(-width // (2 * _LANES)) * _LANES
             if width < _COLUMNS:
                 raise Unsupported("rows that fit no cache")
@@ -74,7 +76,17 @@ class Walk:
 
     @cached_property
     def reach(self) -> tuple[tuple[Places, ...], ...]:
-        return reach(self.sweeps)
+        return reach(self.sweeps, self.results)
+
+    @property
+    def first(self) -> int:
+        """The number of the first sweep that makes a result; what those before it make is read by others."""
+        return len(self.sweeps) - self.results
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements along each axis that tiles cover."""
+        return _sizes(self.sweeps[self.first :])
 
     def along(self, n: int) -> Places:
         """At which rows around one of the result sweep n is needed."""
@@ -131,7 +143,7 @@ class Walk:
 
     @cached_property
     def bytes(self) -> int:
-        rows = range(len(self.sweeps) - 1)
+        rows = range(self.first)
         return sum(self.kept(n) * self.row(n) * numpy_dtype(self.dtype(n)).itemsize for n in rows)
 
     def dtype(self, n: int) -> str:
@@ -140,18 +152,18 @@ class Walk:
 
     def tiles(self) -> tuple[int, int]:
         """Tiles along the rows, and along the last axis."""
-        sizes = self.sweeps[-1].sizes()
+        sizes = self.sizes
         high = 1 if self.rows is None else -(-sizes[self.rows] // self.height)
         return high, -(-sizes[-1] // self.width)
 
     def tasks(self) -> int:
-        return math.prod((*self.tiles(), *(self.sweeps[-1].sizes()[i] for i in self.points)))
+        return math.prod((*self.tiles(), *(self.sizes[i] for i in self.points)))
 
     def space(self, n: int) -> Space:
         """The walk of one row of sweep n. Raises Unsupported where it is not one loop nest."""
         s, inner = self.sweeps[n], self.inner(n)
         low, high = self.beside(n)
-        values = s.values if n == len(self.sweeps) - 1 else self._kept_at(n)
+        values = s.values if n >= self.first else self._kept_at(n)
         outer = tuple(k for k in s.axes if k not in inner)
         made = Space(values, outer, {inner[-1]: self.width + high - low}, (inner[-1],))
         if len(made.stages) != 1 or made.buffered:
@@ -166,6 +178,11 @@ class Walk:
             where = where.plus(Index.of(k).scaled(step))
             step *= span
         return Values(s.values.rows, s.values.sizes, where.plus(Index.of(_origin(n)).scaled(-1)))
+
+
+def _sizes(results: Sequence[Sweep]) -> tuple[int, ...]:
+    """The largest of each axis among some sweeps."""
+    return tuple(map(max, zip(*(s.sizes() for s in results), strict=True)))
 
 
 def _origin(n: int) -> str:
@@ -188,12 +205,14 @@ class Sought:
             yield f"__builtin_prefetch({self.text} + next + {at * LINE // self.size}{', 1' * self.write});"
 
 
-def sought(walk: Walk, operands: Sequence[View], shared: Sequence[int], result: str) -> tuple[Sought, ...]:
-    """What is asked for: of each array the row that any sweep reads first, and the row of the result. `operands` are
-    the meaning's own, those of one buffer have equal numbers in `shared`; `result`: the text of its address."""
+def sought(
+    walk: Walk, operands: Sequence[View], shared: Sequence[Hashable], results: Sequence[str]
+) -> tuple[Sought, ...]:
+    """What is asked for: of each array the row that any sweep reads first, and the row of each result. `operands` are
+    the meaning's own, those of one buffer have equal names in `shared`; `results`: the texts of their addresses."""
     if walk.rows is None:
         return ()
-    found: dict[int, tuple[int, Sought]] = {}
+    found: dict[Hashable, tuple[int, Sought]] = {}
     for n, s in enumerate(walk.sweeps):
         for r in s.values.rows:
             if r.op != "load" or r.name[0] >= len(operands):
@@ -206,9 +225,10 @@ def sought(walk: Walk, operands: Sequence[View], shared: Sequence[int], result: 
             group = shared[k] if shared else k
             if group not in found or found[group][0] < place:
                 found[group] = place, Sought(f"x{k} + {text}", numpy_dtype(r.dtype).itemsize)
-    last = len(walk.sweeps) - 1
-    text = walk.address(last, walk.sweeps[last].values.out)
-    written = [Sought(f"{result} + {text}", numpy_dtype(walk.dtype(last)).itemsize, True)] * (text is not None)
+    written = []
+    for n, result in enumerate(results, start=walk.first):
+        text = walk.address(n, walk.sweeps[n].values.out)
+        written += [Sought(f"{result} + {text}", numpy_dtype(walk.dtype(n)).itemsize, True)] * (text is not None)
     return (*(row for _, row in found.values()), *written)
 
 
@@ -252,7 +272,8 @@ class Row(Emitter):
         yield f"const int64_t {v}_lo = left + {low} > 0 ? left + {low} : 0;"
         yield f"const int64_t {v}_hi = right + {high} < {size} ? right + {high} : {size};"
         if n < len(w.sweeps) - 1:
-            yield f"{CTYPES[w.dtype(n)]} *restrict out = ring{n}{self._slot(n, 0)};"
+            place = f"ring{n}{self._slot(n, 0)}" if n < w.first else f"result{n}"
+            yield f"{CTYPES[w.dtype(n)]} *restrict out = {place};"
 
     def soon(self, v: str, many: int) -> Iterator[str]:
         w, parts = self._walk, len(self._walk.sweeps)
@@ -293,11 +314,15 @@ class Row(Emitter):
 
 
 def function(rows: Sequence[Row], name: str) -> str:
-    """The whole function: a task is a tile of the result."""
+    """The whole function: a task is a tile of the results."""
     last = rows[-1]
     w = last._walk
     lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
-    lines += [*last.pointers(), "  for (int64_t t = begin; t < end; t++) {"]
+    lines += last.pointers()
+    for r in rows[w.first : -1]:
+        t = CTYPES[w.dtype(r.number)]
+        lines.append(f"  {t} * restrict result{r.number} = ({t} *)({r.result});")
+    lines.append("  for (int64_t t = begin; t < end; t++) {")
     lines += ["    " + x for x in (*_tile(w), *_rings(w))]
     body = [x for r in rows for x in _step(w, r)]
     if w.rows is None:
@@ -309,7 +334,7 @@ def function(rows: Sequence[Row], name: str) -> str:
 
 def _tile(w: Walk) -> Iterator[str]:
     """The places of a tile, from its number."""
-    (high, wide), sizes, rest = w.tiles(), w.sweeps[-1].sizes(), "t"
+    (high, wide), sizes, rest = w.tiles(), w.sizes, "t"
     yield f"const int64_t left = {rest} % {wide} * {w.width};"
     yield f"const int64_t right = left + {w.width} < {sizes[-1]} ? left + {w.width} : {sizes[-1]};"
     rest = f"{rest} / {wide}"
@@ -324,7 +349,7 @@ def _tile(w: Walk) -> Iterator[str]:
 
 def _rings(w: Walk) -> Iterator[str]:
     """The rows that are kept of each sweep, and which of its rows a tile needs."""
-    for n in range(len(w.sweeps) - 1):
+    for n in range(w.first):
         yield f"WX_ALIGNED {CTYPES[w.dtype(n)]} ring{n}[{w.kept(n) * w.row(n)}];"
         yield f"const int64_t {_origin(n)} = left + {w.begin(n)};"
     for n, s in enumerate(w.sweeps if w.rows is not None else ()):

@@ -94,6 +94,13 @@ def place(index: Index, axes: Sequence[str]) -> dict[str, tuple[str, int]] | Non
     return {k: (along[_FAR**i], moved[k]) for i, k in enumerate(axes)}
 
 
+def index(at: Sequence[tuple[str, int]]) -> Index:
+    """How an element of what an earlier loop made is seen, whose axes come in the order of their names: of each,
+    which axis of the later loop it is read along, and how many places on."""
+    terms = ((k, _FAR**i) for i, (k, _) in enumerate(at))
+    return Index((), sum(moved * _FAR**i for i, (_, moved) in enumerate(at))).plus(Index(tuple(terms)))
+
+
 def _reading(
     values: Values, axes: dict[int, tuple[str, ...]], n: int, seen: Sequence[tuple[str, ...]], operands: int
 ) -> Sweep:
@@ -116,10 +123,11 @@ def _reading(
     return Sweep(values, axes[n], reads)
 
 
-def reach(found: Sequence[Sweep]) -> tuple[tuple[Places, ...], ...]:
-    """Of every loop, at which places around one of the result it is needed, along each axis."""
-    last = len(found) - 1
-    needs: dict[int, tuple[Places, ...]] = {last: tuple((0, 0) for _ in found[last].axes)}
+def reach(found: Sequence[Sweep], results: int = 1) -> tuple[tuple[Places, ...], ...]:
+    """Of every loop, at which places around one of the `results`, which are the last loops, it is needed, along each
+    axis."""
+    last, own = len(found) - 1, tuple((0, 0) for _ in found[-1].axes)
+    needs: dict[int, tuple[Places, ...]] = dict.fromkeys(range(last, last - results, -1), own)
     for n in range(last, -1, -1):
         for m, places in found[n].reads.items():
             own = [(a + c, b + d) for (a, b), (c, d) in zip(needs[n], places, strict=True)]

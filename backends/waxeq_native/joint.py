@@ -13,6 +13,7 @@ from waxeq_cfamily.spaces import Widths, space
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, Named
 from waxeq_cfamily.values import Values
+from waxeq_native.abreast import Abreast, Slid, slid
 
 STREAMED = 16 << 20
 """Bytes of a result from which writing past the cache is a choice. A smaller one may still lie in the last cache when
@@ -41,6 +42,11 @@ class Walk:
         """How it is walked alone, but for axes that are merged."""
         return self.pieces or space(self.values, self.widths, merge=False)
 
+    @property
+    def dtypes(self) -> Sequence[str]:
+        """Of its operands."""
+        return self.emitter.dtypes
+
 
 @dataclass(frozen=True)
 class Joined:
@@ -55,9 +61,25 @@ class Joined:
     def text(self) -> Named:
         return Named(self.emitter.function(NAME))
 
+    @property
+    def tasks(self) -> int:
+        return self.emitter.space.points()
+
+
+def joined(
+    walks: tuple[Walk | Slid, ...], operands: tuple[tuple[int, ...], ...], first: int, past: bool
+) -> Joined | Abreast | None:
+    """The function of some walks, or of some walks of sweeps; `operands` and so on are those of `_looped`. None where
+    they are better written apart."""
+    loops = tuple(w for w in walks if isinstance(w, Walk))
+    slides = tuple(w for w in walks if isinstance(w, Slid))
+    if len(loops) == len(walks):
+        return _looped(loops, operands, first, past)
+    return slid(slides, operands, first) if len(slides) == len(walks) else None
+
 
 @lru_cache(maxsize=1 << 10)
-def joined(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first: int, past: bool) -> Joined | None:
+def _looped(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], first: int, past: bool) -> Joined | None:
     """The function of some walks; `operands[i]` are the numbers of those of walk i among the operands of all, and
     `first` is the place of a walk's first operand among its arguments. `past`: results are written past the cache, as
     they are where a walk does so alone. None where they are better written apart."""

@@ -29,7 +29,7 @@ from waxeq_cfamily.stretches import asks
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.unrolled import unrolled
 from waxeq_cfamily.values import Unsupported, Values
-from waxeq_native.joint import STREAMED, Walk, joined, numbered
+from waxeq_native.joint import STREAMED, Joined, Walk, joined, numbered
 from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
 from waxeq_native.work import GRAIN, NativeKernel, Part, Work, kept, same
 
@@ -187,14 +187,14 @@ class Loops(NativeKernel):
         walks = [w.walk for w in works if w is not None and w.walk is not None]
         if len(walks) < len(rows) or len({c.threads for _, c in rows}) > 1:
             return None
-        labels = [[*zip(w.emitter.dtypes, row, strict=False)] for w, row in zip(walks, reads, strict=True)]
+        labels = [[*zip(w.dtypes, row, strict=False)] for w, row in zip(walks, reads, strict=True)]
         past = all(c.out.bytes >= STREAMED for _, c in rows)
         one = joined(tuple(walks), numbered(labels), OPERANDS, past)
         if one is None:
             return None
         pairs = [p for (_, c), row in zip(rows, reads, strict=True) for p in zip(row, c.operands, strict=True)]
         moved = sum({x: v.bytes for x, v in pairs}.values()) + sum(c.out.bytes for _, c in rows)
-        return _features(one.emitter.space, moved)
+        return _features(one.emitter.space, moved) if isinstance(one, Joined) else one.features(moved)
 
 
 class FastLoops(Loops):

@@ -7,18 +7,17 @@ import math
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
 from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.sliding import Row, Walk, function, sought
+from waxeq_cfamily.sliding import Walk, function
 from waxeq_cfamily.sweeps import sweeps
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported
+from waxeq_native.abreast import Slid, Style, written
 from waxeq_native.loops import FastLoops, Loops, operations
-from waxeq_native.steps import OPERANDS
+from waxeq_native.steps import OPERANDS, OUT_PLACE
 from waxeq_native.work import GRAIN, Part, Work, kept, same
 
 _SMALLEST = 1 << 16
 """Bytes of a result from which what lies between the sweeps may leave the first cache."""
-_CACHED = 1 << 23
-"""Bytes of all arrays up to which they may lie in a cache that gives lines as fast as they are computed on."""
 
 
 class Sliding(Loops):
@@ -35,17 +34,14 @@ class Sliding(Loops):
             return None
         try:
             walk = self.walk(call)
-            rows = self._rows(call, walk)
-            for r in rows:
-                r.check()
+            texts = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+            reads = [*zip(c.operands, call.shared or range(len(texts)), strict=True)]
+            style = Style(self.functions(), self.limits(), self.excess)
+            rows = written(walk, style, texts, reads, ["args[2]"], call.bytes_read + call.out.bytes)
         except Unsupported:
             return None
-        return Work(lambda: (Part(function(rows, NAME), walk.tasks(), self._chunk(walk)),))
-
-    def _chunk(self, walk: Walk) -> int:
-        """How many tiles are worth a start."""
-        every, tasks = sum(_operations(walk).values()), walk.tasks()
-        return max(1, min(tasks, round(GRAIN * tasks / max(1.0, every))))
+        slid = Slid(walk, style, reads, call.threads, call.out.bytes, OUT_PLACE, _chunk, _told)
+        return Work(lambda: (Part(function(rows, NAME), walk.tasks(), _chunk(walk)),), walk=slid)
 
     def walk(self, call: Call) -> Walk:
         """How the sweeps of a call are walked. Raises Unsupported."""
@@ -55,35 +51,24 @@ class Sliding(Loops):
             "sweeps", lambda: kept(key, lambda: Walk.of(sweeps(c.meaning, c.operands, c.out, c.sizes), call.threads))
         )
 
-    def _rows(self, call: Call, walk: Walk) -> tuple[Row, ...]:
-        """What writes the text of each sweep. Raises Unsupported."""
-        operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
-        dtypes = [v.dtype for v in call.operands]
-        result = f"({CTYPES[call.out.dtype]} *)args[2]"
-        far = call.bytes_read + call.out.bytes > _CACHED
-        asked = sought(walk, call.canonical.operands, call.shared, result) if far else ()
-        found = []
-        for n, s in enumerate(walk.sweeps):
-            if any(r.dtype not in CTYPES for r in s.values.rows):
-                raise Unsupported("a dtype that C has not")
-            found.append(
-                Row(
-                    walk.space(n), self.functions(), operands, "args[2]", dtypes, limits=self.limits(),
-                    excess=self.excess, walk=walk, number=n, own=len(operands), sought=asked,
-                )
-            )  # fmt: skip
-        return tuple(found)
-
     def in_place(self, call: Call) -> tuple[int, ...]:
         return ()
 
     def features(self, call: Call) -> Features:
         """Lengths of loops are those of its sweeps, one after another: a call has axes of each, which are no space that
         anybody walks. Nothing is folded."""
-        walk = self.walk(call)
-        lines = sum(math.prod(s.sizes()[:-1]) for s in walk.sweeps)
-        moved = float(call.bytes_read + call.out.bytes)
-        return {"launches": 1.0, "bytes": moved, "rows": float(lines), "folds": 0.0, **_operations(walk)}
+        return _told(self.walk(call), call.bytes_read + call.out.bytes)
+
+
+def _chunk(walk: Walk) -> int:
+    """How many tiles are worth a start."""
+    every, tasks = sum(_operations(walk).values()), walk.tasks()
+    return max(1, min(tasks, round(GRAIN * tasks / max(1.0, every))))
+
+
+def _told(walk: Walk, moved: int) -> Features:
+    lines = sum(math.prod(s.sizes()[:-1]) for s in walk.sweeps)
+    return {"launches": 1.0, "bytes": float(moved), "rows": float(lines), "folds": 0.0, **_operations(walk)}
 
 
 def _operations(walk: Walk) -> dict[str, float]:

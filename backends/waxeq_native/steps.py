@@ -15,6 +15,7 @@ from waxeq_cfamily.functions import source
 from waxeq_cfamily.loops import beginning
 from waxeq_cfamily.taken import Named
 from waxeq_native import library
+from waxeq_native.abreast import Abreast
 from waxeq_native.compiler import CompileFailed
 from waxeq_native.gemm import api, header
 from waxeq_native.joint import STREAMED, Joined, joined, numbered
@@ -140,7 +141,7 @@ class Unit:
 
     __slots__ = ("_args", "_joined", "_numbers", "_seen", "phases", "steps")
 
-    def __init__(self, steps: Sequence[Step], one: Joined | None, numbers: Sequence[Sequence[int]]) -> None:
+    def __init__(self, steps: Sequence[Step], one: Joined | Abreast | None, numbers: Sequence[Sequence[int]]) -> None:
         """`numbers`: by step, those of its operands among the operands of all."""
         self.steps, self._joined, self._numbers = tuple(steps), one, numbers
         self.phases = list(steps[0].phases)
@@ -148,7 +149,7 @@ class Unit:
         if one is not None:
             self._args = (ctypes.c_void_p * len(steps))(*(ctypes.addressof(s.args) for s in steps))
             (body,) = compiled([one.text]).values()
-            both = Phase(body, ctypes.addressof(self._args), one.emitter.space.points(), one.grain)
+            both = Phase(body, ctypes.addressof(self._args), one.tasks, one.grain)
             self.phases = [both, *(p for s in steps for p in s.phases[1:])]
 
     @property
@@ -198,7 +199,7 @@ class Run:
         self._team = Team.of(max(s.threads for s in steps))
         self.checked = tuple(s for s in steps if s.work.looked_up)
         self._labels: list[list[Hashable]] = [
-            [] if s.work.walk is None else [*s.work.walk.emitter.dtypes] for s in steps
+            [] if s.work.walk is None else [*s.work.walk.dtypes] for s in steps
         ]  # operands of one label are one operand of a loop
         self._arrange()
 
@@ -244,7 +245,7 @@ class Run:
 
 def _loops(
     steps: Sequence[Step], labels: Sequence[Sequence[Hashable]]
-) -> Iterator[tuple[Sequence[Step], Joined | None, tuple[tuple[int, ...], ...]]]:
+) -> Iterator[tuple[Sequence[Step], Joined | Abreast | None, tuple[tuple[int, ...], ...]]]:
     """Steps in order, those that can be one loop together, with that loop and the numbers of its operands."""
     first, found = 0, None
     for end in range(1, len(steps) + 1):
@@ -255,7 +256,9 @@ def _loops(
         found = longer
 
 
-def _loop(steps: Sequence[Step], labels: Sequence[Sequence[Hashable]], later: Sequence[Step]) -> Joined | None:
+def _loop(
+    steps: Sequence[Step], labels: Sequence[Sequence[Hashable]], later: Sequence[Step]
+) -> Joined | Abreast | None:
     """The one loop of some steps. It writes past the cache what is large, and not for `later` steps."""
     walks = [s.work.walk for s in steps if s.work.walk is not None]
     if len(walks) < len(steps) or len({s.threads for s in steps}) > 1:

@@ -27,6 +27,7 @@ from waxeq_cfamily.settled import settled
 from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native import library
+from waxeq_native.abreast import Slid
 from waxeq_native.gemm import FILES, api
 from waxeq_native.joint import Walk
 from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step, compiled, prelude
@@ -171,7 +172,7 @@ class Work:
     packs: tuple[Pack, ...] = ()
     library: int | None = None
     walks: bool = False
-    walk: Walk | None = None
+    walk: Walk | Slid | None = None
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

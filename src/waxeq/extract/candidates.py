@@ -17,7 +17,7 @@ from waxeq.events import FOREVER, Deadline
 from waxeq.extract.cuts import Cut, Cuts, folds
 from waxeq.extract.orders import Order, Orders
 from waxeq.extract.sweeps import Sweeps
-from waxeq.extract.views import Source, sources
+from waxeq.extract.views import Source, sources, viewed
 from waxeq.ir.term import Term
 
 _COMBINATIONS = 8
@@ -98,9 +98,11 @@ class Space:
 
     def operands(self, number: int, place: str = CPU) -> list[tuple[State, View]]:
         """Ways to read a class on one device: a state in memory and the view of it that is this class; views before
-        copies, and those of what lies deepest first, since others are likely to read that as well."""
+        copies, those of what is itself no view first, then those of what lies deepest, since others are likely to read
+        that as well."""
         rows = []
-        for src in [Source(number)] if self.free(number) else sources(self.snapshot, number)[::-1]:
+        found = [Source(number)] if self.free(number) else sources(self.snapshot, number)[::-1]
+        for src in sorted(found, key=lambda s: s.base == number or viewed(self.snapshot, s.base)):
             for s in self.states(src.base, place):
                 v = src.view(self.dense(s), self.snapshot.sizes)
                 if v is not None:

@@ -1,0 +1,125 @@
+"""Walks of sweeps of several calls as one function of several results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from waxeq.backend.call import View
+from waxeq.backend.kernel import Features
+from waxeq_cfamily.abreast import abreast
+from waxeq_cfamily.scalars import CTYPES
+from waxeq_cfamily.sliding import Row, Sought, Walk, function, sought
+from waxeq_cfamily.taken import NAME, Named
+from waxeq_cfamily.values import Unsupported
+
+_CACHED = 1 << 23
+"""Bytes of all arrays up to which they may lie in a cache that gives lines as fast as they are computed on."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a kernel writes functions: their C names, where they end, and whether narrow floats are rounded only where it
+    matters."""
+
+    functions: Mapping[tuple[str, str], str]
+    limits: Mapping[tuple[str, str], tuple[float, str]]
+    excess: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Slid:
+    """The walk of the sweeps of a call, so that it can be written together with others: how it is `written`, what it
+    `reads`, the `bytes` of its result and its `slot` among the arguments, how many tiles of a walk are worth a chunk,
+    and the features of one that moves so many bytes."""
+
+    walk: Walk
+    style: Style
+    reads: Sequence[tuple[View, Hashable]]
+    threads: int
+    bytes: int
+    slot: int
+    grain: Callable[[Walk], int]
+    features: Callable[[Walk, int], Features]
+
+    @property
+    def dtypes(self) -> Sequence[str]:
+        """Of its operands."""
+        return [v.dtype for v, _ in self.reads]
+
+
+@dataclass(frozen=True)
+class Abreast:
+    """One function for several walks of sweeps. Its arguments are the addresses of theirs. What they read is read again
+    after results were written: none of these may lie where an operand does."""
+
+    rows: tuple[Row, ...]
+    walk: Walk
+    first: Slid
+    replaces: frozenset[int] = frozenset()
+
+    @cached_property
+    def text(self) -> Named:
+        return Named(function(self.rows, NAME))
+
+    @property
+    def tasks(self) -> int:
+        return self.walk.tasks()
+
+    @property
+    def grain(self) -> int:
+        return self.first.grain(self.walk)
+
+    def features(self, moved: int) -> Features:
+        """What the cost model may know of it, where it moves so many bytes."""
+        return self.first.features(self.walk, moved)
+
+
+@lru_cache(maxsize=1 << 10)
+def slid(walks: tuple[Slid, ...], operands: tuple[tuple[int, ...], ...], first: int) -> Abreast | None:
+    """The function of some walks; `operands[i]` are the numbers of those of walk i among the operands of all, and
+    `first` is the place of a walk's first operand among its arguments. None where they are better written apart."""
+    sweeps = abreast([w.walk.sweeps for w in walks], operands)
+    if sweeps is None or any(w.style != walks[0].style for w in walks):
+        return None
+    places: dict[int, tuple[str, tuple[View, Hashable]]] = {}
+    for i, (w, numbers) in enumerate(zip(walks, operands, strict=True)):
+        for n, m in enumerate(numbers):
+            view, shared = w.reads[n]
+            places.setdefault(m, (f"((char *const *)args[{i}])[{first + n}]", (view, (i, shared))))
+    texts, reads = zip(*(places[m] for m in sorted(places)), strict=True)
+    results = [f"((char *const *)args[{i}])[{w.slot}]" for i, w in enumerate(walks)]
+    moved = sum(v.bytes for v, _ in reads) + sum(w.bytes for w in walks)
+    try:
+        walk = Walk.of(sweeps, walks[0].threads, len(walks))
+        rows = written(walk, walks[0].style, texts, reads, results, moved)
+    except Unsupported:
+        return None
+    return Abreast(rows, walk, walks[0])
+
+
+def written(
+    walk: Walk, style: Style, texts: Sequence[str], reads: Sequence[tuple[View, Hashable]], results: Sequence[str],
+    moved: int,
+) -> tuple[Row, ...]:  # fmt: skip
+    """What writes the text of each sweep of a walk that moves so many bytes. `texts`: of the addresses of what it
+    `reads`, the views of which those of one buffer have equal names; `results`: those of what it makes. Raises
+    Unsupported."""
+    dtypes = [v.dtype for v, _ in reads]
+    asked: tuple[Sought, ...] = ()
+    if moved > _CACHED:
+        typed = [f"({CTYPES[walk.dtype(n)]} *){x}" for n, x in enumerate(results, start=walk.first)]
+        asked = sought(walk, [v for v, _ in reads], [shared for _, shared in reads], typed)
+    found = []
+    for n, s in enumerate(walk.sweeps):
+        if any(r.dtype not in CTYPES for r in s.values.rows):
+            raise Unsupported("a dtype that C has not")
+        found.append(
+            Row(
+                walk.space(n), style.functions, texts, results[max(0, n - walk.first)], dtypes, limits=style.limits,
+                excess=style.excess, walk=walk, number=n, own=len(texts), sought=asked,
+            )
+        )  # fmt: skip
+        found[-1].check()
+    return tuple(found)
