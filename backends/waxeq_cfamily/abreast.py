@@ -6,19 +6,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from waxeq_cfamily.joint import renamed
-from waxeq_cfamily.sweeps import Sweep, index, place
-from waxeq_cfamily.values import Index, Row, Values, reindexed
+from waxeq_cfamily.sweeps import Places, Sweep, index, place
+from waxeq_cfamily.values import Index, Row, Values, reindexed, renumbered
 
 _AXES = 10
 """Axes that have names which come in the order of their places."""
 
 
-def abreast(parts: Sequence[Sequence[Sweep]], operands: Sequence[Sequence[int]]) -> tuple[Sweep, ...] | None:
+@dataclass(frozen=True)
+class Abreast:
+    """The sweeps of several meanings: the last make the `results`, each those of the meanings with these numbers."""
+
+    sweeps: tuple[Sweep, ...]
+    results: tuple[tuple[int, ...], ...]
+
+
+def abreast(parts: Sequence[Sequence[Sweep]], operands: Sequence[Sequence[int]]) -> Abreast | None:
     """The sweeps of some meanings, each once, those that make their results last; `operands[i]` are the numbers of the
     operands of meaning i among those of all. None where one of them has no sweep in common with those before it.
 
-    What is a result and is read by other sweeps is made for those, like what is none, and copied from there: of tiles
-    that overlap each makes its own.
+    Results of the same size are made by one sweep. What is a result and is read by other sweeps is made for those, like
+    what is none, and copied from there: of tiles that overlap each makes its own.
     """
     if len({len(sweeps[-1].axes) for sweeps in parts}) > 1 or len(parts[0][-1].axes) > _AXES:
         return None
@@ -72,15 +80,18 @@ class _Made:
         reads = {numbers[m]: places for m, places in s.reads.items()}
         return Sweep(Values(tuple(rows), sizes, Index()), tuple(names.values()), reads)
 
-    def ordered(self, ends: Sequence[tuple[int, Index]]) -> tuple[Sweep, ...]:
+    def ordered(self, ends: Sequence[tuple[int, Index]]) -> Abreast:
         """The sweeps that others read, then those of the results, each written to its place."""
         read = sorted({m for s in self.sweeps for m in s.reads})
         new = {n: i for i, n in enumerate(read)}
-        last = []
-        for n, out in ends:
+        groups: dict[tuple[int, ...], list[tuple[int, Sweep]]] = {}
+        for i, (n, out) in enumerate(ends):
             s = self._copied(n) if n in new else self.sweeps[n]
-            last.append(replace(s, values=replace(s.values, out=out)))
-        return tuple(self._renumbered(s, new) for s in (*(self.sweeps[n] for n in read), *last))
+            groups.setdefault(s.sizes(), []).append((i, replace(s, values=replace(s.values, out=out))))
+        last = [merged([s for _, s in group]) for group in groups.values()]
+        sweeps = (*(self.sweeps[n] for n in read), *(s for s, _ in last))
+        results = (tuple(group[at][0] for at in order) for group, (_, order) in zip(groups.values(), last, strict=True))
+        return Abreast(tuple(self._renumbered(s, new) for s in sweeps), tuple(results))
 
     def _copied(self, n: int) -> Sweep:
         """The sweep that copies another one."""
@@ -100,6 +111,26 @@ class _Made:
 
         values = replace(s.values, rows=tuple(map(called, s.values.rows)))
         return replace(s, values=values, reads={new[m]: places for m, places in s.reads.items()})
+
+
+def merged(sweeps: Sequence[Sweep]) -> tuple[Sweep, tuple[int, ...]]:
+    """Sweeps of results over the same places as one, and of which of them each of its results is."""
+    numbers: dict[Row, int] = {}
+    ends = list[int]()
+    for s in sweeps:
+        new = list[int]()
+        for r in s.values.rows:
+            new.append(numbers.setdefault(renumbered(r, dict(enumerate(new))), len(numbers)))
+        ends.append(new[-1])
+    first = ends.index(len(numbers) - 1)  # whose last row was added last
+    order = (first, *(i for i in range(len(sweeps)) if i != first))
+    others = tuple((ends[i], sweeps[i].values.out) for i in order[1:])
+    reads: dict[int, tuple[Places, ...]] = {}
+    for m, places in ((m, places) for s in sweeps for m, places in s.reads.items()):
+        pairs = zip(reads.get(m, places), places, strict=True)
+        reads[m] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in pairs)
+    values = Values(tuple(numbers), sweeps[first].values.sizes, sweeps[first].values.out, others)
+    return Sweep(values, sweeps[first].axes, reads), order
 
 
 def _names(s: Sweep) -> dict[str, str]:

@@ -17,7 +17,7 @@ from waxeq.backend.call import View
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.loops import Emitter
-from waxeq_cfamily.scalars import CTYPES, var, widened
+from waxeq_cfamily.scalars import CTYPES, nth, var, widened
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.sweeps import Places, Sweep, place, reach, shifted
 from waxeq_cfamily.values import Index, Unsupported, Values
@@ -60,7 +60,7 @@ class Walk:
         """Raises Unsupported where rows that must be kept fit no cache."""
         last, sizes = len(found[-1].axes) - 1, _sizes(found[-results:])
         moved = [*shifted(found)]
-        if last < 0 or any(s.values.out.stride(s.axes[last]) != 1 for s in found[-results:]):
+        if last < 0 or any(i.stride(s.axes[last]) != 1 for s in found[-results:] for _, i in s.values.results):
             raise Unsupported("no axis along which the result lies side by side")
         rows = next((i for i in moved if i != last), None)
         points = tuple(i for i in range(last) if i not in moved)
@@ -226,9 +226,11 @@ def sought(
             if group not in found or found[group][0] < place:
                 found[group] = place, Sought(f"x{k} + {text}", numpy_dtype(r.dtype).itemsize)
     written = []
-    for n, result in enumerate(results, start=walk.first):
-        text = walk.address(n, walk.sweeps[n].values.out)
-        written += [Sought(f"{result} + {text}", numpy_dtype(walk.dtype(n)).itemsize, True)] * (text is not None)
+    ends = ((n, row) for n in range(walk.first, len(walk.sweeps)) for row in walk.sweeps[n].values.results)
+    for (n, (row, where)), result in zip(ends, results, strict=True):
+        dtype, text = walk.sweeps[n].values.rows[row].dtype, walk.address(n, where)
+        if text is not None:
+            written.append(Sought(f"({CTYPES[dtype]} *){result} + {text}", numpy_dtype(dtype).itemsize, True))
     return (*(row for _, row in found.values()), *written)
 
 
@@ -272,8 +274,15 @@ class Row(Emitter):
         yield f"const int64_t {v}_lo = left + {low} > 0 ? left + {low} : 0;"
         yield f"const int64_t {v}_hi = right + {high} < {size} ? right + {high} : {size};"
         if n < len(w.sweeps) - 1:
-            place = f"ring{n}{self._slot(n, 0)}" if n < w.first else f"result{n}"
-            yield f"{CTYPES[w.dtype(n)]} *restrict out = {place};"
+            places = [f"ring{n}{self._slot(n, 0)}"] if n < w.first else [row[1] for row in self.named()]
+            for i, place in enumerate(places):
+                t = CTYPES[self.values.rows[self.values.results[i][0]].dtype]
+                yield f"{t} *restrict out{nth(i)} = {place};"
+
+    def named(self) -> Iterator[tuple[str, str, str]]:
+        """Of each result of the row its type, its name in the function, and the text of its address."""
+        for i, ((n, _), text) in enumerate(zip(self.values.results, (self.result, *self.others), strict=True)):
+            yield CTYPES[self.values.rows[n].dtype], f"result{self.number}{nth(i)}", text
 
     def soon(self, v: str, many: int) -> Iterator[str]:
         w, parts = self._walk, len(self._walk.sweeps)
@@ -320,8 +329,7 @@ def function(rows: Sequence[Row], name: str) -> str:
     lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
     lines += last.pointers()
     for r in rows[w.first : -1]:
-        t = CTYPES[w.dtype(r.number)]
-        lines.append(f"  {t} * restrict result{r.number} = ({t} *)({r.result});")
+        lines += [f"  {t} * restrict {name} = ({t} *)({text});" for t, name, text in r.named()]
     lines.append("  for (int64_t t = begin; t < end; t++) {")
     lines += ["    " + x for x in (*_tile(w), *_rings(w))]
     body = [x for r in rows for x in _step(w, r)]

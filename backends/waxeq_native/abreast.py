@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 
 from waxeq.backend.call import View
 from waxeq.backend.kernel import Features
@@ -80,8 +81,8 @@ class Abreast:
 def slid(walks: tuple[Slid, ...], operands: tuple[tuple[int, ...], ...], first: int) -> Abreast | None:
     """The function of some walks; `operands[i]` are the numbers of those of walk i among the operands of all, and
     `first` is the place of a walk's first operand among its arguments. None where they are better written apart."""
-    sweeps = abreast([w.walk.sweeps for w in walks], operands)
-    if sweeps is None or any(w.style != walks[0].style for w in walks):
+    one = abreast([w.walk.sweeps for w in walks], operands)
+    if one is None or any(w.style != walks[0].style for w in walks):
         return None
     places: dict[int, tuple[str, tuple[View, Hashable]]] = {}
     for i, (w, numbers) in enumerate(zip(walks, operands, strict=True)):
@@ -89,10 +90,10 @@ def slid(walks: tuple[Slid, ...], operands: tuple[tuple[int, ...], ...], first: 
             view, shared = w.reads[n]
             places.setdefault(m, (f"((char *const *)args[{i}])[{first + n}]", (view, (i, shared))))
     texts, reads = zip(*(places[m] for m in sorted(places)), strict=True)
-    results = [f"((char *const *)args[{i}])[{w.slot}]" for i, w in enumerate(walks)]
+    results = [f"((char *const *)args[{i}])[{walks[i].slot}]" for group in one.results for i in group]
     moved = sum(v.bytes for v, _ in reads) + sum(w.bytes for w in walks)
     try:
-        walk = Walk.of(sweeps, walks[0].threads, len(walks))
+        walk = Walk.of(one.sweeps, walks[0].threads, len(one.results))
         rows = written(walk, walks[0].style, texts, reads, results, moved)
     except Unsupported:
         return None
@@ -109,17 +110,16 @@ def written(
     dtypes = [v.dtype for v, _ in reads]
     asked: tuple[Sought, ...] = ()
     if moved > _CACHED:
-        typed = [f"({CTYPES[walk.dtype(n)]} *){x}" for n, x in enumerate(results, start=walk.first)]
-        asked = sought(walk, [v for v, _ in reads], [shared for _, shared in reads], typed)
-    found = []
+        asked = sought(walk, [v for v, _ in reads], [shared for _, shared in reads], results)
+    found, left = [], iter(results)
     for n, s in enumerate(walk.sweeps):
         if any(r.dtype not in CTYPES for r in s.values.rows):
             raise Unsupported("a dtype that C has not")
-        found.append(
-            Row(
-                walk.space(n), style.functions, texts, results[max(0, n - walk.first)], dtypes, limits=style.limits,
-                excess=style.excess, walk=walk, number=n, own=len(texts), sought=asked,
-            )
+        first, *others = islice(left, len(s.values.results)) if n >= walk.first else [""]
+        row = Row(
+            walk.space(n), style.functions, texts, first, dtypes, limits=style.limits, others=others,
+            excess=style.excess, walk=walk, number=n, own=len(texts), sought=asked,
         )  # fmt: skip
-        found[-1].check()
+        row.check()
+        found.append(row)
     return tuple(found)
