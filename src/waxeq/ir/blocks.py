@@ -25,8 +25,15 @@ _WHOLE = 64
 _POINTWISE = 256
 """Nodes of a stretch that is one block where each is made point by point: it may become one loop, and rules find little
 more in it than there is."""
+_SWEPT = 192
+"""Nodes of a graph that is one block where each is made of what lies around its own place, and what is computed is
+looked at in several ways: what one loop makes of it the next may find in cache, if both are of one block."""
+_LARGE = 1 << 16
+"""Bytes of what is looked at in several ways from which it is worth keeping in cache."""
 _MANY = 8
 """Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
+_AROUND = frozenset({"Concat", "Pad"})
+"""Operators besides views that move elements to other places."""
 _PART = 1 << 18
 """Bytes of a part of an input that is copied, so that the blocks that read one each are one block."""
 _LEAST = 30
@@ -64,7 +71,7 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     if not word.nodes:
         return ()
     end = len(word.nodes)
-    if end <= max(most, _WHOLE) or _is_pointwise(word, 0, end):
+    if end <= max(most, _WHOLE) or _is_pointwise(word, 0, end) or _is_swept(word):
         return (_block(word, (0, end), _Passed(frozenset(), frozenset())),)
     long = [range(a, b + 1) for a, b in _runs(word, 0, end) if most < b - a <= _POINTWISE]
     repeats = (at for at in _repeats_in(word, 0, end) if not any(at in r for r in long))
@@ -290,6 +297,22 @@ def _quietest(word: _Word, start: int, period: int, length: int) -> int:
 def _is_pointwise(word: _Word, low: int, high: int) -> bool:
     """Whether a span is made point by point, and not too long for one search."""
     return high - low <= _POINTWISE and all(map(word.pointwise, word.nodes[low:high]))
+
+
+def _is_swept(word: _Word) -> bool:
+    """Whether a graph is made of what lies around each place, but for numbers that all of it comes to at last; not too
+    long for one search."""
+    if len(word.nodes) > _SWEPT:
+        return False
+    looks: dict[int, int] = {}
+    for v in word.nodes:
+        node, last = word.node(v), word.graph.type(v).elements == 1
+        if not (last or word.pointwise(v) or node.op.view == "once" or node.op.label in _AROUND):
+            return False
+        i = node.inputs[0]
+        if node.op.view and i >= len(word.graph.leaves) and word.node(i).op.pointwise:
+            looks[i] = looks.get(i, 0) + 1
+    return any(n > 1 and word.graph.type(i).bytes >= _LARGE for i, n in looks.items())
 
 
 def _runs(word: _Word, low: int, high: int) -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
+from waxeq.basis.heads import COMPUTED
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
 from waxeq.egraph.program import RuleProgram
@@ -35,8 +36,9 @@ from waxeq.search.tuner import tuned
 from waxeq.search.widening import widened
 
 Value = TypeVar("Value")
-_EACH = 4e-4
-"""Seconds that growing candidates takes for each e-node, about."""
+_EACH, _PART = 4e-4, 1e-2
+"""Seconds that growing candidates takes for each e-node, about; and for each that is a part of what is computed, which
+loops take in at all places where it is looked at."""
 _WRITTEN = 0.5
 """Part of the time for candidates that is for those of the model as written, where it is short."""
 _WORTH = 0.1
@@ -257,7 +259,7 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     """Candidates of a space, without those that rough prices rule out even if all loops were fused. Where there is no
     time for all, those of the model as written come first: rules may have written it in so many ways that nobody would
     come to what its own text is once it is fused."""
-    own, whole, lasts = list[Candidate](), False, _EACH * space.snapshot.nodes
+    own, whole, lasts = list[Candidate](), False, _EACH * space.snapshot.nodes + _PART * _parts(space)
     rough = cache(lambda: _rough(space, fused=True))
     text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
     if lasts > until.left:
@@ -269,6 +271,12 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     found = grow_all(replace(space, snapshot=pruned), until, spare=whole)
     have = {c.looks for c in found.rows} if own else set()
     return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)], text=text)
+
+
+def _parts(space: Space) -> int:
+    """E-nodes that are a part of what is computed."""
+    rows = (n for c in space.snapshot.classes for n in c.nodes if n.head == "Slice")
+    return sum(any(x.head in COMPUTED for x in space.snapshot.classes[n.tensors[0]].nodes) for n in rows)
 
 
 def _with_text(pruned: Snapshot, text: Snapshot) -> Snapshot:
