@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from waxeq_cfamily.joint import renamed
-from waxeq_cfamily.sweeps import Places, Sweep, index, place
-from waxeq_cfamily.values import Index, Row, Values, reindexed, renumbered
+from waxeq_cfamily.sweeps import Sweep, index, merged, place
+from waxeq_cfamily.values import Index, Row, Values, reindexed
 
 _AXES = 10
 """Axes that have names which come in the order of their places."""
@@ -82,7 +82,10 @@ class _Made:
 
     def ordered(self, ends: Sequence[tuple[int, Index]]) -> Abreast:
         """The sweeps that others read, then those of the results, each written to its place."""
-        read = sorted({m for s in self.sweeps for m in s.reads})
+        level: list[int] = []  # what may be one loop comes side by side: all that are as far from operands
+        for s in self.sweeps:
+            level.append(1 + max((level[m] for m in s.reads), default=0))
+        read = sorted({m for s in self.sweeps for m in s.reads}, key=lambda n: (level[n], n))
         new = {n: i for i, n in enumerate(read)}
         groups: dict[tuple[int, ...], list[tuple[int, Sweep]]] = {}
         for i, (n, out) in enumerate(ends):
@@ -111,26 +114,6 @@ class _Made:
 
         values = replace(s.values, rows=tuple(map(called, s.values.rows)))
         return replace(s, values=values, reads={new[m]: places for m, places in s.reads.items()})
-
-
-def merged(sweeps: Sequence[Sweep]) -> tuple[Sweep, tuple[int, ...]]:
-    """Sweeps of results over the same places as one, and of which of them each of its results is."""
-    numbers: dict[Row, int] = {}
-    ends = list[int]()
-    for s in sweeps:
-        new = list[int]()
-        for r in s.values.rows:
-            new.append(numbers.setdefault(renumbered(r, dict(enumerate(new))), len(numbers)))
-        ends.append(new[-1])
-    first = ends.index(len(numbers) - 1)  # whose last row was added last
-    order = (first, *(i for i in range(len(sweeps)) if i != first))
-    others = tuple((ends[i], sweeps[i].values.out) for i in order[1:])
-    reads: dict[int, tuple[Places, ...]] = {}
-    for m, places in ((m, places) for s in sweeps for m, places in s.reads.items()):
-        pairs = zip(reads.get(m, places), places, strict=True)
-        reads[m] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in pairs)
-    values = Values(tuple(numbers), sweeps[first].values.sizes, sweeps[first].values.out, others)
-    return Sweep(values, sweeps[first].axes, reads), order
 
 
 def _names(s: Sweep) -> dict[str, str]:

@@ -12,7 +12,7 @@ from waxeq_cfamily.split import piece
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Atom, Index, Row, Values, reindexed, renumbered
 
-_STREAMS = 12
+STREAMS = 12
 """Arrays that one loop goes through at most: a core looks ahead for about so many."""
 _ROWS = 256
 """Values that one loop computes at most: compilers take more than their share of time for longer ones."""
@@ -97,7 +97,7 @@ def _together(
             return None
         ends.append((root, renamed(values.out, called)))
     streams = {r.name[0] for r in made.rows if r.op == "load"}
-    if len(streams) + len(ends) > _STREAMS or len(made.rows) > _ROWS:
+    if len(streams) + len(ends) > STREAMS or len(made.rows) > _ROWS:
         return None
     last = len(made.rows) - 1  # the root of the nest that added it: nothing reads it
     first = next((i for i, (n, _) in enumerate(ends) if n == last), None)

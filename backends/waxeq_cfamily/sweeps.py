@@ -16,7 +16,7 @@ from waxeq.basis.ways import swept
 from waxeq.ir.term import Term, postorder
 from waxeq_cfamily.resolved import resolve
 from waxeq_cfamily.settled import settled
-from waxeq_cfamily.values import Index, Unsupported, Values
+from waxeq_cfamily.values import Index, Row, Unsupported, Values, renumbered
 
 _FAR = 1 << 24
 """Steps between axes of what an earlier loop makes, as later ones see it: more than any axis of it has places, so that
@@ -143,3 +143,23 @@ def shifted(found: Sequence[Sweep]) -> Iterator[int]:
         beside = any(places[i] != (0, 0) for s in found for places in s.reads.values())
         if beside or any(a[i] != b[i] for a, b in pairwise(sizes)):
             yield i
+
+
+def merged(sweeps: Sequence[Sweep]) -> tuple[Sweep, tuple[int, ...]]:
+    """Sweeps over the same places, along the same axes, as one, and of which of them each of its results is."""
+    numbers: dict[Row, int] = {}
+    ends = list[int]()
+    for s in sweeps:
+        new = list[int]()
+        for r in s.values.rows:
+            new.append(numbers.setdefault(renumbered(r, dict(enumerate(new))), len(numbers)))
+        ends.append(new[-1])
+    first = ends.index(len(numbers) - 1)  # whose last row was added last
+    order = (first, *(i for i in range(len(sweeps)) if i != first))
+    others = tuple((ends[i], sweeps[i].values.out) for i in order[1:])
+    reads: dict[int, tuple[Places, ...]] = {}
+    for m, places in ((m, places) for s in sweeps for m, places in s.reads.items()):
+        pairs = zip(reads.get(m, places), places, strict=True)
+        reads[m] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in pairs)
+    values = Values(tuple(numbers), sweeps[first].values.sizes, sweeps[first].values.out, others)
+    return Sweep(values, sweeps[first].axes, reads), order

@@ -11,9 +11,10 @@ from waxeq.backend.call import View
 from waxeq.backend.kernel import Features
 from waxeq_cfamily.abreast import abreast
 from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.sliding import Row, Sought, Walk, function, sought
+from waxeq_cfamily.sliding import Row, Sought, function, sought
 from waxeq_cfamily.taken import NAME, Named
 from waxeq_cfamily.values import Unsupported
+from waxeq_cfamily.walks import Walk
 
 _CACHED = 1 << 23
 """Bytes of all arrays up to which they may lie in a cache that gives lines as fast as they are computed on."""
@@ -112,13 +113,14 @@ def written(
     if moved > _CACHED:
         asked = sought(walk, [v for v, _ in reads], [shared for _, shared in reads], results)
     found, left = [], iter(results)
-    for n, s in enumerate(walk.sweeps):
+    for turn, group in enumerate(walk.groups):
+        s = walk.space(group)
         if any(r.dtype not in CTYPES for r in s.values.rows):
             raise Unsupported("a dtype that C has not")
-        first, *others = islice(left, len(s.values.results)) if n >= walk.first else [""]
+        first, *others = islice(left, len(s.values.results)) if group[0] >= walk.first else [""] * len(s.values.results)
         row = Row(
-            walk.space(n), style.functions, texts, first, dtypes, limits=style.limits, others=others,
-            excess=style.excess, walk=walk, number=n, own=len(texts), sought=asked,
+            s, style.functions, texts, first, dtypes, limits=style.limits, others=others,
+            excess=style.excess, walk=walk, turn=turn, own=len(texts), sought=asked,
         )  # fmt: skip
         row.check()
         found.append(row)

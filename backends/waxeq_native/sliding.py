@@ -6,11 +6,13 @@ import math
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
+from waxeq_cfamily.abreast import abreast
 from waxeq_cfamily.scalars import CTYPES
-from waxeq_cfamily.sliding import Walk, function
+from waxeq_cfamily.sliding import function
 from waxeq_cfamily.sweeps import sweeps
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported
+from waxeq_cfamily.walks import Walk
 from waxeq_native.abreast import Slid, Style, written
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.steps import OPERANDS, OUT_PLACE
@@ -47,9 +49,15 @@ class Sliding(Loops):
         """How the sweeps of a call are walked. Raises Unsupported."""
         c = call.canonical
         key = ("sweeps", *same(call))
-        return call.remember(
-            "sweeps", lambda: kept(key, lambda: Walk.of(sweeps(c.meaning, c.operands, c.out, c.sizes), call.threads))
-        )
+
+        def make() -> Walk:
+            found = sweeps(c.meaning, c.operands, c.out, c.sizes)
+            one = abreast([found], [range(len(c.operands))])
+            if one is None:
+                raise Unsupported("more axes than have names")
+            return Walk.of(one.sweeps, call.threads)
+
+        return call.remember("sweeps", lambda: kept(key, make))
 
     def in_place(self, call: Call) -> tuple[int, ...]:
         return ()
@@ -74,9 +82,9 @@ def _told(walk: Walk, moved: int) -> Features:
 def _operations(walk: Walk) -> dict[str, float]:
     """How many operations of each kind all sweeps make, those that two tiles make among them."""
     rows: dict[str, float] = {}
-    for n in range(len(walk.sweeps)):
-        for name, count in operations(walk.space(n)).items():
-            rows[name] = rows.get(name, 0.0) + count * (1 + walk.twice(n))
+    for group in walk.groups:
+        for name, count in operations(walk.space(group)).items():
+            rows[name] = rows.get(name, 0.0) + count * (1 + walk.twice(group[0]))
     return rows
 
 

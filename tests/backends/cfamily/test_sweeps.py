@@ -8,9 +8,9 @@ import pytest
 
 from waxeq.backend.call import View, operand
 from waxeq.ir.term import Term
-from waxeq_cfamily.sliding import Walk
 from waxeq_cfamily.sweeps import Sweep, cut, reach, shifted, sweeps
 from waxeq_cfamily.values import Unsupported
+from waxeq_cfamily.walks import Walk
 
 pytestmark = pytest.mark.quick
 

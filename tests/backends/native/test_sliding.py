@@ -12,7 +12,7 @@ from waxeq.cost.features import whole
 from waxeq.ir.term import Term
 from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call, check_kernel
-from waxeq_cfamily import sliding
+from waxeq_cfamily import walks as walking
 from waxeq_native.sliding import FastSliding, Sliding
 
 X, F = operand(0, "ij", "float32"), operand(1, "ij", "float32")
@@ -124,9 +124,9 @@ def test_tiles_that_overlap(kernel: type[Sliding], asks: bool, monkeypatch: pyte
     if asks:
         monkeypatch.setattr("waxeq_native.abreast._CACHED", 0)
         monkeypatch.setattr("waxeq_cfamily.nest._ASKED", 8)
-    monkeypatch.setattr(sliding, "_ROWS", 3)
-    monkeypatch.setattr(sliding, "_RINGS", 1 << 12)
-    monkeypatch.setattr(sliding, "_COLUMNS", 32)
+    monkeypatch.setattr(walking, "_ROWS", 3)
+    monkeypatch.setattr(walking, "_RINGS", 1 << 12)
+    monkeypatch.setattr(walking, "_COLUMNS", 32)
     monkeypatch.setattr("waxeq_native.work._known", {})  # what was found for equal calls had tiles of the usual size
     k = kernel()
     walks = [k.walk(c) for c in generated(f"native.{k.name}", k, np.random.default_rng(5), 30)]

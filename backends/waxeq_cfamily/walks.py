@@ -1,0 +1,218 @@
+"""How loops that read each other at places around their own are walked together: in tiles, row by row, each so many
+rows ahead of those that read it. Of what one makes, the rows that a later one still reads lie in cache, each in the
+place of one that is read no more.
+
+Sources: tiles that overlap, with windows that slide through them (J. Ragan-Kelley et al., Halide, PLDI 2013); loops one
+row behind the other (M. Wolfe, Loop skewing, 1986).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.joint import STREAMS
+from waxeq_cfamily.stages import Space
+from waxeq_cfamily.sweeps import Places, Sweep, merged, reach, shifted
+from waxeq_cfamily.values import Index, Unsupported, Values
+
+_RINGS = 1 << 17
+"""Bytes of all rows that are kept at a time: they lie in the second cache with what is read."""
+
+_ROWS = 64
+"""Rows that a tile has at least: its first ones are made by the tile before as well."""
+
+_TILES = 4
+"""Tiles of rows that each thread takes, so that one can help another."""
+
+_COLUMNS = 256
+"""Elements of a row from which it is worth the beginnings of its loops."""
+
+LANES = 16
+"""Elements that rows in cache begin at multiples of, and most vectors of a loop too: what lies across two lines is read
+and written twice (four sweeps of Jacobi 2048^2 took 1.15 times as long)."""
+
+_TWICE = 0.25
+"""The part of a tile that may be made by its neighbours as well."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How sweeps are walked: along axis number `rows` row by row (None: there is one), tiles of `height` rows and
+    `width` elements of the last axis; the axes numbered `points` are apart. The last sweeps make the `results`, which
+    no other one reads."""
+
+    sweeps: tuple[Sweep, ...]
+    rows: int | None
+    points: tuple[int, ...]
+    height: int
+    width: int
+    results: int = 1
+
+    @staticmethod
+    def of(found: tuple[Sweep, ...], threads: int, results: int = 1) -> Walk:
+        """Raises Unsupported where rows that must be kept fit no cache."""
+        last, sizes = len(found[-1].axes) - 1, _sizes(found[-results:])
+        moved = [*shifted(found)]
+        if last < 0 or any(i.stride(s.axes[last]) != 1 for s in found[-results:] for _, i in s.values.results):
+            raise Unsupported("no axis along which the result lies side by side")
+        rows = next((i for i in moved if i != last), None)
+        points = tuple(i for i in range(last) if i not in moved)
+        height = 1 if rows is None else min(sizes[rows], max(_ROWS, -(-sizes[rows] // (_TILES * threads))))
+        width = sizes[last]
+        while (walk := Walk(found, rows, points, height, width, results)).bytes > _RINGS:
+            width = -(-width // (2 * LANES)) * LANES
+            if width < _COLUMNS:
+                raise Unsupported("rows that fit no cache")
+        if max(walk.twice(n) for n in range(len(found))) > _TWICE:
+            raise Unsupported("tiles of which most is made by others too")
+        return walk
+
+    @cached_property
+    def reach(self) -> tuple[tuple[Places, ...], ...]:
+        return reach(self.sweeps, self.results)
+
+    @property
+    def first(self) -> int:
+        """The number of the first sweep that makes a result; what those before it make is read by others."""
+        return len(self.sweeps) - self.results
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements along each axis that tiles cover."""
+        return _sizes(self.sweeps[self.first :])
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The sweeps by number, those side by side that are one loop: they make the same rows of the same."""
+        found: list[tuple[int, ...]] = []
+        for n in range(len(self.sweeps)):
+            if found and n < self.first and self._together(found[-1], n):
+                found[-1] = (*found[-1], n)
+            else:
+                found.append((n,))
+        return tuple(found)
+
+    def _together(self, group: tuple[int, ...], n: int) -> bool:
+        """Whether a sweep is one loop with some before it: it has something to read in common with them."""
+        s, others = self.sweeps[n], [self.sweeps[m] for m in group]
+        if any(
+            (x.axes, x.sizes(), self.reach[m]) != (s.axes, s.sizes(), self.reach[n])
+            for m, x in zip(group, others, strict=True)
+        ):
+            return False
+        own, *theirs = ({(r.name, r.guards) for r in x.values.rows if r.op == "load"} for x in (s, *others))
+        read = set[object]().union(*theirs)
+        streams = {name[0] for x in (own, *theirs) for name, _ in x}
+        return s.reads.keys().isdisjoint(group) and bool(read & own) and len(streams) + 1 + len(group) <= STREAMS
+
+    def along(self, n: int) -> Places:
+        """At which rows around one of the result sweep n is needed."""
+        return (0, 0) if self.rows is None else self.reach[n][self.rows]
+
+    def beside(self, n: int) -> Places:
+        """At which elements of the last axis around one of the result sweep n is needed."""
+        return self.reach[n][-1]
+
+    def twice(self, n: int) -> float:
+        """What part of a tile of sweep n its neighbours make as well, in addition to the tile."""
+        high, wide = self.tiles()
+        rows, columns = (b - a for a, b in (self.along(n), self.beside(n)))
+        return (1 + (high > 1) * rows / self.height) * (1 + (wide > 1) * columns / self.width) - 1
+
+    def kept(self, n: int) -> int:
+        """Rows of sweep n that are kept at a time: a power of two, so that a place is found by a mask."""
+        if self.rows is None:
+            return 1
+        reads = ((m, s.reads[n][self.rows][0]) for m, s in enumerate(self.sweeps) if n in s.reads)
+        oldest = min(self.along(m)[1] + low for m, low in reads)
+        return 1 << (self.along(n)[1] - oldest).bit_length()
+
+    def begin(self, n: int) -> int:
+        """The element of the last axis, counted from a tile's first, that rows of sweep n begin with in cache."""
+        return self.beside(n)[0] // LANES * LANES
+
+    def spans(self, n: int) -> Mapping[str, int]:
+        """Elements of sweep n that a row has room for in cache, along its inner axes: of the last one all that a tile
+        may need, those before its beginning too, in whole lines."""
+        s, inner = self.sweeps[n], self.inner(n)
+        lines = -(-(self.width + self.beside(n)[1] - self.begin(n)) // LANES)
+        return {**{k: s.values.sizes[k] for k in inner}, inner[-1]: lines * LANES}
+
+    def inner(self, n: int) -> tuple[str, ...]:
+        """Axes of the loops inside a row of sweep n, the last one innermost."""
+        return tuple(k for i, k in enumerate(self.sweeps[n].axes) if i != self.rows and i not in self.points)
+
+    def address(self, n: int, where: Index) -> str | None:
+        """Where the element of a tile's first column is that sweep n finds there in the next step of the walk. None
+        where rows do not lie side by side in one loop."""
+        s, inner = self.sweeps[n], self.inner(n)
+        if self.rows is None or len(inner) != 1 or where.stride(inner[0]) != 1:
+            return None
+        at = {inner[0]: "left", s.axes[self.rows]: f"(now + {self.along(n)[1] + 1})"}
+        at |= {s.axes[i]: f"at{i}" for i in self.points}
+        if not all(a in at for a, _ in where.terms):
+            return None
+        return " + ".join([*(f"{at[a]} * {c}" for a, c in where.terms if isinstance(a, str)), str(where.const)])
+
+    def row(self, n: int) -> int:
+        """Elements that a row of sweep n takes in cache."""
+        return math.prod(self.spans(n).values())
+
+    @cached_property
+    def bytes(self) -> int:
+        rows = range(self.first)
+        return sum(self.kept(n) * self.row(n) * numpy_dtype(self.dtype(n)).itemsize for n in rows)
+
+    def dtype(self, n: int) -> str:
+        values = self.sweeps[n].values
+        return values.rows[values.root].dtype
+
+    def tiles(self) -> tuple[int, int]:
+        """Tiles along the rows, and along the last axis."""
+        sizes = self.sizes
+        high = 1 if self.rows is None else -(-sizes[self.rows] // self.height)
+        return high, -(-sizes[-1] // self.width)
+
+    def tasks(self) -> int:
+        return math.prod((*self.tiles(), *(self.sizes[i] for i in self.points)))
+
+    def one(self, group: tuple[int, ...]) -> tuple[Values, tuple[int, ...]]:
+        """What the loop of a group computes, and the sweeps whose its results are, in order."""
+        if group[0] >= self.first:
+            return self.sweeps[group[0]].values, group
+        s, order = merged([replace(self.sweeps[n], values=self._kept_at(n)) for n in group])
+        return s.values, tuple(group[i] for i in order)
+
+    def space(self, group: tuple[int, ...]) -> Space:
+        """The walk of one row of a group. Raises Unsupported where it is not one loop nest."""
+        n = group[0]
+        s, inner, (values, _) = self.sweeps[n], self.inner(n), self.one(group)
+        low, high = self.beside(n)
+        outer = tuple(k for k in s.axes if k not in inner)
+        made = Space(values, outer, {inner[-1]: self.width + high - low}, (inner[-1],))
+        if len(made.stages) != 1 or made.buffered:
+            raise Unsupported("a sweep of several loops")
+        return made
+
+    def _kept_at(self, n: int) -> Values:
+        """The values of a sweep, written to a row in cache."""
+        s, where = self.sweeps[n], Index()
+        step = 1
+        for k, span in reversed([*self.spans(n).items()]):
+            where = where.plus(Index.of(k).scaled(step))
+            step *= span
+        return Values(s.values.rows, s.values.sizes, where.plus(Index.of(origin(n)).scaled(-1)))
+
+
+def _sizes(results: Sequence[Sweep]) -> tuple[int, ...]:
+    """The largest of each axis among some sweeps."""
+    return tuple(map(max, zip(*(s.sizes() for s in results), strict=True)))
+
+
+def origin(n: int) -> str:
+    """The C name of the element of the last axis that rows of sweep n begin with in cache."""
+    return f"origin{n}"
