@@ -87,7 +87,7 @@ class Walk:
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The sweeps by number, those side by side that are one loop: they make the same rows of the same."""
+        """The sweeps by number, those side by side that are one loop."""
         found: list[tuple[int, ...]] = []
         for n in range(len(self.sweeps)):
             if found and n < self.first and self._together(found[-1], n):
@@ -97,17 +97,15 @@ class Walk:
         return tuple(found)
 
     def _together(self, group: tuple[int, ...], n: int) -> bool:
-        """Whether a sweep is one loop with some before it: it has something to read in common with them."""
-        s, others = self.sweeps[n], [self.sweeps[m] for m in group]
-        if any(
-            (x.axes, x.sizes(), self.reach[m]) != (s.axes, s.sizes(), self.reach[n])
-            for m, x in zip(group, others, strict=True)
-        ):
+        """Whether a sweep is one loop with some before it: they make the same rows, under the same guards, of no more
+        arrays than a core looks ahead for."""
+        s, first = self.sweeps[n], self.sweeps[group[0]]
+        if (s.axes, s.sizes(), self.reach[n]) != (first.axes, first.sizes(), self.reach[group[0]]):
             return False
-        own, *theirs = ({(r.name, r.guards) for r in x.values.rows if r.op == "load"} for x in (s, *others))
-        read = set[object]().union(*theirs)
-        streams = {name[0] for x in (own, *theirs) for name, _ in x}
-        return s.reads.keys().isdisjoint(group) and bool(read & own) and len(streams) + 1 + len(group) <= STREAMS
+        if _guards(s) != _guards(first) or not s.reads.keys().isdisjoint(group):
+            return False
+        read = {r.name[0] for m in (*group, n) for r in self.sweeps[m].values.rows if r.op == "load"}
+        return len(read) + len(group) + 1 <= STREAMS
 
     def along(self, n: int) -> Places:
         """At which rows around one of the result sweep n is needed."""
@@ -211,6 +209,12 @@ class Walk:
 def _sizes(results: Sequence[Sweep]) -> tuple[int, ...]:
     """The largest of each axis among some sweeps."""
     return tuple(map(max, zip(*(s.sizes() for s in results), strict=True)))
+
+
+def _guards(s: Sweep) -> frozenset[object]:
+    """What is asked at each place of a sweep."""
+    rows = s.values.rows
+    return frozenset(g for r in rows for g in (*r.guards, *((r.name,) if r.op == "within" else ())))
 
 
 def origin(n: int) -> str:
