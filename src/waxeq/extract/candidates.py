@@ -17,7 +17,7 @@ from waxeq.events import FOREVER, Deadline
 from waxeq.extract.cuts import Cut, Cuts, folds
 from waxeq.extract.orders import Order, Orders
 from waxeq.extract.sweeps import Sweeps
-from waxeq.extract.views import Source, sources, viewed
+from waxeq.extract.views import Source, sources
 from waxeq.ir.term import Term
 
 _COMBINATIONS = 8
@@ -98,11 +98,9 @@ class Space:
 
     def operands(self, number: int, place: str = CPU) -> list[tuple[State, View]]:
         """Ways to read a class on one device: a state in memory and the view of it that is this class; views before
-        copies, those of what is itself no view first, then those of what lies deepest, since others are likely to read
-        that as well."""
+        copies, and those of what lies deepest first, since others are likely to read that as well."""
         rows = []
-        found = [Source(number)] if self.free(number) else sources(self.snapshot, number)[::-1]
-        for src in sorted(found, key=lambda s: s.base == number or viewed(self.snapshot, s.base)):
+        for src in [Source(number)] if self.free(number) else sources(self.snapshot, number)[::-1]:
             for s in self.states(src.base, place):
                 v = src.view(self.dense(s), self.snapshot.sizes)
                 if v is not None:
@@ -225,9 +223,11 @@ def _classes(c: Candidate) -> tuple[int, frozenset[int]]:
 
 
 def _build(
-    space: Space, number: int, kernel: str, meaning: Term, reads: tuple[int, ...], nodes: tuple[tuple[int, ENode], ...]
-) -> Iterator[Candidate]:
-    """Calls of one kernel for one meaning, over memory orders of the result and of what it reads."""
+    space: Space, number: int, kernel: str, meaning: Term, reads: tuple[int, ...], nodes: tuple[tuple[int, ENode], ...],
+    *, leaves: bool = False,
+) -> Iterator[Candidate]:  # fmt: skip
+    """Calls of one kernel for one meaning, over memory orders of the result and of what it reads; those that look at
+    `leaves` come first, if so."""
     k = space.kernels[kernel]
     if space.bytes(number) < k.smallest:
         return
@@ -238,6 +238,8 @@ def _build(
     for order in space.orders.of(number, k.orders(meaning, space.snapshot.classes[number].axes)):
         out = State(number, order, k.device)
         ranked = [sorted(o, key=lambda sv: _mismatch(sv[1], order)) for o in options]
+        if leaves:
+            ranked = [sorted(o, key=lambda sv: sv[0].number not in space.leaves) for o in ranked]
         for pick in islice(product(*ranked), _COMBINATIONS):
             if any(s.number == number for s, _ in pick):
                 continue
@@ -296,13 +298,14 @@ def loops_of(space: Space, number: int, cut: Cut) -> Iterator[Candidate]:
 
 def _sweeps(space: Space, number: int, longer: Sweeps, until: Deadline) -> Iterator[Candidate]:
     """Loops that read each other, of the first kernel of those that take some, swift ones first; of what they read,
-    each as it suits them best."""
+    each as it suits them best: what need not be made, where it is seen in that."""
     able = [(n, k) for n, k in space.kernels.items() if k.form == "sweeps" and space.bytes(number) >= k.smallest]
     for cut in longer.of(number) if able and not until.expired else ():
         meaning = cut_meaning(space.snapshot, cut)
         ranked = sorted((row for row in able if row[1].matches(meaning)), key=lambda row: not row[1].swift(meaning))
         nodes = tuple(cut.inside.items())
-        yield from islice((c for n, _ in ranked for c in _build(space, number, n, meaning, cut.leaves, nodes)), 1)
+        made = (c for n, _ in ranked for c in _build(space, number, n, meaning, cut.leaves, nodes, leaves=True))
+        yield from islice(made, 1)
         if until.expired:
             return
 

@@ -50,11 +50,6 @@ def sources(snapshot: Snapshot, number: int) -> tuple[Source, ...]:
     return tuple(s for s in found if s in kept)
 
 
-def viewed(snapshot: Snapshot, number: int) -> bool:
-    """Whether a class is another way to look at some other one."""
-    return any(look(snapshot, n) for n in snapshot.classes[number].nodes)
-
-
 def look(snapshot: Snapshot, n: ENode) -> Look | None:
     """The step by which an e-node is another way to look at its last operand: an index map, or what lies at one known
     place along an axis, counted from its beginning; None where it is computed."""

@@ -259,10 +259,10 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     """Candidates of a space, without those that rough prices rule out even if all loops were fused. Where there is no
     time for all, those of the model as written come first: rules may have written it in so many ways that nobody would
     come to what its own text is once it is fused."""
-    own, whole, lasts = list[Candidate](), False, _EACH * space.snapshot.nodes + _PART * _parts(space)
+    own, whole, lasts = list[Candidate](), False, _EACH * space.snapshot.nodes
     rough = cache(lambda: _rough(space, fused=True))
     text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
-    if lasts > until.left:
+    if lasts + _PART * _parts(space) > until.left:
         own = grow_all(replace(space, snapshot=text), until.within(_WRITTEN * until.left)).rows
         whole = _whole(space, own, roots)
         if whole and until.left < _WORTH * lasts:
