@@ -87,6 +87,29 @@ def test_parts_of_an_input_are_made_point_by_point() -> None:
     assert len(sizes(graph_of(lambda x, w: columns(np.exp(x), w, 40)))) > 1, "what is made may be worth having"
 
 
+def filtered(x: np.ndarray, many: int) -> np.ndarray:
+    """Sums over neighbours, of sums over neighbours."""
+    for n in range(many):
+        x = np.pad(x, 1)
+        x = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:] * (1.5 + n)
+    return x
+
+
+@pytest.mark.parametrize("size, blocks", [(300, 1), (30, 3)], ids=["large", "small"])
+def test_what_is_made_of_neighbours_is_one_block(size: int, blocks: int) -> None:
+    """Five filtered images were six blocks, each of which went through memory: it took a third longer. What the first
+    cache holds is no reason."""
+    x = np.ones((size, size), np.float32)
+
+    def count(many: int, last=lambda y: y) -> int:
+        return len(cut(expand(trace(lambda x: last(filtered(x, many)), {"x": x}).graph)))
+
+    assert count(8) == blocks
+    assert (count(8, np.mean) == 1) == (blocks == 1)
+    assert count(8, lambda y: y - np.mean(y, axis=0)) > 1, "a fold in between"
+    assert count(30) > 3, "too long for one search"
+
+
 def test_a_contraction_before_a_long_stretch_has_a_part_of_it() -> None:
     assert sizes(graph_of(lambda x, w: steps(x @ w, 110))) == [1 + MOST // 2, 110 - MOST // 2]
     assert sizes(graph_of(lambda x, w: steps(steps(x, 100) @ w, 100, 100))) == [100, 1 + MOST // 2, 100 - MOST // 2]

@@ -310,7 +310,7 @@ def _is_swept(word: _Word) -> bool:
         if not (last or word.pointwise(v) or node.op.view == "once" or node.op.label in _AROUND):
             return False
         i = node.inputs[0]
-        if node.op.view and i >= len(word.graph.leaves) and word.node(i).op.pointwise:
+        if node.op.view and i >= len(word.graph.leaves) and not word.node(i).op.view:
             looks[i] = looks.get(i, 0) + 1
     return any(n > 1 and word.graph.type(i).bytes >= _LARGE for i, n in looks.items())
 

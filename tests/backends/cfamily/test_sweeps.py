@@ -8,6 +8,7 @@ import pytest
 
 from waxeq.backend.call import View, operand
 from waxeq.ir.term import Term
+from waxeq_cfamily.abreast import abreast
 from waxeq_cfamily.sweeps import Sweep, cut, reach, shifted, sweeps
 from waxeq_cfamily.values import Unsupported
 from waxeq_cfamily.walks import Walk
@@ -81,6 +82,28 @@ def test_rows_that_fit_no_cache_are_refused() -> None:
     loops = found(Term("Add", Term("Ren", "e", "i", rolled), x), "ij", sizes)
     with pytest.raises(Unsupported):
         Walk.of(loops, 1)
+
+
+def test_sweeps_of_several_results_are_made_once() -> None:
+    """The second result is read for the first one: it is made like what is none, and copied."""
+    two, three = bordered(cross(bordered(cross(X)))), bordered(cross(bordered(cross(bordered(cross(X))))))
+    one = abreast([found(three, "ij"), found(two, "ij")], [[0], [0]])
+    assert one is not None and one.results in (((0, 1),), ((1, 0),))
+    assert [s.reads.keys() for s in one.sweeps] == [set(), {0}, {1}]
+    assert len(one.sweeps[-1].values.results) == 2 and one.sweeps[-1].reads[1] == ((-1, 1), (-1, 1))
+    assert abreast([found(three, "ij"), found(two, "ij")], [[0], [1]]) is None, "of another operand"
+    walk = Walk.of(one.sweeps, 1)
+    assert walk.sizes == (40, 300) and walk.first == 2 and walk.kept(1) == 4
+
+
+def test_tiles_cover_results_of_other_sizes() -> None:
+    x = bordered(cross(bordered(cross(X))))
+    parts = [found(x, "ij"), found(cross(x), "ab")]
+    one = abreast(parts, [[0], [0]])
+    assert one is not None and one.results == ((0,), (1,))
+    walk = Walk.of(one.sweeps, 1, len(one.results))
+    assert [s.sizes() for s in one.sweeps[walk.first :]] == [(40, 300), (38, 298)]
+    assert walk.sizes == (40, 300) and walk.along(1) == (0, 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
