@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from waxeq.frontend.trace import trace
-from waxeq.ir.blocks import MOST, Block, _Word, cut
+from waxeq.ir.blocks import MOST, Block, cut
 from waxeq.ir.graph import Graph, expand
 from waxeq.ir.interpret import interpret
+from waxeq.ir.words import Word
 from waxeq.ops.contraction import Einsum
 
 pytestmark = pytest.mark.quick
@@ -275,7 +276,7 @@ def test_a_long_graph_is_gone_through_a_few_times(monkeypatch: pytest.MonkeyPatc
             x = steps(x, 92, i) - np.mean(x, axis=i % 2, keepdims=True)
         return x
 
-    graph, looks, usual = graph_of(long), list[int](), _Word.pointwise
-    monkeypatch.setattr(_Word, "pointwise", lambda self, v: looks.append(v) or usual(self, v))
+    graph, looks, usual = graph_of(long), list[int](), Word.pointwise
+    monkeypatch.setattr(Word, "pointwise", lambda self, v: looks.append(v) or usual(self, v))
     assert len(cut(graph)) >= 40
     assert len(looks) < 6 * len(graph.nodes)

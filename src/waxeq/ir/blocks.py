@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice, pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
 from waxeq.ir.graph import Graph, Leaf, Node
+from waxeq.ir.words import Word, elementwise, is_fixed, is_swept
 
 MOST = 44
 """Nodes of a piece of a longer graph: what one search handles in a second or two. A longer stretch is cut where fewest
@@ -25,15 +26,8 @@ _WHOLE = 64
 _POINTWISE = 256
 """Nodes of a stretch that is one block where each is made point by point: it may become one loop, and rules find little
 more in it than there is."""
-_SWEPT = 192
-"""Nodes of a graph that is one block where each is made of what lies around its own place, and what is computed is
-looked at in several ways: what one loop makes of it the next may find in cache, if both are of one block."""
-_LARGE = 1 << 16
-"""Bytes of what is looked at in several ways from which it is worth keeping in cache."""
 _MANY = 8
 """Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
-_AROUND = frozenset({"Concat", "Pad"})
-"""Operators besides views that move elements to other places."""
 _PART = 1 << 18
 """Bytes of a part of an input that is copied, so that the blocks that read one each are one block."""
 _LEAST = 30
@@ -67,11 +61,11 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     Nodes without operands (constants, iotas) belong to every block that reads them: passed between blocks they would
     hide from the rules what their value is. So do views of what is passed anyway: they would be copied.
     """
-    word = _Word.of(graph)
+    word = Word.of(graph)
     if not word.nodes:
         return ()
     end = len(word.nodes)
-    if end <= max(most, _WHOLE) or _is_pointwise(word, 0, end) or _is_swept(word):
+    if end <= max(most, _WHOLE) or _is_pointwise(word, 0, end) or is_swept(word):
         return (_block(word, (0, end), _Passed(frozenset(), frozenset())),)
     long = [range(a, b + 1) for a, b in _runs(word, 0, end) if most < b - a <= _POINTWISE]
     repeats = (at for at in _repeats_in(word, 0, end) if not any(at in r for r in long))
@@ -80,7 +74,7 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     return tuple(b for b in _alike(word, spans, _Passed.between(word, spans)) if b.outputs)
 
 
-def _alike(word: _Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> list[Block]:
+def _alike(word: Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> list[Block]:
     """The blocks of spans. Where many are equal but for some numbers, or for which part of an input they read, such as
     those of a step in time, blocks before them pass them these."""
     blocks = [_block(word, s, passed) for s in spans]
@@ -102,7 +96,7 @@ def _alike(word: _Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> li
     return [*_passing(word, blocks, given)]
 
 
-def _passing(word: _Word, blocks: Sequence[Block], given: Mapping[int, frozenset[int]]) -> Iterator[Block]:
+def _passing(word: Word, blocks: Sequence[Block], given: Mapping[int, frozenset[int]]) -> Iterator[Block]:
     """Blocks, and before those that are given something one that makes it, for as many as one search looks through."""
     made, wanted = set[int](), [given.get(i, frozenset()) for i in range(len(blocks))]
     for i, b in enumerate(blocks):
@@ -117,14 +111,14 @@ def _passing(word: _Word, blocks: Sequence[Block], given: Mapping[int, frozenset
         yield b
 
 
-def _text(word: _Word, value: int) -> str:
+def _text(word: Word, value: int) -> str:
     """What a number is, or how a part of a leaf is looked at."""
     node = word.node(value)
     inside = [_text(word, i) for i in node.inputs if i >= len(word.graph.leaves)]
     return " ".join([repr(node.op), *inside])
 
 
-def _behind(word: _Word, given: Iterable[int]) -> list[int]:
+def _behind(word: Word, given: Iterable[int]) -> list[int]:
     """Numbers and parts with what they are looked at through."""
     found, stack = set[int](), [*given]
     while stack:
@@ -135,7 +129,7 @@ def _behind(word: _Word, given: Iterable[int]) -> list[int]:
     return sorted(found)
 
 
-def _parts(word: _Word, block: Block) -> frozenset[int]:
+def _parts(word: Word, block: Block) -> frozenset[int]:
     """Small parts of inputs that a block makes for itself and computes with: the last of some views of one."""
     views = set[int]()
     for v in block.values:
@@ -147,7 +141,7 @@ def _parts(word: _Word, block: Block) -> frozenset[int]:
     return frozenset(v for v in views & read - passed if word.graph.type(v).bytes <= _PART)
 
 
-def _numbers(word: _Word, block: Block) -> frozenset[int]:
+def _numbers(word: Word, block: Block) -> frozenset[int]:
     """Numbers that a block only adds, subtracts, multiplies and divides with; 0 and 1 are laws of their own."""
     found, kept = set[int](), set[int]()
     for v in block.values:
@@ -166,7 +160,7 @@ class _Passed:
     views: frozenset[int]
 
     @staticmethod
-    def between(word: _Word, spans: Sequence[tuple[int, int]]) -> _Passed:
+    def between(word: Word, spans: Sequence[tuple[int, int]]) -> _Passed:
         """Each block makes for itself the views of what is passed anyway: of leaves, of nodes without operands, of what
         is passed itself or in several views; and those that have elements again and again. Another view is passed:
         whoever makes what it looks at can write it as it is read."""
@@ -185,84 +179,7 @@ class _Passed:
         return _Passed(frozenset(values - made), frozenset(made))
 
 
-@dataclass(frozen=True)
-class _Word:
-    """The nodes of a graph that a cut can fall between, as value numbers in order; `sources` are those without
-    operands. `letters` are equal for nodes that do the same on equal types.
-
-    By position of a cut: `crossing` counts the values made before it that are needed after it, and `torn` those of them
-    that are next read by a node that could have been computed along with them: what a cut there keeps apart. A result
-    is needed at the end.
-    """
-
-    graph: Graph
-    nodes: tuple[int, ...]
-    sources: frozenset[int]
-    letters: tuple[int, ...]
-    crossing: tuple[int, ...]
-    torn: tuple[int, ...]
-
-    @staticmethod
-    def of(graph: Graph) -> _Word:
-        sources = frozenset(v for v, n in graph.values() if not n.inputs and v not in graph.results)
-        nodes = tuple(v for v, n in graph.values() if v not in sources)
-        known: dict[str, int] = {}
-        texts = (
-            f"{n.op!r}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}"
-            for v, n in graph.values()
-            if v not in sources
-        )
-        letters = tuple(known.setdefault(t, len(known)) for t in texts)
-        readers: dict[int, list[int]] = {}
-        for at, v in enumerate(nodes):
-            for i in dict.fromkeys(graph.nodes[v - len(graph.leaves)].inputs):
-                readers.setdefault(i, []).append(at)
-        needed = {i: ats[-1] for i, ats in readers.items()} | dict.fromkeys(graph.results, len(nodes))
-        torn = [_elementwise(graph, v) for v in nodes]
-        spans = [(at + 1, needed[v]) for at, v in enumerate(nodes) if v in needed]
-        gaps = ((a + 1, b) for at, v in enumerate(nodes) for a, b in pairwise((at, *readers.get(v, ()))) if torn[b])
-        return _Word(graph, nodes, sources, letters, _depth(spans, len(nodes)), _depth(gaps, len(nodes)))
-
-    def node(self, value: int) -> Node:
-        return self.graph.nodes[value - len(self.graph.leaves)]
-
-    def varies(self, value: int) -> bool:
-        """Whether a value is a leaf that differs from call to call."""
-        return value < len(self.graph.leaves) and not _is_fixed(self.graph, value)
-
-    def pointwise(self, value: int) -> bool:
-        """Whether a value is made point by point, or the same number everywhere, or a part of a leaf."""
-        node = self.node(value)
-        return node.op.pointwise or self.sources.issuperset(node.inputs) or self.part(value)
-
-    def part(self, value: int) -> bool:
-        """Whether a value is a leaf, or a view of one in which no element comes again."""
-        while value >= len(self.graph.leaves) and self.node(value).op.view == "once":
-            value = self.node(value).inputs[0]
-        return value < len(self.graph.leaves)
-
-
-def _elementwise(graph: Graph, value: int) -> bool:
-    """Whether a node could be computed along with its operands. A contraction could not: its operands do not broadcast
-    to its result, as far as types tell."""
-    node = graph.nodes[value - len(graph.leaves)]
-    try:
-        shape = np.broadcast_shapes(*(graph.type(i).shape for i in node.inputs))
-    except ValueError:
-        return False
-    return len(node.inputs) < 2 or shape == node.type.shape
-
-
-def _depth(spans: Iterable[tuple[int, int]], most: int) -> tuple[int, ...]:
-    """How many spans (first, last) each of the positions 0 to `most` lies in."""
-    steps = [0] * (most + 2)
-    for first, last in spans:
-        steps[first] += 1
-        steps[last + 1] -= 1
-    return tuple(accumulate(steps[:-1]))
-
-
-def _repeats_in(word: _Word, low: int, high: int) -> Iterator[int]:
+def _repeats_in(word: Word, low: int, high: int) -> Iterator[int]:
     """Cut points around the longest stretch that repeats with a period of at least `_LEAST` nodes, then inside the
     rest.
     """
@@ -287,52 +204,36 @@ def _repeats_in(word: _Word, low: int, high: int) -> Iterator[int]:
     yield from _repeats_in(word, points[-1], high)
 
 
-def _quietest(word: _Word, start: int, period: int, length: int) -> int:
+def _quietest(word: Word, start: int, period: int, length: int) -> int:
     """The offset in the period where fewest values cross, the earliest of equals that keeps most repeats."""
     spare = length % period
     offsets = range(min(period, spare + 1)) if length // period > 1 and spare else range(period)
     return min(offsets, key=lambda o: (word.crossing[start + o + period], o))
 
 
-def _is_pointwise(word: _Word, low: int, high: int) -> bool:
+def _is_pointwise(word: Word, low: int, high: int) -> bool:
     """Whether a span is made point by point, and not too long for one search."""
     return high - low <= _POINTWISE and all(map(word.pointwise, word.nodes[low:high]))
 
 
-def _is_swept(word: _Word) -> bool:
-    """Whether a graph is made of what lies around each place, but for numbers that all of it comes to at last; not too
-    long for one search."""
-    if len(word.nodes) > _SWEPT:
-        return False
-    looks: dict[int, int] = {}
-    for v in word.nodes:
-        node, last = word.node(v), word.graph.type(v).elements == 1
-        if not (last or word.pointwise(v) or node.op.view == "once" or node.op.label in _AROUND):
-            return False
-        i = node.inputs[0]
-        if node.op.view and i >= len(word.graph.leaves) and not word.node(i).op.view:
-            looks[i] = looks.get(i, 0) + 1
-    return any(n > 1 and word.graph.type(i).bytes >= _LARGE for i, n in looks.items())
-
-
-def _runs(word: _Word, low: int, high: int) -> Iterator[tuple[int, int]]:
+def _runs(word: Word, low: int, high: int) -> Iterator[tuple[int, int]]:
     """The parts of a span that are made point by point."""
     others = [at for at in range(low, high) if not word.pointwise(word.nodes[at])]
     yield from ((a + 1, b) for a, b in pairwise((low - 1, *others, high)))
 
 
-def _stretches(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
+def _stretches(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
     """Those of them that are longer than `most` and not too long for one search, less some nodes for what is before
     them, and for what goes on after them: that is made along with them. A contraction does not go on."""
     left = most // 2
     for first, last in _runs(word, low, high):
-        goes_on = last < high and _elementwise(word.graph, word.nodes[last])
+        goes_on = last < high and elementwise(word.graph, word.nodes[last])
         a, b = first + left * (first > low), last - left * goes_on
         if most < b - a <= _POINTWISE:
             yield a, b
 
 
-def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
+def _short(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
     """A span in pieces: long stretches that are made point by point, and what is around them."""
     at = low
     for first, last in _stretches(word, low, high, most):
@@ -342,7 +243,7 @@ def _short(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, i
     yield from _halved(word, at, high, most)
 
 
-def _halved(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
+def _halved(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
     """A span in pieces of at most `most` nodes, longer ones where they are made point by point, cut in the middle half
     where fewest values cross; of such places, where least is torn apart."""
     if high - low <= most or _is_pointwise(word, low, high):
@@ -357,13 +258,13 @@ def _halved(word: _Word, low: int, high: int, most: int) -> Iterator[tuple[int, 
     yield from _halved(word, at, high, most)
 
 
-def _block(word: _Word, span: tuple[int, int], passed: _Passed, given: frozenset[int] = frozenset()) -> Block:
+def _block(word: Word, span: tuple[int, int], passed: _Passed, given: frozenset[int] = frozenset()) -> Block:
     """The block of a span; `given`: numbers and parts of inputs that are passed to it."""
     outputs, inside = _inside(word, word.nodes[slice(*span)], passed)
     return _made(word, _left(word, inside, outputs, given) if given else inside, outputs)
 
 
-def _left(word: _Word, inside: Sequence[int], outputs: Collection[int], given: frozenset[int]) -> list[int]:
+def _left(word: Word, inside: Sequence[int], outputs: Collection[int], given: frozenset[int]) -> list[int]:
     """What is left to make where values are given: neither these nor what nothing else is looked at through."""
     behind, needed, made = set(_behind(word, given)), {*outputs}, set[int]()
     for v in sorted(inside, reverse=True):
@@ -373,7 +274,7 @@ def _left(word: _Word, inside: Sequence[int], outputs: Collection[int], given: f
     return [v for v in inside if v in made]
 
 
-def _made(word: _Word, inside: Sequence[int], outputs: Sequence[int]) -> Block:
+def _made(word: Word, inside: Sequence[int], outputs: Sequence[int]) -> Block:
     """The block of some nodes."""
     local: dict[int, int] = {}
     leaves: list[Leaf] = []
@@ -392,7 +293,7 @@ def _made(word: _Word, inside: Sequence[int], outputs: Sequence[int]) -> Block:
     return Block(g, names, named, tuple(inside), _key(g))
 
 
-def _inside(word: _Word, span: Sequence[int], passed: _Passed) -> tuple[list[int], tuple[int, ...]]:
+def _inside(word: Word, span: Sequence[int], passed: _Passed) -> tuple[list[int], tuple[int, ...]]:
     """What a block makes of its span for others, and all that it makes: views that others read and it does not are
     not among it, those are that it reads and others make."""
     outputs = [v for v in span if v in passed.values or v in word.graph.results]
@@ -406,13 +307,8 @@ def _inside(word: _Word, span: Sequence[int], passed: _Passed) -> tuple[list[int
 
 
 def _leaf(graph: Graph, value: int, number: int) -> Leaf:
-    fixed = _is_fixed(graph, value)
+    fixed = is_fixed(graph, value)
     return Leaf(f"{'w' if fixed else 'v'}{number}", graph.type(value), "weight" if fixed else "input")
-
-
-def _is_fixed(graph: Graph, value: int) -> bool:
-    """Whether a value is a leaf that is the same in every call."""
-    return value < len(graph.leaves) and graph.leaves[value].kind in ("weight", "constant")
 
 
 def _key(graph: Graph) -> str:

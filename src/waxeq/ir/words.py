@@ -1,0 +1,117 @@
+"""The nodes of a graph in execution order as a word, and what is known of its letters: what blocks are cut by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from waxeq.ir.graph import Graph, Node
+
+_SWEPT = 192
+"""Nodes of a graph that is one block where each is made of what lies around its own place, and what is computed is
+looked at in several ways: what one loop makes of it the next may find in cache, if both are of one block."""
+_LARGE = 1 << 16
+"""Bytes of what is looked at in several ways from which it is worth keeping in cache."""
+_AROUND = frozenset({"Concat", "Pad"})
+"""Operators besides views that move elements to other places."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """The nodes of a graph that a cut can fall between, as value numbers in order; `sources` are those without
+    operands. `letters` are equal for nodes that do the same on equal types.
+
+    By position of a cut: `crossing` counts the values made before it that are needed after it, and `torn` those of them
+    that are next read by a node that could have been computed along with them: what a cut there keeps apart. A result
+    is needed at the end.
+    """
+
+    graph: Graph
+    nodes: tuple[int, ...]
+    sources: frozenset[int]
+    letters: tuple[int, ...]
+    crossing: tuple[int, ...]
+    torn: tuple[int, ...]
+
+    @staticmethod
+    def of(graph: Graph) -> Word:
+        sources = frozenset(v for v, n in graph.values() if not n.inputs and v not in graph.results)
+        nodes = tuple(v for v, n in graph.values() if v not in sources)
+        known: dict[str, int] = {}
+        texts = (
+            f"{n.op!r}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}"
+            for v, n in graph.values()
+            if v not in sources
+        )
+        letters = tuple(known.setdefault(t, len(known)) for t in texts)
+        readers: dict[int, list[int]] = {}
+        for at, v in enumerate(nodes):
+            for i in dict.fromkeys(graph.nodes[v - len(graph.leaves)].inputs):
+                readers.setdefault(i, []).append(at)
+        needed = {i: ats[-1] for i, ats in readers.items()} | dict.fromkeys(graph.results, len(nodes))
+        torn = [elementwise(graph, v) for v in nodes]
+        spans = [(at + 1, needed[v]) for at, v in enumerate(nodes) if v in needed]
+        gaps = ((a + 1, b) for at, v in enumerate(nodes) for a, b in pairwise((at, *readers.get(v, ()))) if torn[b])
+        return Word(graph, nodes, sources, letters, _depth(spans, len(nodes)), _depth(gaps, len(nodes)))
+
+    def node(self, value: int) -> Node:
+        return self.graph.nodes[value - len(self.graph.leaves)]
+
+    def varies(self, value: int) -> bool:
+        """Whether a value is a leaf that differs from call to call."""
+        return value < len(self.graph.leaves) and not is_fixed(self.graph, value)
+
+    def pointwise(self, value: int) -> bool:
+        """Whether a value is made point by point, or the same number everywhere, or a part of a leaf."""
+        node = self.node(value)
+        return node.op.pointwise or self.sources.issuperset(node.inputs) or self.part(value)
+
+    def part(self, value: int) -> bool:
+        """Whether a value is a leaf, or a view of one in which no element comes again."""
+        while value >= len(self.graph.leaves) and self.node(value).op.view == "once":
+            value = self.node(value).inputs[0]
+        return value < len(self.graph.leaves)
+
+
+def elementwise(graph: Graph, value: int) -> bool:
+    """Whether a node could be computed along with its operands. A contraction could not: its operands do not broadcast
+    to its result, as far as types tell."""
+    node = graph.nodes[value - len(graph.leaves)]
+    try:
+        shape = np.broadcast_shapes(*(graph.type(i).shape for i in node.inputs))
+    except ValueError:
+        return False
+    return len(node.inputs) < 2 or shape == node.type.shape
+
+
+def _depth(spans: Iterable[tuple[int, int]], most: int) -> tuple[int, ...]:
+    """How many spans (first, last) each of the positions 0 to `most` lies in."""
+    steps = [0] * (most + 2)
+    for first, last in spans:
+        steps[first] += 1
+        steps[last + 1] -= 1
+    return tuple(accumulate(steps[:-1]))
+
+
+def is_fixed(graph: Graph, value: int) -> bool:
+    """Whether a value is a leaf that is the same in every call."""
+    return value < len(graph.leaves) and graph.leaves[value].kind in ("weight", "constant")
+
+
+def is_swept(word: Word) -> bool:
+    """Whether a graph is made of what lies around each place, but for numbers that all of it comes to at last; not too
+    long for one search."""
+    if len(word.nodes) > _SWEPT:
+        return False
+    looks: dict[int, int] = {}
+    for v in word.nodes:
+        node, last = word.node(v), word.graph.type(v).elements == 1
+        if not (last or word.pointwise(v) or node.op.view == "once" or node.op.label in _AROUND):
+            return False
+        i = node.inputs[0]
+        if node.op.view and i >= len(word.graph.leaves) and not word.node(i).op.view:
+            looks[i] = looks.get(i, 0) + 1
+    return any(n > 1 and word.graph.type(i).bytes >= _LARGE for i, n in looks.items())
