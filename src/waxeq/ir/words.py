@@ -15,8 +15,8 @@ _SWEPT = 192
 looked at in several ways: what one loop makes of it the next may find in cache, if both are of one block."""
 _LARGE = 1 << 16
 """Bytes of what is looked at in several ways from which it is worth keeping in cache."""
-_AROUND = frozenset({"Concat", "Pad"})
-"""Operators besides views that move elements to other places."""
+_DEEP = 3
+"""Looks, each at what is made of the one before, that such a graph has at most."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,19 @@ def is_fixed(graph: Graph, value: int) -> bool:
 
 
 def is_swept(word: Word) -> bool:
-    """Whether a graph is made of what lies around each place, but for numbers that all of it comes to at last; not too
-    long for one search."""
+    """Whether a graph filters images: each value is made of what lies around its place, and no larger, but for numbers
+    that all comes to at last. It is not too long for one search, and no steps in time, which are padded or many: each
+    of those is searched well alone."""
     if len(word.nodes) > _SWEPT:
         return False
-    looks: dict[int, int] = {}
+    looks, depth = dict[int, int](), dict[int, int]()
     for v in word.nodes:
         node, last = word.node(v), word.graph.type(v).elements == 1
-        if not (last or word.pointwise(v) or node.op.view == "once" or node.op.label in _AROUND):
+        if not (last or word.pointwise(v) or node.op.view == "once"):
             return False
         i = node.inputs[0]
-        if node.op.view and i >= len(word.graph.leaves) and not word.node(i).op.view:
-            looks[i] = looks.get(i, 0) + 1
-    return any(n > 1 and word.graph.type(i).bytes >= _LARGE for i, n in looks.items())
+        looked = bool(node.op.view) and i >= len(word.graph.leaves) and not word.node(i).op.view
+        looks[i] = looks.get(i, 0) + looked
+        depth[v] = looked + max(depth.get(a, 0) for a in node.inputs)
+    large = any(n > 1 and word.graph.type(i).bytes >= _LARGE for i, n in looks.items())
+    return large and max(depth.values()) <= _DEEP
