@@ -116,7 +116,7 @@ class Lanes:
         ]
         if self.ends:
             lines += self._left(body, v, size // n * n, size)
-        elif size % n or self.loop.space.width(k) % n:
+        elif k in self.loop.spans or size % n or self.loop.space.width(k) % n:
             lines += _each(f"{high} - {v}_whole", [f"  const int64_t {v} = {v}_whole + lane;", *body])
         return ["{", *("  " + x for x in lines), "}"]
 

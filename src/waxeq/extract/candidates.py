@@ -109,9 +109,9 @@ class Space:
 
 
 def candidates(space: Space, cuts: Cuts, until: Deadline = FOREVER, spare: bool = False) -> list[Candidate]:
-    """All candidates, in a deterministic order, as far as there is time. Those of patterns and of each class's own
-    e-node alone come whatever the time is, as there must be a plan; unless they are to `spare`, beside others that make
-    one."""
+    """All candidates, in a deterministic order, as far as there is time. Those of patterns, of each class's own
+    e-node alone and of whole stretches come whatever the time is, as there must be a plan; unless they are to `spare`,
+    beside others that make one."""
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
     found = _Found(space, cuts, until)
     if spare:
@@ -143,7 +143,7 @@ class _Found:
     def grow(self, numbers: Sequence[int]) -> None:
         """Operands before those that read them, as kernels propose memory orders for what they make. Where time may end
         it those come first that take most to make: what is fused into those does not have to be made alone."""
-        self._each(numbers, self._alone)
+        self._each(numbers, self._needed)
         self._soon(numbers)
         self._each(self._dear(numbers), self._sweeps)
         self._each(self._dear(numbers), self._cuts, self.until)
@@ -172,14 +172,14 @@ class _Found:
     def _dear(self, numbers: Iterable[int]) -> list[int]:
         return sorted(numbers, key=lambda i: -self.cuts.flow.get(i, 0.0))
 
-    def _alone(self, i: int) -> None:
-        """Its own e-node alone."""
+    def _needed(self, i: int) -> None:
+        """Its own e-node alone, and a whole stretch."""
         for n in range(len(self.cuts.of(i))):
-            if self.cuts.alone(i, n):
+            if self.cuts.needed(i, n):
                 self._loops(i, n)
 
     def _cheapest(self, i: int) -> None:
-        """Its cheapest cut, its own e-node alone, and a whole stretch."""
+        """Its cheapest cut beside those."""
         for n in range(len(self.cuts.of(i))):
             if (i, n) not in self.loops and self.cuts.first(i, n):
                 self._loops(i, n)

@@ -91,14 +91,14 @@ class Cuts:
         return self.best.get(number, ())
 
     def first(self, number: int, n: int) -> bool:
-        """Whether this one of the cuts of a class is its cheapest, its own e-node alone, or a whole stretch."""
-        whole = self._whole.get(number)
-        stretch = whole is not None and self.best[number][n].inside == whole.inside
-        return n == 0 or stretch or self.alone(number, n)
+        """Whether this one of the cuts of a class is its cheapest, or one that there is whatever the time is."""
+        return n == 0 or self.needed(number, n)
 
-    def alone(self, number: int, n: int) -> bool:
-        """Whether it is its own e-node alone: from those all can be made without running in a circle."""
-        return self.best[number][n].inside == {number: self.rough.maker.get(number)}
+    def needed(self, number: int, n: int) -> bool:
+        """Whether it is its own e-node alone, from which all can be made without running in a circle, or a whole
+        stretch."""
+        inside, whole = self.best[number][n].inside, self._whole.get(number)
+        return inside == {number: self.rough.maker.get(number)} or (whole is not None and inside == whole.inside)
 
     def _grow(self) -> None:
         """Cuts of classes in rising order of price, again where those of what they are made from changed."""

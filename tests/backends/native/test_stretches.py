@@ -84,6 +84,15 @@ def test_no_element_is_looked_for_in_all_arrays(first: str) -> None:
             assert first == "m" and len(lengths) == 20, "what is put together first is faster then"
 
 
+@pytest.mark.parametrize("size", [5, 13, 29, 61])
+def test_stretches_of_a_row_that_is_whole_vectors_have_ends(size: int) -> None:
+    """A row of 8 with a border had one vector and no end, and its stretches of 1, 5 and 2 elements none at all."""
+    sizes = {**SIZES, "n": size, "p": size + 3}
+    x = Term("Pad", "n", "p", 1, -0.5, operand(0, "mn", "float32"))
+    for folded, axes in ((Term("Red", "max", "p", x), "m"), (Term("Sum", "m", Term("Sum", "p", x)), "")):
+        assert check_call(Loops(), called(folded, axes, sizes, "m"), np.random.default_rng(0)) is None
+
+
 def test_a_border_is_a_stretch() -> None:
     x = Term("Pad", "n", "p", 3, -1.0, operand(0, "mn", "float32"))
     call = called(Term("Red", "max", "p", x), "m", {**SIZES, "p": 30}, "n")
