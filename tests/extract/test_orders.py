@@ -66,3 +66,11 @@ def test_a_norm_may_be_made_in_one(tmp_path: Path) -> None:
                  x=(128, 768), g=(768,))  # fmt: skip
     sums = [c.call for c in rows if c.call.out.shape == (128, 768) and str(c.call.meaning).count("(Sum ") == 1]
     assert any(sorted(v.shape for v in call.operands) == [(128, 768), (768,)] for call in sums)
+
+
+@pytest.mark.parametrize(("out", "apart"), [("nohiwj", True), ("nhwoij", False)])
+def test_a_product_may_be_made_with_the_axes_of_each_factor_together(out: str, apart: bool, tmp_path: Path) -> None:
+    """A transposed convolution was written element by element where its rows and columns meet: 6.5 ms, not 0.9."""
+    rows = grown(lambda x, w: np.einsum(f"nchw,coij->{out}", x, w), {}, tmp_path, x=(2, 4, 7, 7), w=(4, 3, 5, 5))
+    made = {c.call.out.shape for c in rows if "(Sum " in str(c.call.meaning)}
+    assert ((2, 3, 5, 5, 7, 7) in made) is apart

@@ -1,8 +1,8 @@
 """Which memory orders each e-class may be materialized in ("interesting orders", as in query optimizers).
 
 Taken from the model as written: every value of the graph names its axes in order. Classes that only rewriting made
-get the order that these agree on, what windows slide over gets one in which they read less far, and kernels may propose
-more.
+get the order that these agree on, what windows slide over gets one in which they read less far, products get one in
+which the axes of each factor lie together, and kernels may propose more.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import pairwise
 
 from waxeq.egraph.lower import Lowered
 from waxeq.egraph.snapshot import Snapshot
@@ -45,7 +46,8 @@ class Orders:
                 rows[self.agreed(axes)] = None
             known = tuple(o for o in rows if frozenset(o) == axes) or (self.agreed(axes),)
             near = (_between(o, self._windows[number]) for o in known[:1] if number in self._windows)
-            self._known[number] = tuple(dict.fromkeys((*known, *near)))[:_MOST]
+            apart = (_apart(o, *self._factors[number]) for o in known[:1] if number in self._factors)
+            self._known[number] = tuple(dict.fromkeys((*known, *near, *apart)))[:_MOST]
         have = self._known[number]
         for o in more:
             if o not in have and len(have) < _MOST and frozenset(o) == self.snapshot.classes[number].axes:
@@ -78,6 +80,21 @@ class Orders:
         return found
 
     @cached_property
+    def _factors(self) -> Mapping[int, tuple[frozenset[str], frozenset[str]]]:
+        """Of each class that is a sum of products the axes of both factors."""
+        classes, found = self.snapshot.classes, dict[int, tuple[frozenset[str], frozenset[str]]]()
+        sums = {i: n.tensors[0] for i, c in enumerate(classes) for n in c.nodes if n.head == "Sum"}
+        for i, summed in sums.items():
+            met = {i}
+            while summed in sums and summed not in met:
+                met.add(summed)
+                summed = sums[summed]
+            factors = next((n.tensors for n in classes[summed].nodes if n.head == "Mul"), None)
+            if factors is not None:
+                found[i] = classes[factors[0]].axes, classes[factors[1]].axes
+        return found
+
+    @cached_property
     def _ranked(self) -> Mapping[str, tuple[int, str]]:
         names = dict.fromkeys(k for pair in self._before for k in pair)
         lead = {k: sum(1 if self._before[k, j] >= self._before[j, k] else -1 for j in names if (k, j) in self._before
@@ -93,6 +110,17 @@ def _between(order: Order, windows: frozenset[str]) -> Order:
         return order
     first, last = at[0], at[-1]
     return (*order[: first - 1], *order[first:last], order[first - 1], *order[last:])
+
+
+def _apart(order: Order, left: frozenset[str], right: frozenset[str]) -> Order:
+    """The order with the axes of one factor before those of the other, where they are mixed: a product of matrices
+    writes rows then, and what mixes them is a copy (a transposed convolution took four times as long)."""
+    sides = [k in left for k in order if (k in left) != (k in right)]
+    if sum(a != b for a, b in pairwise(sides)) < 2:
+        return order
+    both = (k for k in order if (k in left) == (k in right))
+    alone = [[k for k in order if k in own and k not in other] for own, other in ((left, right), (right, left))]
+    return (*both, *(k for group in sorted(alone, key=lambda g: order.index(g[0])) for k in group))
 
 
 def dense_order(x: Named) -> Order:
