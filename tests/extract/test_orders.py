@@ -68,9 +68,9 @@ def test_a_norm_may_be_made_in_one(tmp_path: Path) -> None:
     assert any(sorted(v.shape for v in call.operands) == [(128, 768), (768,)] for call in sums)
 
 
-@pytest.mark.parametrize(("out", "apart"), [("nohiwj", True), ("nhwoij", False)])
+@pytest.mark.parametrize(("out", "apart"), [("nohiwj", True), ("nohwij", False)])
 def test_a_product_may_be_made_with_the_axes_of_each_factor_together(out: str, apart: bool, tmp_path: Path) -> None:
     """A transposed convolution was written element by element where its rows and columns meet: 6.5 ms, not 0.9."""
     rows = grown(lambda x, w: np.einsum(f"nchw,coij->{out}", x, w), {}, tmp_path, x=(2, 4, 7, 7), w=(4, 3, 5, 5))
-    made = {c.call.out.shape for c in rows if "(Sum " in str(c.call.meaning)}
-    assert ((2, 3, 5, 5, 7, 7) in made) is apart
+    made = {c.call.out.shape for c in rows if c.call.kernel.startswith("native.products")}
+    assert ((2, 7, 7, 3, 5, 5) in made) is apart

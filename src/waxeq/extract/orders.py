@@ -18,6 +18,9 @@ from waxeq.ir.op import Named
 
 Order = tuple[str, ...]
 _MOST = 3
+_TURNS = 2
+"""How often the axes of a product's result may change from one factor to the other: images and rows of heads do twice,
+and lie in matrices."""
 
 
 class Orders:
@@ -113,10 +116,10 @@ def _between(order: Order, windows: frozenset[str]) -> Order:
 
 
 def _apart(order: Order, left: frozenset[str], right: frozenset[str]) -> Order:
-    """The order with the axes of one factor before those of the other, where they are mixed: a product of matrices
+    """The order with the axes of one factor before those of the other, where they come by turns: a product of matrices
     writes rows then, and what mixes them is a copy (a transposed convolution took four times as long)."""
     sides = [k in left for k in order if (k in left) != (k in right)]
-    if sum(a != b for a, b in pairwise(sides)) < 2:
+    if sum(a != b for a, b in pairwise(sides)) <= _TURNS:
         return order
     both = (k for k in order if (k in left) == (k in right))
     alone = [[k for k in order if k in own and k not in other] for own, other in ((left, right), (right, left))]
