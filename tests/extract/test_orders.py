@@ -68,9 +68,9 @@ def test_a_norm_may_be_made_in_one(tmp_path: Path) -> None:
     assert any(sorted(v.shape for v in call.operands) == [(128, 768), (768,)] for call in sums)
 
 
-@pytest.mark.parametrize(("out", "apart"), [("nohiwj", True), ("nohwij", False)])
-def test_a_product_may_be_made_with_the_axes_of_each_factor_together(out: str, apart: bool, tmp_path: Path) -> None:
+def test_a_product_may_be_made_with_the_axes_of_each_factor_together(tmp_path: Path) -> None:
     """A transposed convolution was written element by element where its rows and columns meet: 6.5 ms, not 0.9."""
-    rows = grown(lambda x, w: np.einsum(f"nchw,coij->{out}", x, w), {}, tmp_path, x=(2, 4, 7, 7), w=(4, 3, 5, 5))
-    made = {c.call.out.shape for c in rows if c.call.kernel.startswith("native.products")}
-    assert ((2, 7, 7, 3, 5, 5) in made) is apart
+    shapes = {"x": (4, 64, 32, 32), "w": (64, 32, 2, 2)}
+    rows = grown(lambda x, w: np.einsum("nchw,coij->nohiwj", x, w), {}, tmp_path, **shapes)
+    made = {c.call.out.shape for c in rows if c.call.kernel == "native.products"}
+    assert (4, 32, 32, 32, 2, 2) in made
