@@ -57,15 +57,21 @@ def test_a_list_of_another_model_is_refused(waxeq, model, quick, tmp_path) -> No
 
 
 def test_a_profile_leaves_no_kernel_unmeasured_and_times_nothing_twice(waxeq, model, table) -> None:
+    def rows() -> int:
+        return sum(r["rows"] for r in waxeq("db", "status", "--table", table, "--json").data["timings"])
+
     given = (model(), "--table", table, "--plans", "2", "--json", "--quiet")
     (m,) = waxeq("profile", *given).data["models"]
     assert m["finished"] and m["unmeasured"] == m["undecided"] == 0 and m["timings"] >= m["decisive"]
     assert [p["number"] for p in m["plans"]] == [1, 2] and m["winner"] in (1, 2)
     assert all(p["seconds"] > 0 and p["low"] <= p["seconds"] <= p["high"] and p["rms"] < 1e-5 for p in m["plans"])
     assert min(m["plans"], key=lambda p: p["seconds"])["fastest"]
+    before = rows()
     (again,) = waxeq("profile", *given).data["models"]
-    assert again["timings"] == 0 and all(p["remembered"] for p in again["plans"])
-    assert [p["seconds"] for p in again["plans"]] == [p["seconds"] for p in m["plans"]]
+    assert again["timings"] == rows() - before <= 2, "near a choice another call may be looked at, for the first time"
+    if not again["timings"]:
+        assert all(p["remembered"] for p in again["plans"])
+        assert [p["seconds"] for p in again["plans"]] == [p["seconds"] for p in m["plans"]]
     assert "could have changed the winner" in waxeq("paths", *given[:3], "--profile", "--limit", "2", "--quiet").out
 
 
