@@ -45,9 +45,10 @@ def test_a_value_that_is_used_often_is_not_taken_for_another() -> None:
     assert len(names) > 100 and not any(n[-1].isdigit() for n in names)
 
 
-def test_numbers_are_told_by_how_they_are_written() -> None:
+def test_both_zeros_are_one_number_and_nan_is_one() -> None:
     def signed(x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return x * np.float32(0.0), x * np.float32(-0.0), x + np.float32(np.nan), x.astype(np.float64) * 0.1
+        numbers = x * np.float32(0.0), x * np.float32(-0.0), x + np.float32(np.nan), x.astype(np.float64) * 0.1
+        return *numbers, *(np.pad(x, 1, constant_values=v) for v in (0.0, -0.0, np.nan))
 
     model = lowered(signed, x=X)
     require_loaded(loaded(model), model)

@@ -3,11 +3,8 @@ asked once for each model, before a rule is applied."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from waxeq.basis.heads import HEADS
 from waxeq.egraph.lower import Lowered
-from waxeq.egraph.snapshot import Snapshot
+from waxeq.egraph.snapshot import Snapshot, looks
 from waxeq.errors import WaxeqError
 from waxeq.ir.term import Term, postorder
 
@@ -18,22 +15,16 @@ class LoadedWrong(WaxeqError):
 
 def require_loaded(snapshot: Snapshot, lowered: Lowered) -> None:
     """Raise LoadedWrong unless every root is in the class that goes by its name, as it was written."""
-    rows = ((_looks(n.head, n.args), i) for i, c in enumerate(snapshot.classes) for n in c.nodes)
+    rows = ((looks(n.head, n.args), i) for i, c in enumerate(snapshot.classes) for n in c.nodes)
     found, held = dict(rows), dict[Term, int | None]()
     for t in postorder(*(x.term for x in lowered.roots.values())):
         args = tuple(held[a] if isinstance(a, Term) else a for a in t.args)
-        held[t] = found.get(_looks(t.head, args))
+        held[t] = found.get(looks(t.head, args))
         if held[t] is None:
             raise LoadedWrong(f"the e-graph lacks the model's {t.head} of {_named(t)}: this is a bug, please report it")
     for name, x in lowered.roots.items():
         if held[x.term] != snapshot.roots[name]:
             raise LoadedWrong(f"the e-graph takes another value for {name!r}: this is a bug, please report it")
-
-
-def _looks(head: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is equal for equal e-nodes: of numbers how they are written, as NaN is not itself and 0.0 is -0.0."""
-    sorts = HEADS[head].sorts if head in HEADS else (None,) * len(args)
-    return (head, *(repr(float(a)) if s == "Float" else a for a, s in zip(args, sorts, strict=True)))
 
 
 def _named(t: Term) -> str:
