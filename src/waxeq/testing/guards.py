@@ -26,6 +26,7 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     "max": max,
     "abs": abs,
     "to-f64": float,
+    "to-i64": int,
     "and": lambda *xs: all(xs),
     "or": lambda *xs: any(xs),
     "not": operator.not_,

@@ -25,8 +25,8 @@ from waxeq.testing.wellformed import fault
 _OTHERS = ("b0", "b1", "b2")
 """Axes that the pattern does not speak of: batches, groups, broadcasts."""
 _RANK = 5
-_NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5, -2.0, 3.0, 0.25, 4.0)
-_WHOLE = (0.0, 1.0, 2.0, 3.0)
+_NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5, -2.0, 3.0, 0.25, 4.0, 5.0, 8.0, 1.5, -2.5)
+_WHOLE = (0.0, 1.0, 2.0, 3.0, 5.0, 8.0)
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "Map": tuple(n for n, s in SCALARS.items() if s.arity == 1),
     "Zip": tuple(n for n, s in SCALARS.items() if s.arity == 2),
@@ -333,7 +333,7 @@ class _Attempt:
                     continue
 
     def _number(self, dtype: str) -> float:
-        return self._one(_NUMBERS if dtype in FLOATS else _WHOLE[: 2 if dtype == "bool" else 4])
+        return self._one(_NUMBERS if dtype in FLOATS else _WHOLE[: 2 if dtype == "bool" else None])
 
     def _leaf(self, v: str, dtype: str) -> Term:
         """Mostly an activation; a weight, a number or a small term for the rest."""

@@ -14,7 +14,7 @@ from waxeq.frontend.handlers.reductions import wide
 from waxeq.ir.types import is_floating, promoted
 from waxeq.ops.ordering import Argsort, Scan, Sort
 
-_SHORT = 128
+_SHORT = 32
 """Elements of a table up to which comparing with all of them, in vectors, takes less than halving it."""
 
 
