@@ -194,13 +194,27 @@ def test_scan(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["add.reduce", "multiply.reduce", "maximum.reduce", "minimum.reduce",
                                   "logical_or.reduce", "logical_and.reduce", "add.accumulate",
-                                  "multiply.accumulate", "maximum.accumulate", "minimum.accumulate"])  # fmt: skip
+                                  "multiply.accumulate", "maximum.accumulate", "minimum.accumulate",
+                                  "logical_or.accumulate", "logical_and.accumulate", "logical_xor.reduce"])  # fmt: skip
 def test_ufunc_methods(name: str) -> None:
     ufunc, method = name.split(".")
     f = getattr(getattr(np, ufunc), method)
     for dtype, shape in itertools.product(DTYPES, ((2, 3), (1,), (3, 1), (2, 3, 4))):
         check(f, array(dtype, shape))
         check(lambda a: f(a, axis=-1), array(dtype, shape))
+
+
+JOINED = {"bitwise_and": "biu", "bitwise_or": "biu", "bitwise_xor": "biu", "logaddexp": "f", "logaddexp2": "f"}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_reductions_by_pairs(name: str) -> None:
+    f = getattr(np, name).reduce
+    for dtype, shape in itertools.product(DTYPES, ((2, 3), (1,), (7, 1), (2, 5, 4), (0, 3))):
+        if np.dtype(dtype).kind in JOINED[name]:
+            check(f, array(dtype, shape), ulps=64)
+            check(lambda a: f(a, axis=-1, keepdims=True), array(dtype, shape), ulps=64)
+            check(lambda a: f(a, axis=None), array(dtype, shape), ulps=64)
 
 
 # -- everything else: calls on one or two arrays, over shapes and dtypes
@@ -800,7 +814,8 @@ def cases() -> Iterator[str]:
     yield from itertools.chain(UNARY, BINARY, FOLDS, PICKS, SCANS, CALLS, IN_PLACE, SPECIAL)
     yield from ("add.reduce", "multiply.reduce", "maximum.reduce", "minimum.reduce", "logical_or.reduce")
     yield from ("logical_and.reduce", "add.accumulate", "multiply.accumulate", "maximum.accumulate")
-    yield "minimum.accumulate"
+    yield from ("minimum.accumulate", "logical_or.accumulate", "logical_and.accumulate", "logical_xor.reduce")
+    yield from (f"{name}.reduce" for name in JOINED)
 
 
 def test_every_handler_has_cases() -> None:

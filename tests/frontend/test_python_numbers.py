@@ -30,6 +30,14 @@ def check(fn: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("compare", [np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal])
+def test_int64_and_uint64_are_compared_exactly(compare: Any) -> None:
+    near = np.array([2**63 - 1, 2**63, 2**64 - 1, 0], np.uint64)
+    for signed in (np.array([2**63 - 1, -(2**63), -1, 0]), np.array([-1, 0, 1, -128], np.int8)):
+        check(lambda u, b, i, x, s=signed: compare(s + 0 * u[:1].astype(s.dtype), near + u * np.uint64(0)))
+        check(lambda u, b, i, x, s=signed: compare(near[:, None] + u * np.uint64(0), s + 0 * u.astype(s.dtype)))
+
+
 @pytest.mark.parametrize("n", [-1, 256, 1000, 2**70, -(2**70), 2**31])
 @pytest.mark.parametrize("compare", [np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal])
 def test_comparisons_with_ints_that_the_dtype_does_not_hold_are_answered_exactly(compare: Any, n: int) -> None:

@@ -339,8 +339,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         instead = (
-            "keep to operators and functions of numpy; index an array that other modules made with np.take(array, "
-            "index, axis=0), and write into one with np.where"
+            "keep to operators and functions of numpy; join a list of arrays with np.stack first; index an array that "
+            "other modules made with np.take(array, index, axis=0), and write into one with np.where"
         )
         text = self.tracer.expression()
         found = np.asarray(self._content(f"conversion to a plain ndarray{text and f' by {text}'}", instead), dtype)

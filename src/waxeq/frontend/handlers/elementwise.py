@@ -38,11 +38,12 @@ def apply(t: Tracer, f: np.ufunc, name: str, args: Any, dtype: Any = None, casti
     kinds = tuple(t.explicit.type(x).numpy if isinstance(x, Value) else type(x) for x in xs)
     resolved = _resolve(f, kinds, dtype, casting)
     names = [dtype_name(d) for d in resolved]
-    if len(set(names[: f.nin])) > 1:
+    signs = name in _COMPARED and set(names[: f.nin]) == {"int64", "uint64"}
+    if len(set(names[: f.nin])) > 1 and not signs:
         raise t.refuse(f"np.{name} of {names[0]} and {names[1]}", "cast one to the dtype of the other")
     _refuse_integer_powers(t, name, xs, names)
     try:
-        result = _outside(t.explicit, name, xs, names[0])
+        result = _by_sign(t.explicit, name, xs, names) if signs else _outside(t.explicit, name, xs, names[0])
         if result is None:
             xs = [bool(x) if name.startswith("logical_") and type(x) is int else x for x in xs]
             result = UFUNCS[name](t.explicit, *(t.explicit.to(x, d) for x, d in zip(xs, names, strict=False)))
@@ -60,6 +61,15 @@ def _outside(e: Explicit, name: str, xs: list[Any], dtype: str) -> Value | None:
         return None
     shape = next(e.type(x).shape for x in xs if isinstance(x, Value))
     return e.full(_COMPARED[name](*(0 if isinstance(x, Value) else x for x in xs)), "bool", shape)
+
+
+def _by_sign(e: Explicit, name: str, xs: list[Any], names: list[str]) -> Value:
+    """A comparison of int64 and uint64, which no dtype holds both of: what is below zero is less than all of the other,
+    and what is not is a uint64 too."""
+    x, y = (e.cast(v, "uint64") for v in xs)
+    signed = names.index("int64")
+    below = e.zip("lt", e.cast(xs[signed], "int64"), 0)
+    return e.select(below, _COMPARED[name](signed, 1 - signed), e.zip(_ZIPS[name], x, y))
 
 
 def _holds(dtype: str, n: int) -> bool:

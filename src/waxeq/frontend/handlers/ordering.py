@@ -32,6 +32,10 @@ def _accumulate(f: str, t: Tracer, array: Any, axis: int = 0, dtype: Any = None)
     return _scan(f, t, array, axis, dtype)
 
 
+def _logical(f: str, t: Tracer, array: Any, axis: int = 0) -> TracedArray:
+    return _scan(f, t, t.array(array).astype(bool), axis)
+
+
 def _cumulative(f: str, t: Tracer, x: Any, *, axis: int | None = None, dtype: Any = None,
                 include_initial: bool = False) -> Any:  # fmt: skip
     a = t.array(x)
@@ -252,6 +256,8 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "multiply.accumulate": partial(_accumulate, "prod"),
     "maximum.accumulate": partial(_accumulate, "max"),
     "minimum.accumulate": partial(_accumulate, "min"),
+    "logical_or.accumulate": partial(_logical, "max"),
+    "logical_and.accumulate": partial(_logical, "min"),
     "diff": _diff,
     "sort": _sort,
     "argsort": _argsort,

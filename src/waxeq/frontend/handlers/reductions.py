@@ -66,6 +66,20 @@ def _reduce(f: str, t: Tracer, a: Any, axis: Axis = 0, dtype: Any = None, *rest:
     return _fold(f, t, a, axis, dtype, *rest, **kw)
 
 
+def _pairs(f: np.ufunc, t: Tracer, a: Any, axis: Axis = 0, dtype: Any = None, keepdims: bool = False) -> Any:
+    """ufunc.reduce of what no fold is for, and may be joined in any order: pairs, pairs of these, and so on."""
+    x = t.array(a)
+    x = x.astype(f.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else dtype)
+    axes = axes_tuple(axis, x.ndim)
+    rest = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+    rows = np.moveaxis(x, axes, range(len(axes))).reshape(math.prod(x.shape[i] for i in axes), *rest)
+    while (n := rows.shape[0]) > 1:
+        joined = f(rows[: n // 2], rows[n // 2 : n // 2 * 2])
+        rows = np.concatenate([joined, rows[-1:]]) if n % 2 else joined
+    y = rows[0] if rows.shape[0] else np.full(rest, np.asarray(f.identity).astype(x.dtype), x.dtype)
+    return np.expand_dims(y, axes) if keepdims else y
+
+
 def _pick(f: str, t: Tracer, a: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     x = t.array(a)
     if axis is None:
@@ -265,6 +279,10 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "minimum.reduce": partial(_reduce, "min"),
     "logical_or.reduce": partial(_reduce, "any"),
     "logical_and.reduce": partial(_reduce, "all"),
+    **{
+        f"{f.__name__}.reduce": partial(_pairs, f)
+        for f in (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_xor, np.logaddexp, np.logaddexp2)
+    },
     "mean": _mean,
     "var": _var,
     "std": _std,
