@@ -12,6 +12,7 @@ from waxeq.errors import ClusterError, UsageError
 from waxeq.events import Events
 from waxeq.frontend.trace import trace
 from waxeq.options import Options
+from waxeq.runtime.timing import Bench
 from waxeq.search import dispatch as dispatching
 from waxeq.search.dispatch import TRIES, Dispatch, Job
 from waxeq.search.fleet import Fleet
@@ -188,6 +189,23 @@ def test_rows_of_a_worker_are_those_of_this_machine(session: Session) -> None:
     calls = [c for _, c in spread(session).ranked()][:2]
     said = time_calls(encode_calls(calls), 1, 1e-4, 10.0)
     assert [r["digest"] for r in said["rows"]] == [session.prices.key(c).digest for c in calls] and not said["failed"]
+
+
+def test_a_call_without_a_value_costs_a_worker_that_call_alone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operands of a call that computes positions may not be found: a batch of twelve was then lost on every worker."""
+    calls, time_one = [c for _, c in spread(session).ranked()][:3], Bench.time
+
+    def timed(bench: Bench, kernel: Any, call: Any, *rest: Any) -> Any:
+        if call == calls[1]:
+            raise IndexError("an index is out of bounds for the axis it points into")
+        return time_one(bench, kernel, call, *rest)
+
+    monkeypatch.setattr(Bench, "time", timed)
+    said = time_calls(encode_calls(calls), 1, 1e-4, 10.0)
+    left = [session.prices.key(calls[n]).digest for n in (0, 2)]
+    assert [r["digest"] for r in said["rows"]] == left and not said["failed"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from waxeq.plan.plan import Step
 from waxeq.plan.schedule import BlockPlan
 from waxeq.runtime.alone import alone
 from waxeq.runtime.device_timing import timed
-from waxeq.runtime.timing import Bench
+from waxeq.runtime.timing import VALUELESS, Bench
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -91,7 +92,8 @@ def time_calls(calls: str, threads: int, each: float, patience: float) -> dict[s
         rows = []
         for c in ready:
             k = own[c.kernel]
-            rows.append(timed(bench, k, c, timing_key(c, k, device.id, threads), each))
+            with suppress(*VALUELESS):  # no operands were found that have a value
+                rows.append(timed(bench, k, c, timing_key(c, k, device.id, threads), each))
     return {"rows": timing_rows(rows), "failed": failed}
 
 
