@@ -262,6 +262,19 @@ def test_plans_are_held_against_float64_while_there_is_time(tmp_path: Path, monk
     assert fewest[0] > fewest[-1], "with an end, fewer rounds do"
 
 
+def test_times_of_a_plan_are_those_of_its_kernels_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel that was changed since, a profile showed what the plan took with the one before, and ran nothing."""
+    monkeypatch.setenv("WAXEQ_TIMING_LOCK", str(tmp_path / "lock"))
+    monkeypatch.setattr(trials, "in_fresh_process", lambda fn, args, **_: [(1e-3,) * 9 for _ in args[1]])
+    with opened(tmp_path, measure=False, trial=False, polish=False, budget=0) as session:
+        rows = [optimize_traced(session, traced())]
+        kernel = rows[0].kernels[rows[0].plan.steps[0].call.kernel]
+        remembered = [trials.run_plans(session, traced(), rows)[0].remembered for _ in range(2)]
+        monkeypatch.setattr(type(kernel), "code", "another text")
+        remembered += [trials.run_plans(session, traced(), rows)[0].remembered]
+    assert remembered == [False, True, False]
+
+
 def test_where_there_is_no_time_each_value_is_still_made_alone(tmp_path: Path) -> None:
     """Of a table that is filled cell by cell the cheapest cuts are long texts: those of twenty cells took eight seconds
     of a budget of none."""

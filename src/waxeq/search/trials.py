@@ -84,7 +84,7 @@ def run_plans(
                 break
             errors.append(_errors(proofs, r))
         group = results[start : start + len(errors)]
-        known = [None if session.options.fresh else _recalled(session, r.plan) for r in group]
+        known = [None if session.options.fresh else _recalled(session, r) for r in group]
         new = [r for r, k in zip(group, known, strict=True) if k is None]
         for_these = min(seconds, max(_BRIEF, until.left))
         times = iter(
@@ -117,8 +117,14 @@ def plan_key(plan: Plan, device: str) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def _recalled(session: Session, plan: Plan) -> Samples | None:
-    known = session.table.memo_get("ran", plan_key(plan, session.device.id))
+def _run_key(session: Session, r: Result) -> str:
+    """Under what the times of a plan are remembered: what runs, and the texts that its kernels have now."""
+    codes = (f"{n}:{r.kernels[n].code}" for n in sorted({s.call.kernel for s in r.plan.steps}))
+    return hashlib.sha256("|".join((plan_key(r.plan, session.device.id), *codes)).encode()).hexdigest()
+
+
+def _recalled(session: Session, r: Result) -> Samples | None:
+    known = session.table.memo_get("ran", _run_key(session, r))
     return None if known is None else Samples(tuple(json.loads(known)))
 
 
@@ -143,7 +149,7 @@ def _timed(
         )  # fmt: skip
     rows = [Samples(tuple(s)) for s in found or ()]
     for r, s in zip(results, rows, strict=False):
-        session.table.memo_put("ran", plan_key(r.plan, session.device.id), json.dumps(s.seconds))
+        session.table.memo_put("ran", _run_key(session, r), json.dumps(s.seconds))
     return rows
 
 
