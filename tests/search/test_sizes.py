@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from waxeq.errors import PlanError, TypeMismatch, UnsupportedError, UsageError, 
 from waxeq.events import Events
 from waxeq.memory.estimate import plan_estimate
 from waxeq.memory.liveness import ALIGN
+from waxeq.runtime.arena import Arena
 from waxeq.runtime.handover import handed
 from waxeq.search import sized_trial
 from waxeq.search.curves import Contender, grid_of, intervals
@@ -238,6 +240,25 @@ def test_memory_is_used_again_from_size_to_size(optimized: Callable[[str], Any])
     program(small)
     assert np.array_equal(first, kept), "a result belongs to its caller"
     assert program.program([(200, 24)]).arena is program.program([(3, 24)]).arena
+
+
+@pytest.mark.slow
+def test_a_larger_arena_takes_the_place_of_the_smaller_one(
+    optimized: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were there for a moment: a size whose own arena fits into the machine was refused after a smaller one."""
+    program, live, made = copy.copy(optimized("softmax_mlp")[0].program), weakref.WeakSet[Arena](), Arena.__init__
+    most = copy.copy(program).program([(200, 24)]).plan.arena_bytes
+
+    def noted(self: Arena, size: int, limit: int | None = None) -> None:
+        made(self, size, limit)
+        live.add(self)
+
+    monkeypatch.setattr(Arena, "__init__", noted)
+    monkeypatch.setattr("waxeq.runtime.arena.available", lambda: most - sum(a.bytes for a in live))
+    for size in (100, 200, 100):
+        assert program(floats(size, 24)).shape == (size, 16)
+    assert sum(a.bytes for a in live) == most
 
 
 @pytest.mark.slow

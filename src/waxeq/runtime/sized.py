@@ -155,7 +155,8 @@ class SizedProgram:
         sized = self.plans.interval(sizes).plan
         plan = sized.at(sizes, self.kernels)
         if plan.arena_bytes > self._arena.bytes:
-            self._programs.clear()  # they lie in the smaller one, which goes
+            self._programs.clear()  # they lie in the smaller one, which goes: there may be no room for both
+            self._last, self._arena = None, Arena(0)
             self._arena = Arena(plan.arena_bytes)
         known = self._folded.setdefault(id(sized), {})
         made = Program(plan, self.kernels, {**self.tensors, **known}, self._arena)
