@@ -315,6 +315,28 @@ def test_a_trial_has_the_inputs_of_each_size(tmp_path: Path) -> None:
         np.testing.assert_allclose(result.program(**given), chosen(**given), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_trial_that_no_process_can_hold_costs_no_plan(
+    strict: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ended, or had no room for the arrays, ended the search, and what it had found was lost."""
+
+    def died(*_: object, **__: object) -> None:
+        raise WaxeqError("the timing process died: signal 9")
+
+    monkeypatch.setattr(sized_trial, "in_fresh_process", died)
+    options = wx.Options.of(table=tmp_path / "t.duckdb", budget="60s", threads=1, strict=strict)
+    dims, x = {"T": (1, 300, {"x": 0})}, floats(300, 64)
+    if strict:
+        with pytest.raises(WaxeqError, match="signal 9"):
+            wx.optimize(lambda x: np.tanh(x) * 2 + 1, x, options=options, dims=dims)
+        return
+    result = wx.optimize(lambda x: np.tanh(x) * 2 + 1, x, options=options, dims=dims)
+    assert any("signal 9" in text for text in result.report.notes)
+    np.testing.assert_allclose(result.program(x[:7]), np.tanh(x[:7]) * 2 + 1, rtol=1e-4, atol=1e-4)
+
+
 def both_sums(x):
     return x.sum(0), x.max(0)
 

@@ -305,7 +305,13 @@ def _proved(
     found, trials = _drawn(work, rows, grids, notes), dict[tuple[int, ...], SizedTrial]()
     for _ in range(_TRIALS if session.options.trial and session.options.measure else 0):
         result = made(found)
-        known = tried(session, result.plans, result.program, lambda sizes: work.at(sizes).inputs)
+        try:
+            known = tried(session, result.plans, result.program, lambda sizes: work.at(sizes).inputs)
+        except WaxeqError as e:  # no room for the arrays, or the process ended before the trial did
+            if session.options.strict:
+                raise
+            notes.append(f"the plans were not held against the model as written, as no process could do it: {e}")
+            break
         if known is None:
             notes.append("there was no time to hold the plans against the model as written in a process of their own")
             break
