@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +13,9 @@ import numpy as np
 import pytest
 
 from waxeq.backend.discover import backends, found, require
-from waxeq.errors import PlanError
+from waxeq.errors import PlanError, WaxeqError
 from waxeq.plan.plan import Plan
-from waxeq.runtime.bundle import write_bundle
+from waxeq.runtime.bundle import read_bundle, write_bundle
 
 pytestmark = pytest.mark.quick
 
@@ -42,3 +45,33 @@ def test_a_backend_that_lacks_a_package_says_which(monkeypatch: pytest.MonkeyPat
     assert row.why == "the Python package moon is not installed (pip install moon)"
     with pytest.raises(PlanError, match=r"native\.loops, .* moon is not installed \(pip install "):
         require(["native.loops"], {})
+
+
+def test_a_damaged_bundle_is_refused_in_a_sentence(affine: Callable[..., Plan], tmp_path: Path) -> None:
+    """What the contents of a zip file say of themselves has no check sum: a changed bit there was an internal error."""
+    path, rng = tmp_path / "b.waxeq", random.Random(0)
+    write_bundle(path, affine(3, 4), {"w": np.ones(4, np.float32)}, {"x": np.ones((3, 4), np.float32)})
+    whole = path.read_bytes()
+    for at in (*range(len(whole) - 200, len(whole)), *rng.sample(range(len(whole)), 400)):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+        with suppress(WaxeqError):  # anything else fails here
+            read_bundle(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [("plan.json", "[]", "version"), ("weight/w.float32.npy", "cut off", "damaged"), ("input/x", "", "damaged")],
+)
+def test_a_zip_file_of_something_else_is_no_bundle(
+    file: str, content: str, says: str, affine: Callable[..., Plan], tmp_path: Path
+) -> None:
+    path, other = tmp_path / "b.waxeq", tmp_path / "other.waxeq"
+    write_bundle(path, affine(3, 4), {"w": np.ones(4, np.float32)})
+    with zipfile.ZipFile(path) as z, zipfile.ZipFile(other, "w") as to:
+        for name in {*z.namelist()} - {file}:
+            to.writestr(name, z.read(name))
+        to.writestr(file, content)
+    with pytest.raises(PlanError, match=says):
+        read_bundle(other)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -101,11 +102,28 @@ def read_bundle(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
     try:
         with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as z:
             files = {n: z.read(n) for n in z.namelist()}
-        data: dict[str, Any] = json.loads(files[_PLAN])
-    except (zipfile.BadZipFile, KeyError, ValueError) as e:
+        data = json.loads(files[_PLAN])
+        if not isinstance(data, dict) or data.get("waxeq") != VERSION:
+            raise PlanError(f"{path} is not a waxeq plan of version {VERSION}; make it anew")
+        groups, code = _unpacked(files)
+    except _DAMAGED as e:
         raise PlanError(f"{path} is no bundle of a plan, or damaged; make it anew") from e
-    if data.get("waxeq") != VERSION:
-        raise PlanError(f"{path} is not a waxeq plan of version {VERSION}; make it anew")
+    usable = backends()
+    for b in usable:
+        b.unpack(code.get(b.name, {}))
+    return Program(decode(data, groups["constant"]), kernels(usable), groups["weight"]), groups["input"]
+
+
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
+    *(KeyError, ValueError, TypeError, RuntimeError),
+)
+"""What reading files of a zip file raises that is none, or damaged: a RuntimeError where one says of itself that it is
+encrypted, or packed in a way that nobody knows."""
+
+
+def _unpacked(files: Mapping[str, bytes]) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, bytes]]]:
+    """Arrays by kind and name, and code by backend and name."""
     groups: dict[str, dict[str, np.ndarray]] = {"weight": {}, "constant": {}, "input": {}}
     code: dict[str, dict[str, bytes]] = {}
     for file, content in files.items():
@@ -117,10 +135,7 @@ def read_bundle(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
         elif kind == "code":
             backend, _, name = rest.partition("/")
             code.setdefault(backend, {})[name] = content
-    usable = backends()
-    for b in usable:
-        b.unpack(code.get(b.name, {}))
-    return Program(decode(data, groups["constant"]), kernels(usable), groups["weight"]), groups["input"]
+    return groups, code
 
 
 def _npy(a: np.ndarray) -> bytes:
