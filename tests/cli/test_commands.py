@@ -106,6 +106,18 @@ def test_run_on_example_and_given_inputs(waxeq, plan: Path, tmp_path: Path) -> N
     np.testing.assert_array_equal(np.load(tmp_path / "o.npz")["out"], np.ones((4, 3), np.float32))
 
 
+def test_bfloat16_goes_in_as_numpy_saves_it(waxeq, model, quick, tmp_path: Path) -> None:
+    """NumPy has no name for the dtype, and what `waxeq run` had written itself was refused as "void16"."""
+    path, o, x = tmp_path / "p.plan.json", tmp_path / "o.npz", tmp_path / "x.npy"
+    text = "import ml_dtypes, numpy as np\ndef model(x): return x * 2\n"
+    text += "def example_inputs(): return {'x': np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16)}"
+    assert waxeq("optimize", model(text), "-o", path, *quick).code == 0
+    for largest in (10.0, 20.0):
+        d = waxeq("run", path, "-o", o, "--json", *(() if largest == 10 else ("--input", f"x={x}"))).data
+        assert (d["outputs"][0]["dtype"], d["outputs"][0]["max"]) == ("bfloat16", largest)
+        np.save(x, np.load(o)["out"])
+
+
 def test_explain_a_plan_and_a_model(waxeq, model, plan: Path, quick) -> None:
     of_plan = waxeq("explain", plan, "--json").data
     of_model = waxeq("explain", model(), "--json", *quick).data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -13,12 +13,15 @@ import numpy as np
 
 from waxeq.errors import BoundsError, TargetError, TypeMismatch, UsageError
 from waxeq.ir.interpret import MatrixError
-from waxeq.ir.types import TensorType
+from waxeq.ir.types import TensorType, numpy_dtype
 from waxeq.options import cores
 from waxeq.runtime.files import require_writable, write_atomically
 from waxeq.runtime.load import opened
 from waxeq.runtime.measure import time_calls
 from waxeq.runtime.program import Program
+
+_BFLOAT16_SAVED = np.dtype("V2")
+"""What NumPy makes of the dtype of bfloat16 arrays when it saves them: it has no name for that."""
 
 
 def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int | None) -> dict[str, Any]:
@@ -108,6 +111,9 @@ def read_input(text: str) -> tuple[str, np.ndarray]:
     try:
         array = np.load(file, allow_pickle=False)
         if isinstance(array, np.ndarray):
+            if array.dtype == _BFLOAT16_SAVED:
+                with suppress(ImportError):  # ml_dtypes: a plan that takes such arrays needs it
+                    array = array.view(numpy_dtype("bfloat16"))
             TensorType.of(array)
             return name, array
         raise TargetError(f"{file} holds several arrays; input {name!r} needs one: save {name!r} alone, as a .npy file")
