@@ -56,6 +56,24 @@ def test_a_list_of_another_model_is_refused(waxeq, model, quick, tmp_path) -> No
     assert "no list of paths" in waxeq("paths", model(), "--state", state, *quick).sentence
 
 
+def test_a_list_without_a_rule_is_refused_where_the_rule_is_given(waxeq, model, quick, tmp_path) -> None:
+    """It went on, as if the rule had been tried, also with one whose text was changed since."""
+    state, rule = tmp_path / "small.paths.json", tmp_path / "mine.egg"
+    law = '(rewrite (Mul (Map "exp" x) (Map "exp" x)) (Map "exp" (Add x x)) :ruleset mine :name "mine/own")'
+    rule.write_text(f"(ruleset mine)\n\n; e^x e^x = e^(2 x)\n;; reassociating\n{law}\n")
+
+    def listed(*more: object) -> tuple[int, str]:
+        outcome = waxeq("paths", model(), "--state", state, *more, *quick)
+        return outcome.code, outcome.sentence if outcome.code == 2 else ""
+
+    assert listed()[0] == 0
+    assert listed("--rules", rule)[0] == 2 and "other options" in listed("--rules", rule)[1]
+    state.unlink()
+    assert listed("--rules", rule)[0] == 0 == listed("--rules", rule)[0]
+    rule.write_text(rule.read_text() + "; another text\n")
+    assert listed("--rules", rule)[0] == listed()[0] == 2
+
+
 def test_a_profile_leaves_no_kernel_unmeasured_and_times_nothing_twice(waxeq, model, table) -> None:
     def rows() -> int:
         return sum(r["rows"] for r in waxeq("db", "status", "--table", table, "--json").data["timings"])

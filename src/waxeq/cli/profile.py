@@ -278,12 +278,15 @@ class _Saved:
     def at(path: Path | None, target: str, options: Options) -> _Saved:
         """What lies at `path`, or nothing yet. Raises PlanError for another file, UsageError for that of another model
         or of other options."""
+        from waxeq.frontend.load import parted
         from waxeq.runtime.files import require_writable
         from waxeq.search.paths import Menu
 
         if path is None:
             return _Saved(None, {}, None, 1)
-        about = {"target": target, "source": _hash_of(target), "options": options.fingerprint()}
+        source = _hash_of(Path(parted(target)[0]))
+        about = {"target": target, "source": source, "options": options.fingerprint()}
+        about |= {f"rules {n}": _hash_of(rules) for n, rules in enumerate(options.rules)}
         if not os.path.exists(path):  # Path.exists raises where a folder may not be looked into
             require_writable(path, "--state")
             return _Saved(path, about, None, 1)
@@ -294,7 +297,7 @@ class _Saved:
             raise PlanError(f"{path} cannot be used: {e}") from e
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise PlanError(f"{path} cannot be used: it is no list of paths; name another file with --state") from e
-        other = next((k for k in about if was.get(k) != about[k]), None)
+        other = next((k for k in {**about, **was} if was.get(k) != about.get(k)), None)
         if other is not None:
             what = {"target": f"of {was.get('target')}", "source": "of the model before it was changed"}
             found = what.get(other, "that were found with other options")
@@ -310,11 +313,9 @@ class _Saved:
             write_atomically(self.path, json.dumps(data).encode(), "--state")
 
 
-def _hash_of(target: str) -> str:
-    """Of the text of the model's file; empty where it cannot be read, which loading it will say."""
-    from waxeq.frontend.load import parted
-
+def _hash_of(path: Path) -> str:
+    """Of the text of a file, of the model or of rules; empty where it cannot be read, which loading it will say."""
     try:
-        return hashlib.sha256(Path(parted(target)[0]).read_bytes()).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return ""
