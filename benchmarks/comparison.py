@@ -52,7 +52,8 @@ def compare(
             caches=terms.caches,
             before=_comparable(before, terms.threads),
         )
-        records[name, terms.threads, device] = {**record, **about(terms.threads)}
+        table = None if terms.table is None else str(terms.table)
+        records[name, terms.threads, device] = {**record, "asked": terms.search, "table": table, **about(terms.threads)}
         done(ordered(list(records.values())))
     return ordered(list(records.values()))
 
@@ -65,12 +66,13 @@ def _comparable(record: Record | None, threads: int) -> Record | None:
 
 def current(record: Record | None, terms: Terms) -> bool:
     """Whether a record holds what a new measurement would tell: same source, machine and versions, all contestants, no
-    less time."""
+    less time for either, and the same table to start from. Older records say nothing of the last two."""
     if record is None:
         return False
-    fresh = about(terms.threads)
-    same = all(record.get(k) == fresh[k] for k in ("source", "device", "versions"))
-    return same and record["budget"] >= terms.budget and set(terms.peers) <= set(record["contestants"])
+    fresh, table = about(terms.threads), None if terms.table is None else str(terms.table)
+    same = all(record.get(k) == fresh[k] for k in ("source", "device", "versions")) and record.get("table") == table
+    enough = record["budget"] >= terms.budget and record.get("asked", terms.search) >= terms.search
+    return same and enough and set(terms.peers) <= set(record["contestants"])
 
 
 def ordered(records: Sequence[Record]) -> list[Record]:
@@ -92,11 +94,12 @@ def about(threads: int) -> Record:
 
 @cache
 def source() -> str:
-    """Of everything that may change a result: the compiler, its backends, rules, and the workloads."""
+    """Of everything that may change a result: the compiler, its backends, rules, the tables that ship, and the
+    workloads, some of which are examples."""
     digest = hashlib.sha256()
-    for folder in ("src", "backends", "rules", "benchmarks/workloads"):
+    for folder in ("src", "backends", "rules", "calibration", "benchmarks/workloads", "examples"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".py", ".egg", ".h", ".c"):
+            if path.suffix in (".py", ".egg", ".h", ".c", ".parquet"):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

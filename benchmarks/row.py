@@ -38,8 +38,8 @@ Record = dict[str, Any]
 """What is known of a row, as JSON. `contestants`: by name, `failed` with a reason, or `absent`, or `seconds` (median),
 `low` and `high` (quartiles), `samples`, `first_call` (seconds, with compiling), `error` (relative RMS against float64),
 and for peers `ratio`, `ratio_low`, `ratio_high`: how much longer it takes than waxeq. `search`: seconds that waxeq's
-search was given. `copy`: seconds of a copy that moves `moved` bytes; `arithmetic`: seconds that the row's `functions`
-take alone, on what lies in a cache."""
+search was given, of those that it was `asked` for, beginning with this `table`. `copy`: seconds of a copy that moves
+`moved` bytes; `arithmetic`: seconds that the row's `functions` take alone, on what lies in a cache."""
 
 
 def processor(record: Record) -> str:

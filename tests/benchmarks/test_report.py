@@ -133,13 +133,26 @@ def test_rows_of_other_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(
     "change",
-    [{"source": "other"}, {"device": "other"}, {"versions": {}}, {"budget": 0.5}, {"contestants": {"waxeq": {}}}],
+    [
+        *({"source": "other"}, {"device": "other"}, {"versions": {}}, {"contestants": {"waxeq": {}}}),
+        *({"budget": 0.5}, {"asked": 0.5}, {"table": "t.duckdb"}),
+    ],
 )
 def test_what_is_out_of_date_is_measured_again(change: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     measured_rows(monkeypatch)
     (known,) = compare(["abv"], TERMS, [], again=False, done=lambda r: None)
     assert current(known, TERMS)
     assert not current({**known, **change}, TERMS)
+
+
+@pytest.mark.parametrize("file", ["examples/minilm.py", "calibration/0123456789ab.parquet", "src/waxeq/compile.py"])
+def test_the_source_is_all_that_a_row_is_made_of(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of examples, and those whose search began with a table that ships, stayed when these were changed."""
+    monkeypatch.setattr(comparison, "ROOT", tmp_path)
+    before = comparison.source.__wrapped__()
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("another")
+    assert comparison.source.__wrapped__() != before
 
 
 def test_the_command_writes_beside_other_sections(
