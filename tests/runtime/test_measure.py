@@ -6,6 +6,8 @@ import operator
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -37,6 +39,13 @@ def test_a_failure_of_what_a_process_begins_with_is_told_by_the_call() -> None:
     for begin, said in failed:
         with Fresh(threads=1, begin=begin) as process, pytest.raises(WaxeqError, match=f"the timing process {said}"):
             process.call(operator.neg, ())
+
+
+def test_a_process_that_says_much_while_it_begins_is_heard() -> None:
+    """As a backend of somebody else may: both waited for each other, and no budget ended it."""
+    begin = subprocess.call, ([sys.executable, "-c", "import sys; sys.stderr.write('x' * (1 << 18))"],)
+    with Fresh(threads=1, begin=begin) as process:
+        assert process.call(operator.add, (2,)) == 2
 
 
 def test_who_was_killed_is_said() -> None:

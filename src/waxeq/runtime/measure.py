@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from waxeq.collecting import uncollected
@@ -180,13 +181,14 @@ class Fresh:
             pass_fds=held,
             start_new_session=True,  # Ctrl-C goes to the parent alone, which decides
         )
-        self._unsent, self._begun = pickle.dumps([p for p in sys.path if p]), b""
+        self._unsent, self._begun, self._muttered = pickle.dumps([p for p in sys.path if p]), b"", b""
         if begin is not None:
-            assert self._child.stdin is not None and self._child.stdout is not None
+            assert self._child.stdin is not None
             with suppress(BrokenPipeError):  # it has died, and the call will say so
                 self._child.stdin.write(self._unsent + _job(*begin))
                 self._child.stdin.flush()
-            self._unsent, self._begun = b"", os.read(self._child.stdout.fileno(), 1)
+            self._unsent = b""
+            self._begun, self._muttered = _first_said(self._child)
 
     def __enter__(self) -> Fresh:
         return self
@@ -215,13 +217,29 @@ class Fresh:
             raise WaxeqError(f"the timing process did not end in {timeout:.0f} s") from e
         if said is None:
             return None
-        out, err = (self._begun + said[0]).lstrip(_DONE), said[1]
+        out, err = (self._begun + said[0]).lstrip(_DONE), self._muttered + said[1]
         if not out:
             raise WaxeqError(f"the timing process died: {_cause(self._child.wait(), err)}")
         fine, value = pickle.loads(out)
         if not fine:
             raise WaxeqError(f"the timing process failed: {value}")
         return value
+
+
+def _first_said(child: subprocess.Popen) -> tuple[bytes, bytes]:
+    """The first byte of what a process answers, none where it has died, and what it says on stderr until then: it
+    would wait for somebody to read that."""
+    assert child.stdout is not None and child.stderr is not None
+    muttered = b""
+    with DefaultSelector() as pipes:
+        pipes.register(child.stdout, EVENT_READ)
+        pipes.register(child.stderr, EVENT_READ)
+        while child.stdout not in [key.fileobj for key, _ in pipes.select()]:
+            more = os.read(child.stderr.fileno(), 1 << 16)
+            muttered += more
+            if not more:
+                pipes.unregister(child.stderr)
+    return os.read(child.stdout.fileno(), 1), muttered
 
 
 def _cause(status: int, err: bytes) -> str:
