@@ -117,6 +117,40 @@ class Scatter(Direct):
 _AT = {"add": np.add.at, "max": np.maximum.at, "min": np.minimum.at}
 
 
+class Argmax(Direct):
+    """Where the largest of each row is. Rows that lie side by side are read once, in vectors."""
+
+    name = "argmax"
+    pattern = '(Red "argmax" k x)'
+
+    def features(self, call: Call) -> Mapping[str, float]:
+        (x,), rest = call.operands, super().features(call)
+        k = call.meaning.args[1]
+        beside = x.dtype in _VECTORS and k in x.axes and x.strides[x.axes.index(k)] == 1
+        return {"launches": 1.0, "bytes": rest["slow_bytes"]} if beside else rest
+
+    def bind(
+        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
+    ) -> Sequence[Instruction]:
+        (x,), (f, k, _) = call.operands, call.meaning.args
+        if x.dtype not in _VECTORS or {*x.axes} != {k, *call.out.axes}:
+            return super().bind(call, operands, out, workspace)
+        rows = aligned(operands[0], x, (*call.out.axes, k))
+        return (partial(np.argmax if f == "argmax" else np.argmin, rows, -1, out),)
+
+
+class Argmin(Argmax):
+    """Where the smallest of each row is."""
+
+    name = "argmin"
+    pattern = '(Red "argmin" k x)'
+
+
+_VECTORS = frozenset(
+    {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float32", "float64", "bool"}
+)
+
+
 def _direct(name: str, pattern: str) -> type[Direct]:
     return type(name.title().replace("_", ""), (Direct,), {"name": name, "pattern": pattern, "__doc__": Direct.__doc__})
 
@@ -125,8 +159,8 @@ KERNELS = (
     Take,
     Sort,
     Scatter,
-    _direct("argmax", '(Red "argmax" k x)'),
-    _direct("argmin", '(Red "argmin" k x)'),
+    Argmax,
+    Argmin,
     _direct("gather", "(Gather k i x)"),
     _direct("cat", "(Cat p q n x y)"),
     _direct("scan", "(Scan f k x)"),
