@@ -6,11 +6,15 @@ import atexit
 import gc
 import importlib.util
 import os
+import select
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -46,11 +50,14 @@ NOBODY = Path(tempfile.mkdtemp(prefix="waxeq-nobody-"))
 """Where the table of whoever runs the tests would lie: in this process, and in those that a test starts."""
 COMPILED = NOBODY.with_name(NOBODY.name.replace("nobody", "compiled"))
 """What was compiled, where pytest has no cache of its own to keep it in."""
+OWN_TURN = Path(tempfile.mkdtemp(prefix="waxeq-turn-"))
+"""Where this process, and those that a test starts, take turns at timing. Test processes have a core each, and disturb
+each other all the time, whether they compile or are timed: waiting for each other's timings would gain nothing."""
 
 
 @atexit.register  # also where pytest ends before it has begun: an option that makes no sense, an error in this file
 def leave_nothing() -> None:
-    for folder in (NOBODY, COMPILED):
+    for folder in (NOBODY, COMPILED, OWN_TURN):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -68,6 +75,7 @@ when the others have none."""
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_DATA_HOME"] = str(NOBODY)
+    os.environ["WAXEQ_TIMING_LOCK"] = str(OWN_TURN / "timing.lock")
     kept = getattr(config, "cache", None)  # what was compiled is kept from run to run, and by no other checkout
     os.environ["WAXEQ_CACHE"] = str(COMPILED if kept is None else kept.mkdir("waxeq-compiled"))
     if getattr(config.option, "maxschedchunk", 0) is None:
@@ -118,6 +126,36 @@ def made_once() -> Iterator[None]:
         patch.setattr("waxeq.cost.table.measure_peaks", cache(measure_peaks))
         yield
     table._AT_EXIT.clear()  # the tables that searches left: this process would go through hundreds of them at its end
+
+
+@pytest.fixture(scope="session", autouse=True)
+def processes_are_not_looked_for() -> Iterator[None]:
+    """Who waits for a process for so many seconds at most looks for its end up to every 50 ms: for each of thousands of
+    compilers, that was as long as many of them took. Where Linux tells of it, the wait ends when the process does."""
+
+    def wait(self: subprocess.Popen[Any], timeout: float | None = None) -> int:
+        if timeout is not None and self.returncode is None:
+            with suppress(OSError, AttributeError):  # it is gone, or this is another system
+                held = os.pidfd_open(self.pid)
+                try:
+                    timeout -= _until(held, timeout)
+                finally:
+                    os.close(held)
+        return usual(self, timeout)
+
+    usual = subprocess.Popen.wait
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "wait", wait)
+        yield
+
+
+def _until(held: int, timeout: float) -> float:
+    """Waits until a process has ended, at most so many seconds; how many it was."""
+    began = time.monotonic()
+    watched = select.poll()
+    watched.register(held, select.POLLIN)
+    watched.poll(max(0.0, timeout) * 1000)
+    return time.monotonic() - began
 
 
 class Lent(Worker):
@@ -188,7 +226,11 @@ def little() -> Library:
     from waxeq_native.library import Library, shared
 
     usual = shared()
-    return Library(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, "-O0")))
+
+    class Little(Library):
+        units = staticmethod(usual.units)  # what is no generated kernel is one for the process, and the same for all
+
+    return Little(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, "-O0")))
 
 
 @pytest.fixture(scope="session")
