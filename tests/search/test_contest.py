@@ -63,11 +63,18 @@ def test_after_many_rounds_a_small_gain_is_beyond_doubt() -> None:
     assert undecided({"plan 0": samples(1.0, many), "written": samples(1.02, many)})
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A result whose plan was never timed, for contests whose times are told."""
+    return run(tmp_path_factory.mktemp("planned"), trial=False, measure=False)
+
+
 @pytest.mark.parametrize(("rounds", "brief"), [(3, True), (5, True), (6, False), (20, False)])
-def test_few_rounds_have_no_interval(rounds: int, brief: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rounds_have_no_interval(rounds: int, brief: bool, planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three ratios that are alike, of a machine that others used, were an interval of 95 % between 314.96 and 315.57;
     on a quiet one it was 50."""
-    result = run(tmp_path)
+    result = planned
+    assert not result.plan.written
     times = {"plan 0": samples(1.0, NOISE[:1] * rounds), "written": samples(2.0, NOISE[:1] * rounds)}
     monkeypatch.setattr(duel, "take_turns", lambda *_, **__: times)
     ready = result.kernels, (dict(result.tensors), dict(result.plan.graph.constants), {})
