@@ -1,10 +1,44 @@
-"""Which tests of native kernels are compiled with few optimizations."""
+"""How tests of native kernels compile: some with few optimizations, some many kernels at once."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from waxeq_native import library
+
+Ahead = Callable[[Callable[..., object], Iterable[Sequence[Any]]], None]
+
+
+class Noted:
+    """Stands for a library while kernels are bound that are not run: which functions they need."""
+
+    def __init__(self, of: library.Library) -> None:
+        self.units, self.texts = of.units, dict[str, dict[str, str]]()
+
+    def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
+        self.texts.setdefault(prelude, {}).update(sources)
+        return dict.fromkeys(sources, 1)
+
+
+@pytest.fixture(scope="session")
+def ahead() -> Ahead:
+    """`ahead(bind, rows)` compiles what `bind(*row)` needs of each row, all at once, with the flags that it would have
+    been compiled with: to start a compiler takes as long as most kernels take it. What `bind` makes must not be run."""
+
+    def compiled(bind: Callable[..., object], rows: Iterable[Sequence[Any]]) -> None:
+        own = library.shared()
+        noted = Noted(own)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(library, "shared", lambda: noted)
+            for row in rows:
+                bind(*row)
+        for prelude, sources in noted.texts.items():
+            own.functions(sources, prelude)
+
+    return compiled
 
 
 @pytest.fixture(autouse=True)
@@ -16,4 +50,14 @@ def odd_dtypes_are_compiled_little(
     """
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("dtype", "float32") != "float32":
+        monkeypatch.setattr(library, "shared", lambda: little)
+
+
+@pytest.fixture
+def a_third_as_plans_are(
+    request: pytest.FixtureRequest, little: library.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the cases of a test whose time is that of its compiler, every third is compiled as plans are, so that each
+    value of each parameter is once; the others are compiled little."""
+    if sum(request.node.callspec.indices.values()) % 3:
         monkeypatch.setattr(library, "shared", lambda: little)

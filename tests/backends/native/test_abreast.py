@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +47,22 @@ def bound(k: Sliding, c: Call, operands: Sequence[np.ndarray]) -> tuple[Step, np
     return step, out
 
 
-def together(k: Sliding, calls: Sequence[Call], operands: Sequence[np.ndarray]) -> int:
-    """How many loops calls are when they are joined; each result must be what it is alone, to the last bit."""
+Bound = tuple[Step, np.ndarray]
+
+
+def both(k: Sliding, calls: Sequence[Call], operands: Sequence[np.ndarray]) -> tuple[list[Bound], list[Bound], Run]:
+    """Calls alone, and those that were joined."""
     alone, joint = ([bound(k, c, operands) for c in calls] for _ in range(2))
-    for step, _ in alone:
-        step()
     (run,) = NativeKernel.join([step for step, _ in joint])
     assert isinstance(run, Run)
+    return alone, joint, run
+
+
+def together(k: Sliding, calls: Sequence[Call], operands: Sequence[np.ndarray]) -> int:
+    """How many loops calls are when they are joined; each result must be what it is alone, to the last bit."""
+    alone, joint, run = both(k, calls, operands)
+    for step, _ in alone:
+        step()
     run()
     for (_, want), (_, got) in zip(alone, joint, strict=True):
         np.testing.assert_array_equal(got.view(np.uint8), want.view(np.uint8))
@@ -73,16 +82,19 @@ RESULTS = {
 }
 
 
+@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows, columns", [(3, 300), (130, 517), (777, 1031)])
 @pytest.mark.parametrize("meanings", RESULTS.values(), ids=RESULTS)
 def test_results_that_share_sweeps_are_one_walk(
-    meanings: tuple[Term, ...], rows: int, columns: int, threads: int
+    meanings: tuple[Term, ...], rows: int, columns: int, threads: int, ahead: Callable[..., None]
 ) -> None:
     """NaN and infinities go where they go in each alone."""
     x = np.random.default_rng(rows).standard_normal((rows, columns), np.float32)
     x[rows // 2, columns // 2], x[rows // 3, columns // 3], x[0, -1] = np.nan, np.inf, -np.inf
-    assert together(Sliding(), [call(m, rows, columns, threads) for m in meanings], [x]) == 1
+    row = Sliding(), [call(m, rows, columns, threads) for m in meanings], [x]
+    ahead(both, [row])
+    assert together(*row) == 1
 
 
 def test_what_is_shared_is_written_once() -> None:
@@ -126,23 +138,28 @@ def test_sweeps_that_read_the_same_at_the_same_rows_are_one_loop() -> None:
     np.testing.assert_allclose(out, xx * yy - xy, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("kernel", [Sliding, FastSliding])
-def test_any_sweeps_with_what_they_are_made_of(kernel: type[Sliding], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_sweeps_with_what_they_are_made_of(
+    kernel: type[Sliding], monkeypatch: pytest.MonkeyPatch, ahead: Callable[..., None]
+) -> None:
     """Random sweeps in tiles of a few rows, where most elements are near the edge of one, together with a function of
     their result and with what an earlier one makes."""
     monkeypatch.setattr(walking, "_ROWS", 3)
     monkeypatch.setattr(walking, "_RINGS", 1 << 12)
     monkeypatch.setattr(walking, "_COLUMNS", 32)
     monkeypatch.setattr("waxeq_native.work._known", {})
-    k, rng, joined = kernel(), np.random.default_rng(3), 0
+    k, rng = kernel(), np.random.default_rng(3)
+    rows: list[tuple[Sliding, list[Call], list[np.ndarray]]] = []
     for c in generated(f"native.{k.name}", k, np.random.default_rng(11), 25):
         operands = [v.array(flat) for v, flat in zip(c.operands, _flats(c, rng), strict=True)]
         signed = [Term("Map", "neg", c.meaning)] * (c.out.dtype not in ("bool", "uint8"))
         calls = [c, *(_of(c, m) for m in (*signed, *swept(c.meaning)))]
         able = [x for x in calls if x.out.elements and k.accepts(x)]
         if len(able) > 1:
-            joined += together(k, able, operands) < len(able)
-    assert joined > 5
+            rows.append((k, able, operands))
+    ahead(both, rows)
+    assert sum(together(*row) < len(row[1]) for row in rows) > 5
 
 
 def _of(c: Call, meaning: Term) -> Call:

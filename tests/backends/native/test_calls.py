@@ -221,7 +221,7 @@ def test_nothing_is_left_of_calls(program: Program, shape: tuple[int, ...]) -> N
     def many(times: int) -> None:
         for n in range(times):
             program(x, y)
-            if n % 100 == 0:
+            if n % 40 == 0:
                 program(x, turned)
                 program(x, other)
                 held.append(program(x, y))
@@ -230,7 +230,7 @@ def test_nothing_is_left_of_calls(program: Program, shape: tuple[int, ...]) -> N
     many(500)
     gc.collect()
     before, taken = _references(x), sys.getallocatedblocks()
-    many(100_000)
+    many(20_000)
     gc.collect()
     assert max(abs(a - b) for a, b in zip(before, _references(x), strict=True)) <= 2
     assert sys.getallocatedblocks() - taken < 200

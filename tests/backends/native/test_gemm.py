@@ -106,7 +106,7 @@ def case(api: Api, kind: str, form: str, sides: tuple[int, int, int], layouts: t
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["packed", "several", "careful", "any", "any, careful"])
 @given(sides=st.tuples(SMALL, SMALL, SMALL), layouts=st.tuples(LAYOUTS, LAYOUTS), accumulate=st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_small(api: Api, kind: str, form: str, sides: tuple, layouts: tuple, accumulate: bool) -> None:
     case(api, kind, form, sides, layouts, accumulate)
 

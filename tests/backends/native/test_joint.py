@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -373,17 +373,23 @@ def _drawn(rng: np.random.Generator, dtype: str, depth: int) -> Term:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-def test_random_meanings_together(dtype: str) -> None:
-    rng, as_one = np.random.default_rng(3), 0
+def test_random_meanings_together(dtype: str, ahead: Callable[..., None]) -> None:
+    rng, cases, as_one = np.random.default_rng(3), list[tuple[list[Term], list[np.ndarray]]](), 0
     for _ in range(10):
         common = [f("tanh", _drawn(rng, dtype, 2)), f("exp", _drawn(rng, dtype, 1))]
         meanings = [f(str(rng.choice(["Add", "Mul", "max"])), common[int(rng.integers(2))], _drawn(rng, dtype, 3))
                     for _ in range(int(rng.integers(2, 5)))]  # fmt: skip
-        reads = [draw(dtype, N, int(rng.integers(99))) for _ in range(3)]
+        cases.append((meanings, [draw(dtype, N, int(rng.integers(99))) for _ in range(3)]))
+
+    def bound(meanings: list[Term], reads: list[np.ndarray]) -> tuple[list[Step], Run, list[np.ndarray]]:
         outs = [np.full(N, 7, reads[0].dtype) for _ in meanings]
         rows = [step(_numbered(m), [reads[n] for n in _read(m)], out, axes="i" * len(_read(m)))
                 for m, out in zip(meanings, outs, strict=True) if _read(m)]  # fmt: skip
-        run = Run(rows)
+        return rows, Run(rows), outs
+
+    ahead(bound, cases)
+    for case in cases:
+        rows, run, outs = bound(*case)
         as_one += bool(run.loops)
         run()
         alone = [out.copy() for out in outs]

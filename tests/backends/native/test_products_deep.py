@@ -15,6 +15,11 @@ from waxeq_native.products_deep import DeepProducts, GramProducts
 KERNEL, GRAM = DeepProducts(), GramProducts()
 
 
+@pytest.fixture(autouse=True)
+def odd_dtypes_are_compiled_little() -> None:
+    """They are not: without optimizations, products this deep run for longer than they were compiled."""
+
+
 def right(kernel: DeepProducts, call: Call) -> None:
     """On numbers above 0, with many zeros, and with some that are not finite."""
     finite: list[bool] = []
@@ -73,7 +78,7 @@ def test_a_covariance_is_cut_in_groups_of_pieces_that_are_summed_in_pairs(thread
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "columns, depth, dtype",
-    [(33, 8192, "float32"), (64, 8200, "float64"), (129, 9001, "float32"), (255, 2100, "float32")],
+    [(33, 8192, "float32"), (64, 8200, "float64"), (129, 5001, "float32"), (255, 2100, "float32")],
 )
 def test_half_of_a_covariance_is_the_other_half_turned(columns: int, depth: int, dtype: str, threads: int) -> None:
     c = covariance(columns, depth, threads, dtype)
