@@ -6,15 +6,11 @@ import atexit
 import gc
 import importlib.util
 import os
-import select
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -35,13 +31,11 @@ from hypothesis import settings
 from waxeq.cost import table
 from waxeq.cost.device import measure_peaks
 from waxeq.egraph.saturate import Worker
-from waxeq.frontend import standin
 
 if TYPE_CHECKING:
     from waxeq_native.library import Library
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN = (f"{ROOT / 'src'}{os.sep}", f"{ROOT / 'backends'}{os.sep}")
 
 # Machines differ in speed: a deadline would test the machine. One fixed seed, so that a failure comes again.
 settings.register_profile("waxeq", deadline=None, derandomize=True, print_blob=True)
@@ -128,50 +122,6 @@ def made_once() -> Iterator[None]:
         patch.setattr("waxeq.cost.table.measure_peaks", cache(measure_peaks))
         yield
     table._AT_EXIT.clear()  # the tables that searches left: this process would go through hundreds of them at its end
-
-
-@pytest.fixture(scope="session", autouse=True)
-def processes_are_not_looked_for() -> Iterator[None]:
-    """Who waits for a process for so many seconds at most looks for its end up to every 50 ms: for each of thousands of
-    compilers, that was as long as many of them took. Where Linux tells of it, the wait ends when the process does."""
-
-    def wait(self: subprocess.Popen[Any], timeout: float | None = None) -> int:
-        if timeout is not None and self.returncode is None:
-            with suppress(OSError, AttributeError):  # it is gone, or this is another system
-                held = os.pidfd_open(self.pid)
-                try:
-                    timeout -= _until(held, timeout)
-                finally:
-                    os.close(held)
-        return usual(self, timeout)
-
-    usual = subprocess.Popen.wait
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess.Popen, "wait", wait)
-        yield
-
-
-def _until(held: int, timeout: float) -> float:
-    """Waits until a process has ended, at most so many seconds; how many it was."""
-    began = time.monotonic()
-    watched = select.poll()
-    watched.register(held, select.POLLIN)
-    watched.poll(max(0.0, timeout) * 1000)
-    return time.monotonic() - began
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_functions_are_installed() -> Iterator[None]:
-    """To a model, as they are wherever waxeq is installed and no checkout: tests' models can name functions of waxeq,
-    and by these all that it has, which took each trace 25 ms to go through."""
-
-    def found(file: str) -> bool:
-        return file.startswith(OWN) or usual(file)
-
-    usual = standin.installed
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(standin, "installed", found)
-        yield
 
 
 class Lent(Worker):

@@ -51,11 +51,24 @@ def unrolled(values: Values) -> Values:
         if _short(found, k) and _folds(found, k) and (_read_along(found, k) or _alone(found, k)):
             found = _without(found, k)
     short = [k for k in found.sizes if _short(found, k) and (found.out.stride(k) == 1 or _read_along(found, k))]
-    if short and not found.folded and not found.positions:
-        found = _without(found, max(short, key=lambda k: found.out.stride(k) == 1))
+    last = max(short, key=lambda k: found.out.stride(k) == 1, default=None)
+    if last is not None and not found.folded and not found.positions and not _multiplied(found, last):
+        found = _without(found, last)
     mixed = found.others and found.folded  # what folds in pieces makes one result
     most = _CHAINED if any(_chooses(merged, k) for k in merged.folded) else _ROWS
     return values if found is merged or mixed or len(found.rows) > most else found
+
+
+def _multiplied(values: Values, k: str) -> bool:
+    """Whether values are products of many small matrices, and an axis that of their columns: a row of the second one is
+    a vector as it lies, and the axis around both steps over all of it."""
+    loads = [r for r in values.rows if r.op == "load"]
+    right = [r for r in loads if r.name[1].stride(k) == 1]
+    shared = frozenset().union(*(r.axes for r in right))
+    left = [r for r in loads if k not in r.axes and r.axes & shared]
+    rows = {i for r in left for i in r.axes - shared if values.sizes[i] > 1}
+    small = bool(rows) and all(values.sizes[i] <= _SOME for i in rows)
+    return small and len(right) > 1 and values.sizes[k] > 2 and values.out.stride(k) == 1
 
 
 def _states(values: Values) -> Values | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import select
 import shlex
 import shutil
 import signal
@@ -183,7 +184,7 @@ def _first_that_builds(choices: Sequence[Compiler]) -> Compiler | str:
             except OSError as e:
                 return str(e)
             try:
-                code = process.wait(timeout=300)  # zig makes its libc
+                code = done(process, 300)  # zig makes its libc
             except subprocess.TimeoutExpired as e:
                 return str(e)
             finally:
@@ -192,6 +193,20 @@ def _first_that_builds(choices: Sequence[Compiler]) -> Compiler | str:
                 return compiler
             why = first_error(log.read_text(encoding="utf-8", errors="replace"))
     return why
+
+
+def done(process: subprocess.Popen, seconds: float) -> int:
+    """What a process ended with, as soon as it does: a wait with a limit looks every 50 ms, which is as long as many a
+    kernel takes. Raises subprocess.TimeoutExpired."""
+    with suppress(OSError, AttributeError):  # it has ended, or this is another system
+        held = os.pidfd_open(process.pid)
+        try:
+            watched = select.poll()
+            watched.register(held, select.POLLIN)
+            seconds = seconds if watched.poll(seconds * 1000) else 0
+        finally:
+            os.close(held)
+    return process.wait(seconds)
 
 
 def end(process: subprocess.Popen) -> None:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from waxeq.errors import WaxeqWarning
-from waxeq_native.compiler import CompileFailed, Compiler, end, ended, find, first_error
+from waxeq_native.compiler import CompileFailed, Compiler, done, end, ended, find, first_error
 from waxeq_native.files import replace
 from waxeq_native.store import LIMIT as SIZE
 from waxeq_native.store import Store, size_limit
@@ -174,7 +174,7 @@ class Library:
 
     def _wait(self, process: subprocess.Popen, place: Path, unit: Unit) -> None:
         try:
-            code = process.wait(timeout=LIMIT)
+            code = done(process, LIMIT)
         except subprocess.TimeoutExpired:
             raise self._failure(f"took longer than {LIMIT:.0f} s", place, unit) from None
         if code != 0:

@@ -21,7 +21,9 @@ from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType, dtype_name, is_floating
 
-_OUTSIDE = (str(Path(__file__).resolve().parent.parent), str(Path(np.__file__).resolve().parent))
+OWN = str(Path(__file__).resolve().parent.parent)
+"""Where the source files of waxeq are."""
+_OUTSIDE = (OWN, str(Path(np.__file__).resolve().parent))
 
 _LIBRARIES = ("/scipy/", *(f"/site-packages/{name}/" for name in LIBRARIES))
 

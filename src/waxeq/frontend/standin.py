@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend import calls, handlers, scalars
-from waxeq.frontend.array import TracedArray, Tracer, holds_traced
+from waxeq.frontend.array import OWN, TracedArray, Tracer, holds_traced
 from waxeq.frontend.constant import Constants
 from waxeq.frontend.handlers import joining
 from waxeq.frontend.handlers.positions import BY_POSITION
@@ -273,5 +273,5 @@ def tables_of(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
 
 
 def installed(file: str) -> bool:
-    """Whether a source file is of Python or of an installed package."""
-    return "site-packages" in file or file.startswith((sys.base_prefix + "/lib/python", "<frozen"))
+    """Whether a source file is of Python, of waxeq or of an installed package."""
+    return "site-packages" in file or file.startswith((OWN, sys.base_prefix + "/lib/python", "<frozen"))

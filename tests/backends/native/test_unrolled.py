@@ -211,6 +211,24 @@ def test_longer_and_lone_axes_stay() -> None:
         assert "out1" not in "".join(_loops(_call(*CASES["colours"], sizes)))
 
 
+@pytest.mark.parametrize("kernel", [Loops, NarrowLoops])
+def test_rows_of_many_small_matrices_are_vectors(kernel: type[Loops]) -> None:
+    """Products of 4096 pairs of four by four took 57 us with all columns made at once, and take 19."""
+    left, right = operand(0, "mpc", "float32"), operand(1, "mcd", "float32")
+    product = Term("Sum", "c", Term("Mul", left, right))
+    for rows, across, columns in ((4, 4, 4), (3, 3, 3), (2, 3, 4), (7, 2, 3), (1, 4, 4)):
+        call = _call(product, "mpd", {"m": 99, "p": rows, "c": across, "d": columns}, kernel.name, "mpcd")
+        assert ("out1" in "".join(_loops(call))) is (rows == 1), call.sizes
+        assert check_call(kernel(), call, np.random.default_rng(0)) is None, call.sizes
+    once = _call(
+        Term("Mul", operand(0, "mp", "float32"), operand(1, "md", "float32")), "mpd", {"m": 99, "p": 4, "d": 4}
+    )
+    assert "out1" in "".join(_loops(once)), "an outer product reads a row of it once"
+    one = Term("Sum", "c", Term("Mul", operand(0, "mpc", "float32"), operand(1, "cd", "float32")))
+    sizes = {"m": 4, "p": 99, "c": 3, "d": 3}
+    assert "out1" in "".join(_loops(_call(one, "mpd", sizes, order="mpcd"))), "colours of pixels by one matrix"
+
+
 def test_three_neighbours_that_are_masked_are_no_vectors() -> None:
     """gcc 12 gave the last of them the mask of the next element: found by a random program (640)."""
     short = {**SIZES, "n": 6, "p": 8}
