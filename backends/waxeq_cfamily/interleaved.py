@@ -1,7 +1,8 @@
 """Neighbours that are read or written in groups, of as many as no vector has: each through a pointer of its own.
 
 gcc takes groups of two, three, four, eight and so on apart in registers, and makes no vectors of a loop with others.
-Where it does not know that they are one group, it reads and writes each as elements at a distance.
+Where it does not know that they are one group, it reads and writes each as elements at a distance. Of a wide group it
+takes all elements apart, those that nobody asks for as well: of a few columns of 4096 it wrote code without end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from functools import cached_property
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index
+
+
+_WIDEST = 16
+"""Elements of a group that is taken apart in registers at most: those of one vector of the widest machines."""
 
 
 @dataclass(frozen=True)
@@ -54,4 +59,4 @@ class Interleaved:
 
 def whole(step: int) -> bool:
     """Whether groups of so many neighbours are taken apart in registers."""
-    return step == 3 or step & (step - 1) == 0
+    return step == 3 or (step <= _WIDEST and step & (step - 1) == 0)

@@ -35,6 +35,14 @@ def test_columns_are_told_from_the_first_of_them(step: int, order: tuple[int, ..
     assert ("(args[3] + " in text) == (step in (3, 4, 8))
 
 
+def test_a_few_columns_of_wide_rows_are_no_group() -> None:
+    """gcc 12 takes all that is between them apart as well: sixteen of 4096 columns it compiled for minutes."""
+    call = _columns(4096, "float32", tuple(range(32)), 64)
+    assert check_call(Loops(), call, np.random.default_rng(0)) is None
+    assert "(args[3] + " not in Loops().of(call).parts[0].text  # pyright: ignore[reportOptionalMemberAccess]
+    assert "(args[3] + " in Loops().of(_columns(16, "float32", (0, 1, 2, 3))).parts[0].text  # pyright: ignore
+
+
 def test_results_made_together_read_columns_in_groups(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for c in (3, 4, 5):
