@@ -15,7 +15,6 @@ from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Index
 
-
 _WIDEST = 16
 """Elements of a group that is taken apart in registers at most: those of one vector of the widest machines."""
 
