@@ -55,16 +55,6 @@ WX_FN double wx_signed_f64(double y, double x) { return wx_from_f64(wx_bits_f64(
 /* the first 21 bits of x: products of two such numbers are exact */
 WX_FN double wx_high_f64(double x) { return wx_from_f64(wx_bits_f64(x) & WX_HIGH_F64); }
 
-/* The larger and the smaller of two: NaN where either is (max, min), or the other one then (fmax, fmin). In two steps: of
-   one expression gcc 12 makes two comparisons and a blend, of these an instruction for each. */
-#define WX_EXTREMES(T, k) \
-  WX_FN T wx_max_##k(T x, T y) { T z = y > x ? y : x; return y == y ? z : y; } \
-  WX_FN T wx_min_##k(T x, T y) { T z = y < x ? y : x; return y == y ? z : y; } \
-  WX_FN T wx_fmax_##k(T x, T y) { T z = y > x ? y : x; return x == x ? z : y; } \
-  WX_FN T wx_fmin_##k(T x, T y) { T z = y < x ? y : x; return x == x ? z : y; }
-WX_EXTREMES(float, f32)
-WX_EXTREMES(double, f64)
-
 /* ---- how many bits of a number are 1, added up in ever larger groups ---- */
 
 WX_FN unsigned char wx_ones_8(unsigned char x) {

@@ -28,6 +28,16 @@ static inline float wx_hidden_f32(float x) { volatile float y = x; return y; }
 static inline double wx_hidden_f64(double x) { volatile double y = x; return y; }
 static inline int32_t wx_hidden_i32(int32_t x) { volatile int32_t y = x; return y; }
 
+/* The larger and the smaller of two: NaN where either is (max, min), or the other one then (fmax, fmin). In two steps: of
+   one expression gcc 12 makes two comparisons and a blend, of these an instruction for each. */
+#define WX_EXTREMES(T, k) \
+  static inline T wx_max_##k(T x, T y) { T z = y > x ? y : x; return y == y ? z : y; } \
+  static inline T wx_min_##k(T x, T y) { T z = y < x ? y : x; return y == y ? z : y; } \
+  static inline T wx_fmax_##k(T x, T y) { T z = y > x ? y : x; return x == x ? z : y; } \
+  static inline T wx_fmin_##k(T x, T y) { T z = y < x ? y : x; return x == x ? z : y; }
+WX_EXTREMES(float, f32)
+WX_EXTREMES(double, f64)
+
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 

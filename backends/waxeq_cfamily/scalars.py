@@ -45,20 +45,12 @@ _FLOAT: Mapping[str, str] = MappingProxyType(
         "signbit": "wx_negative_{k}({0})",
         "copysign": "__builtin_copysign{s}({0}, {1})",
         "div": "({0} / {1})",
-        "max": "wx_max_{k}({0}, {1})",
-        "min": "wx_min_{k}({0}, {1})",
-        "fmax": "wx_fmax_{k}({0}, {1})",
-        "fmin": "wx_fmin_{k}({0}, {1})",
     }
 )
 _INTEGER: Mapping[str, str] = MappingProxyType(
     {
         "abs": "({0} < 0 ? -{0} : {0})",
         "sign": "(({0} > 0) - ({0} < 0))",
-        "max": "({1} > {0} ? {1} : {0})",
-        "min": "({1} < {0} ? {1} : {0})",
-        "fmax": "({1} > {0} ? {1} : {0})",
-        "fmin": "({1} < {0} ? {1} : {0})",
         "invert": "(~{0})",
         "bitcount": "wx_ones_{w}({0} < 0 ? 0 - ({u}){0} : ({u}){0})",
         "bitand": "({0} & {1})",
@@ -92,6 +84,10 @@ _ANY: Mapping[str, str] = MappingProxyType(
         "sub": "({0} - {1})",
         "neg": "(-{0})",
         "square": "({0} * {0})",
+        "max": "({1} != {1} ? {1} : {1} > {0} ? {1} : {0})",
+        "min": "({1} != {1} ? {1} : {1} < {0} ? {1} : {0})",
+        "fmax": "({0} != {0} ? {1} : {1} > {0} ? {1} : {0})",
+        "fmin": "({0} != {0} ? {1} : {1} < {0} ? {1} : {0})",
         "eq": "({0} == {1})",
         "ne": "({0} != {1})",
         "lt": "({0} < {1})",
