@@ -211,6 +211,20 @@ def test_gc_drops_what_it_said_and_nothing_else(table: TimingTable, timing: Make
     assert spare(table, PRESENT, frozenset({"stale", "elsewhere"})).unused == 1
 
 
+def test_gc_forgets_old_searches(table: TimingTable, timing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of models that are no more, and of other versions, were kept for ever: a key does not say of which."""
+    table.record([good(timing, 1)])
+    long_ago = time.time() - 31 * 86400
+    monkeypatch.setattr("time.time", lambda: long_ago)
+    table.memo_put("block", "old", "a plan")
+    table.memo_put("peaks", "old", "what the machine does at most")
+    monkeypatch.undo()
+    table.memo_put("block", "new", "a plan")
+    assert spare(table, PRESENT).forgotten == collect(table, PRESENT).forgotten == 1
+    assert [table.memo_get(*k) for k in (("block", "old"), ("block", "new"))] == [None, "a plan"]
+    assert table.memo_get("peaks", "old") == "what the machine does at most" and spare(table, PRESENT).forgotten == 0
+
+
 def test_gc_makes_the_file_smaller(table: TimingTable, timing: Make) -> None:
     table.record([good(timing, n, code="older", text=hashlib.sha512(b"%d" % n).hexdigest()) for n in range(9000)])
     table.record([good(timing, 1)])

@@ -232,7 +232,7 @@ def _rows_seen(events: Events) -> Callable[[int, int], None]:
 
 def _counted(s: Spare) -> str:
     dropped = f"timings: {s.superseded:,} superseded, {s.unused:,} unused, {s.quarantined:,} quarantined"
-    return f"{dropped}; {s.kept:,} kept"
+    return f"{dropped}; {s.forgotten:,} old memos; {s.kept:,} timings kept"
 
 
 def _present() -> Any:

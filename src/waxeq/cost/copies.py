@@ -114,13 +114,15 @@ def catch_up(near: Near, db: Any, *, told: bool = False) -> bool:
         return False
     # before anything of `changes` is asked for: a connection has one answer at a time, and the next takes its place
     families = db.execute(f"SELECT DISTINCT {', '.join(FAMILY)} FROM gone").fetchall() if gone else []
+    memos = near.remembered()
+    forgotten = copying.forgotten(db, memos)
     changes = chain(
         copying.left(db) if gone else (), copying.added(db, begin) if begin < int(now["end"]) else (),
-        copying.noted(db, near.remembered(), near.devices()),
+        copying.noted(db, memos, near.devices()),
     )  # fmt: skip
     first = list(islice(changes, 1))
-    if first or not now.items() <= about.items():
-        near.follow((d for (d,) in gone), families, chain(first, changes), {**now, "of": ""})
+    if first or forgotten or not now.items() <= about.items():
+        near.follow((d for (d,) in gone), families, chain(first, changes), {**now, "of": ""}, forgotten)
     db.execute("DELETE FROM gone")
     return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from waxeq.cost.archive import NEWEST, quoted, shipped, shipped_peaks
@@ -51,6 +51,11 @@ def left(db: Any) -> Iterator[tuple]:
     rows = f"SELECT {COLUMNS} FROM timings WHERE"
     yield from _timings(db, f"({rows} digest IN (SELECT digest FROM gone))")
     yield from _recent(db, f"({rows} ({_FAMILY}) IN (SELECT DISTINCT {_FAMILY} FROM gone))")
+
+
+def forgotten(db: Any, memos: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Memos, by kind and key, that the archive has no more."""
+    return [*{*memos}.difference(db.execute("SELECT kind, key FROM memos").fetchall())] if memos else []
 
 
 def noted(db: Any, memos: Mapping[tuple[str, str], float], devices: Mapping[str, str]) -> Iterator[tuple]:

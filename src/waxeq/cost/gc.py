@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,21 @@ _BATCH = 983_040
 """Rows that are written at once: eight row groups of DuckDB's."""
 
 
+_REMEMBERED = 30 * 24 * 3600.0
+"""Seconds for which what searches remember is kept: its keys do not tell which models and kernels still are."""
+_FORGOTTEN = "kind <> 'peaks' AND written < ?"
+
+
 @dataclass(frozen=True)
 class Spare:
     """Rows that are not needed: `superseded` by a newer timing of the same call, of `parts` that are not used here, in
-    the quarantine; those that are `kept`; bytes on disk before, and after (equal where nothing was dropped)."""
+    the quarantine, and what searches remember that is `forgotten` for its age; timings that are `kept`; bytes on disk
+    before, and after (equal where nothing was dropped)."""
 
     superseded: int
     parts: tuple[Part, ...]
     quarantined: int
+    forgotten: int
     kept: int
     before: int
     after: int
@@ -62,13 +70,17 @@ def collect(
         counted.append(_count(db, table, present, states))
         _keep(db, seen)
         db.execute(f"INSERT INTO gone SELECT DISTINCT digest, {', '.join(FAMILY)} FROM t.timings WHERE NOT ({_USED})")
-        for name in ("memos", "devices"):
-            db.execute(f"INSERT INTO fresh.{name} SELECT * FROM t.{name}")
+        db.execute(f"INSERT INTO fresh.memos SELECT * FROM t.memos WHERE NOT ({_FORGOTTEN})", [_oldest()])
+        db.execute("INSERT INTO fresh.devices SELECT * FROM t.devices")
 
     table.rewrite(lambda db, path: _in_place_of(db, path, fill))
     before = counted[-1]
-    return Spare(before.superseded, before.parts, before.quarantined, before.kept, before.before,
-                 table.path.stat().st_size)  # fmt: skip
+    return replace(before, after=table.path.stat().st_size)
+
+
+def _oldest() -> float:
+    """When what is remembered just long enough was written, as seconds since 1970."""
+    return time.time() - _REMEMBERED
 
 
 def _keep(db: Any, seen: Seen) -> None:
@@ -102,8 +114,9 @@ def _count(db: Any, table: TimingTable, present: Present, states: frozenset[Stat
     (rows,) = db.execute(f"SELECT count(*) FROM timings WHERE {_USED}").fetchone()
     (old,) = db.execute(_SUPERSEDED).fetchone()
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+    (forgotten,) = db.execute(f"SELECT count(*) FROM memos WHERE {_FORGOTTEN}", [_oldest()]).fetchone()
     size = sum(p.stat().st_size for p in (table.path, wal(table.path)) if p.exists())
-    return Spare(old, parts, quarantined, rows - old, size, size)
+    return Spare(old, parts, quarantined, forgotten, rows - old, size, size)
 
 
 def _unwanted(db: Any, parts: tuple[Part, ...]) -> None:

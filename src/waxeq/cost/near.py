@@ -192,15 +192,18 @@ class Near:
         self.db.execute("COMMIT")
 
     def follow(
-        self, gone: Iterable[str], thinned: Iterable[Of], rows: Iterable[tuple], about: Mapping[str, str]
-    ) -> None:
-        """Do what was done to the archive, all or nothing: forget calls, by digest, and what is for fitting of the
-        families that were `thinned`, then take in rows, as for `load`, and note what it is a copy of now."""
+        self, gone: Iterable[str], thinned: Iterable[Of], rows: Iterable[tuple], about: Mapping[str, str],
+        forgotten: Iterable[tuple[str, str]] = (),
+    ) -> None:  # fmt: skip
+        """Do what was done to the archive, all or nothing: forget calls, by digest, what is for fitting of the families
+        that were `thinned`, and memos by kind and key, then take in rows, as for `load`, and note what it is a copy of
+        now."""
         self.db.execute("BEGIN IMMEDIATE")
         try:
             self.db.executemany("DELETE FROM timings WHERE slot = ?", ((slot(d),) for d in gone))
             for family in thinned:
                 self.db.execute(f"DELETE FROM recent WHERE family = ({_NUMBER})", family)
+            self.db.executemany("DELETE FROM memos WHERE kind = ? AND key = ?", forgotten)
             for family in self._take(rows):
                 self._trim(family)
             self.say(about)
