@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType, dtype_name, is_floating
 
-OWN = str(Path(__file__).resolve().parent.parent)
+OWN = f"{Path(__file__).resolve().parent.parent}{os.sep}"
 """Where the source files of waxeq are."""
 _OUTSIDE = (OWN, str(Path(np.__file__).resolve().parent))
 
