@@ -82,7 +82,15 @@ def test_what_is_said_of_many_timings_reads_right_of_one(n: int, said: str) -> N
     fixed = text(findings_view({**found, "put_aside": n}))
     assert f"{said}, into the quarantine of t.duckdb" in fixed and "to be put aside" not in fixed
     assert text(count_view({"timings": n, "done": "written", "path": "t.parquet"})) == f"{said} written: t.parquet\n"
-    spare = {"superseded": 0, "unused": n, "quarantined": 0, "before": 9, "parts": [], "path": "t.duckdb"}
+    spare = {
+        "superseded": 0,
+        "unused": n,
+        "quarantined": 0,
+        "forgotten": 0,
+        "before": 9,
+        "parts": [],
+        "path": "t.duckdb",
+    }
     rows = text(spare_view({**spare, "kept": n, "dry_run": True}))
     assert f"kept        {said} " in rows and f"{n:,} not used here" in rows
 
