@@ -52,8 +52,7 @@ def compare(
             caches=terms.caches,
             before=_comparable(before, terms.threads),
         )
-        table = None if terms.table is None else str(terms.table)
-        records[name, terms.threads, device] = {**record, "asked": terms.search, "table": table, **about(terms.threads)}
+        records[name, terms.threads, device] = {**record, **_asked(terms), **about(terms.threads)}
         done(ordered(list(records.values())))
     return ordered(list(records.values()))
 
@@ -64,14 +63,20 @@ def _comparable(record: Record | None, threads: int) -> Record | None:
     return record if same else None
 
 
+def _asked(terms: Terms) -> Record:
+    """Of a search: the seconds that it is asked for, and the table that it begins with."""
+    return {"asked": terms.search, "table": None if terms.table is None else str(terms.table)}
+
+
 def current(record: Record | None, terms: Terms) -> bool:
     """Whether a record holds what a new measurement would tell: same source, machine and versions, all contestants, no
     less time for either, and the same table to start from. Older records say nothing of the last two."""
     if record is None:
         return False
-    fresh, table = about(terms.threads), None if terms.table is None else str(terms.table)
-    same = all(record.get(k) == fresh[k] for k in ("source", "device", "versions")) and record.get("table") == table
-    enough = record["budget"] >= terms.budget and record.get("asked", terms.search) >= terms.search
+    fresh, asked = about(terms.threads), _asked(terms)
+    now = {k: fresh[k] for k in ("source", "device", "versions")} | {"table": asked["table"]}
+    same = all(record.get(k) == v for k, v in now.items())
+    enough = record["budget"] >= terms.budget and record.get("asked", asked["asked"]) >= asked["asked"]
     return same and enough and set(terms.peers) <= set(record["contestants"])
 
 

@@ -112,7 +112,7 @@ def spare_view(d: Data) -> RenderableType:
         ("would drop" if d["dry_run"] else "dropped", f"{d['superseded']:,} superseded by newer timings"),
         ("", f"{d['unused']:,} not used here"),
         ("", f"{d['quarantined']:,} from the quarantine"),
-        ("", f"{d['forgotten']:,} memos of searches, older than 30 days"),
+        ("", f"{d['forgotten']:,} old memos of searches"),
         ("kept", number_of(d["kept"], "timing")),
     ]
     parts = [(p["device"], p["kernel"], p["rows"], p["why"]) for p in d["parts"]]
