@@ -225,6 +225,16 @@ def test_gc_forgets_old_searches(table: TimingTable, timing: Make, monkeypatch: 
     assert table.memo_get("peaks", "old") == "what the machine does at most" and spare(table, PRESENT).forgotten == 0
 
 
+def test_gc_keeps_certificates(table: TimingTable, timing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: after 30 days `waxeq db gc` took a rule its certificate, and a program that names it was refused."""
+    table.record([good(timing, 1)])
+    long_ago = time.time() - 31 * 86400
+    monkeypatch.setattr("time.time", lambda: long_ago)
+    table.memo_put("certificate", "old", "sound")
+    monkeypatch.undo()
+    assert collect(table, PRESENT).forgotten == 0 and table.memo_get("certificate", "old") == "sound"
+
+
 def test_gc_makes_the_file_smaller(table: TimingTable, timing: Make) -> None:
     table.record([good(timing, n, code="older", text=hashlib.sha512(b"%d" % n).hexdigest()) for n in range(9000)])
     table.record([good(timing, 1)])

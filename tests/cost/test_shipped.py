@@ -18,11 +18,12 @@ from waxeq.cost.device import Device, Peaks
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import Family, Timing
 from waxeq.cost.known import Known
+from waxeq.cost.memos import TOLD
 from waxeq.cost.shared import Shared
 from waxeq.cost.shipped import SUFFIX, beside
 from waxeq.cost.shipping import told
 from waxeq.cost.table import TimingTable
-from waxeq.cost.told import KIND, Told
+from waxeq.cost.told import Told
 
 Make = Callable[..., Timing]
 PEAKS = Peaks({"float32": 1e6}, 1e10, 8e10, 1e-6)
@@ -239,7 +240,7 @@ def test_files_beside_the_tables_that_ship_are_of_them(root: Path) -> None:
             wanted = copying.of_tables(db, [str(path)])
         found = beside([str(path)])
         assert found is not None and found.families == wanted.families, path
-        assert {row: v for row, v in found.remembered.items() if row[0] != KIND} == wanted.remembered, path
+        assert {row: v for row, v in found.remembered.items() if row[0] != TOLD.name} == wanted.remembered, path
         for row, text in told(wanted).items():
             now, then = Told.from_json(text), Told.from_json(found.remembered[row])
             assert now.laws.keys() == then.laws.keys() and now.elements == then.elements, path

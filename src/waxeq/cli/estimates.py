@@ -93,9 +93,9 @@ def looked_at(named: Table, events: Events) -> TimingTable:
 def known_devices(store: TimingTable) -> list[tuple[str, Peaks]]:
     """The machines of a table whose ceilings are known."""
     from waxeq.cost.device import Peaks
-    from waxeq.cost.key import METHOD
+    from waxeq.cost.memos import PEAKS, of_device
 
-    found = ((d, store.memo_get("peaks", f"{d}:{METHOD}")) for d in store.devices())
+    found = ((d, store.memo_get(PEAKS.name, of_device(d))) for d in store.devices())
     return [(d, Peaks.from_json(text)) for d, text in found if text is not None]
 
 

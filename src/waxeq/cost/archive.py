@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from waxeq.amounts import cores
+from waxeq.cost import memos
 from waxeq.cost.rows import FAMILY, TIMINGS, written
 from waxeq.cost.shards import Content
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
@@ -205,7 +206,7 @@ def shipped(db: Any, path: str | Path, sql: str) -> Any:
 def shipped_peaks(db: Any, path: str | Path) -> list[tuple[str, str, str, float]]:
     """Ceilings that a Parquet table brings along, as rows of memos that any other comes before. Raises TableError."""
     found = _asked(db, path, f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{quoted(path)}')")
-    return [("peaks", k.removeprefix(PEAKS), v, 0.0) for k, v in found.fetchall() if k.startswith(PEAKS)]
+    return [(memos.PEAKS.name, k.removeprefix(PEAKS), v, 0.0) for k, v in found.fetchall() if k.startswith(PEAKS)]
 
 
 def _asked(db: Any, path: str | Path, sql: str) -> Any:

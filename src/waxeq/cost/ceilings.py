@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from waxeq.cost.device import Device, Peaks, measure_peaks
-from waxeq.cost.key import METHOD
+from waxeq.cost.memos import PEAKS, device_of
 from waxeq.cost.survey import Present
 
 
@@ -19,8 +19,8 @@ class Ceilings:
     """
 
     def __init__(self, db: Any, present: Present, measure: Callable[[int], Peaks] = measure_peaks) -> None:
-        rows = db.execute("SELECT key, payload FROM memos WHERE kind = 'peaks'").fetchall()
-        self.known = {k.partition(":")[0]: Peaks.from_json(p) for k, p in rows if k.endswith(f":{METHOD}")}
+        rows = db.execute("SELECT key, payload FROM memos WHERE kind = ?", [PEAKS.name]).fetchall()
+        self.known = {device: Peaks.from_json(p) for k, p in rows if (device := device_of(k)) is not None}
         self.raised: dict[Device, Peaks] = {}
         self._present, self._measure = present, measure
         self._unasked = {d.id: d for d in present.devices}

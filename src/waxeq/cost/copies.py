@@ -21,10 +21,11 @@ from waxeq.cost import archive, copying, shipped
 from waxeq.cost.copying import Seen
 from waxeq.cost.key import Family, Timing, TimingKey
 from waxeq.cost.known import Group, Known
+from waxeq.cost.memos import TOLD, of_device
 from waxeq.cost.near import RECENT, Near, newer, recent
 from waxeq.cost.rows import FAMILY
 from waxeq.cost.shipped import Shipped
-from waxeq.cost.told import KIND, Told
+from waxeq.cost.told import Told
 
 _FEW = 10_000
 """Rows that a copy takes in whatever its size."""
@@ -58,7 +59,7 @@ class Copies:
         groups = {f: Group(b.first, b.count, b.rate, b.timings) for f, b in blocks.items() if f not in own}
         groups |= {f: Group.of(newer(blocks[f].timings(), t.values()) if f in blocks else t) for f, t in own.items()}
         crowded = {f: Group.of(recent(dict(g.timings))) for f, g in groups.items() if g.count > RECENT}
-        said = self.shipped.memos(KIND, [f"{device}:{method}"]).values()
+        said = self.shipped.memos(TOLD.name, [of_device(device, method)]).values()
         return Known(groups | crowded, next(map(Told.from_json, said), None))
 
     def memos(self, kind: str, keys: Sequence[str]) -> dict[str, str]:

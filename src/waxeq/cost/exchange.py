@@ -14,14 +14,15 @@ from waxeq.cost import archive, parquet
 from waxeq.cost.archive import NEWEST, quoted
 from waxeq.cost.device import described
 from waxeq.cost.examine import poisoned
+from waxeq.cost.memos import KINDS
 from waxeq.cost.rows import COLUMNS, KEY, TIMINGS, written
 from waxeq.cost.shards import Content, Shards, read_shard
 from waxeq.cost.table import TimingTable
 from waxeq.cost.unsaved import exists
 from waxeq.errors import TableError, TableWriteError, UsageError
 
-_OWN = "certificate"
-"""Memos that are not taken from others: what a rule may do here is certified here."""
+_OWN = ", ".join(f"'{k.name}'" for k in KINDS if k.own)
+"""Kinds of memos that are not taken from others: what a rule may do here is certified here."""
 _IN = "EXISTS (SELECT 1 FROM {} AS place WHERE place.id IS NOT DISTINCT FROM staged.id)"
 """Whether a row of a source is in a table already; no id is as good as any here, or one would hide all others."""
 
@@ -108,7 +109,8 @@ def _memos(db: Any) -> int:
     """Take memos that are new, or newer than what is remembered; how many."""
     sql = (
         "INSERT INTO memos SELECT s.kind, s.key, s.payload, s.written FROM source_memos s LEFT JOIN memos m "
-        f"ON s.kind = m.kind AND s.key = m.key WHERE s.kind <> '{_OWN}' AND (m.key IS NULL OR s.written > m.written) "
+        f"ON s.kind = m.kind AND s.key = m.key WHERE s.kind NOT IN ({_OWN}) "
+        "AND (m.key IS NULL OR s.written > m.written) "
         "ON CONFLICT (kind, key) DO UPDATE SET payload = excluded.payload, written = excluded.written"
     )
     return db.execute(sql).fetchone()[0]

@@ -10,6 +10,7 @@ from typing import Any
 from waxeq.cost import archive
 from waxeq.cost.archive import STORAGE, quoted, wal
 from waxeq.cost.copying import Seen, unseen
+from waxeq.cost.memos import KINDS
 from waxeq.cost.rows import COLUMNS, FAMILY
 from waxeq.cost.survey import Part, Present, State, survey
 from waxeq.cost.table import TimingTable
@@ -27,7 +28,8 @@ _BATCH = 983_040
 
 _REMEMBERED = 30 * 24 * 3600.0
 """Seconds for which what searches remember is kept: its keys do not tell which models and kernels still are."""
-_FORGOTTEN = "kind <> 'peaks' AND written < ?"
+_LASTING = ", ".join(f"'{k.name}'" for k in KINDS if k.lasting)
+_FORGOTTEN = f"kind NOT IN ({_LASTING}) AND written < ?"
 
 
 @dataclass(frozen=True)

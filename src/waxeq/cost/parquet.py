@@ -9,7 +9,7 @@ from typing import Any
 
 from waxeq.cost import archive
 from waxeq.cost.archive import NEWEST, quoted
-from waxeq.cost.key import METHOD
+from waxeq.cost.memos import PEAKS, of_device
 from waxeq.errors import TableWriteError, UsageError
 
 
@@ -25,8 +25,8 @@ def require_place(path: Path, table: Path) -> None:
 def write(db: Any, path: Path, device: str, shipped: Sequence[str | Path] = (), codes: Collection[str] = ()) -> int:
     """The newest timing of every call on a device, with samples in single precision, and its ceilings; how many. Of
     `shipped` tables what they know of kernels of these `codes`, and the ceilings where there are no others."""
-    key = f"{device}:{METHOD}"
-    peaks = db.execute("SELECT payload FROM memos WHERE kind = 'peaks' AND key = ?", [key]).fetchone()
+    key = of_device(device)
+    peaks = db.execute("SELECT payload FROM memos WHERE kind = ? AND key = ?", [PEAKS.name, key]).fetchone()
     known = [v for p in shipped for _, k, v, _ in archive.shipped_peaks(db, p) if k == key]
     payload = known[0] if known and peaks is None else peaks[0] if peaks else None
     said = ceilings([] if payload is None else [(key, payload)])
@@ -47,8 +47,8 @@ def write(db: Any, path: Path, device: str, shipped: Sequence[str | Path] = (), 
 def write_all(db: Any, path: Path, device: str | None) -> int:
     """All timings, of one device or of all, with raw samples in full, and ceilings; how many."""
     where = "" if device is None else f"WHERE t.device = '{quoted(device)}'"
-    peaks = db.execute("SELECT key, payload FROM memos WHERE kind = 'peaks' ORDER BY key").fetchall()
-    own = [(key, payload) for key, payload in peaks if device is None or key == f"{device}:{METHOD}"]
+    peaks = db.execute("SELECT key, payload FROM memos WHERE kind = ? ORDER BY key", [PEAKS.name]).fetchall()
+    own = [(key, payload) for key, payload in peaks if device is None or key == of_device(device)]
     return copy(
         db,
         path,

@@ -12,9 +12,9 @@ from waxeq.cost.copies import Copies
 from waxeq.cost.device import Peaks
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import METHOD
+from waxeq.cost.memos import PEAKS, TOLD, device_of
 from waxeq.cost.shipped import Shipped, write_beside
 from waxeq.cost.survey import runs_on_cpu
-from waxeq.cost.told import KIND
 
 
 def ship(db: Any, table: Path) -> None:
@@ -28,7 +28,7 @@ def told(found: Shipped) -> dict[tuple[str, str], str]:
     """Memos of what the timings of each device with known ceilings tell together."""
     memos, on_cpu = {}, runs_on_cpu(backends_found())
     for (kind, key), payload in found.remembered.items():
-        if kind == "peaks" and key.endswith(f":{METHOD}"):
-            timings = Copies.in_memory(found).families(key.partition(":")[0], METHOD)
-            memos[KIND, key] = CostModel(Peaks.from_json(payload), timings, on_cpu=on_cpu).told().to_json()
+        if kind == PEAKS.name and (device := device_of(key)) is not None:
+            timings = Copies.in_memory(found).families(device, METHOD)
+            memos[TOLD.name, key] = CostModel(Peaks.from_json(payload), timings, on_cpu=on_cpu).told().to_json()
     return memos

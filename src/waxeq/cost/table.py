@@ -28,6 +28,7 @@ from waxeq.cost.copying import Seen
 from waxeq.cost.device import Device, Peaks, described, measure_peaks
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.known import Known
+from waxeq.cost.memos import PEAKS, of_device
 from waxeq.cost.near import Near, newer
 from waxeq.cost.shards import Content, Shards, timing_rows
 from waxeq.cost.shipping import ship
@@ -345,14 +346,14 @@ class TimingTable:
 
     def known_peaks(self, device: Device) -> Peaks | None:
         """The device's ceilings, if they are known."""
-        known = self.memo_get("peaks", f"{device.id}:{METHOD}")
+        known = self.memo_get(PEAKS.name, of_device(device.id))
         return None if known is None else Peaks.from_json(known)
 
     def note_peaks(self, device: Device, found: Peaks) -> None:
         """Remember a device and its ceilings."""
         self._append([
             {"kind": "device", "id": device.id, "description": device.json()},
-            {"kind": "memo", "memo": "peaks", "key": f"{device.id}:{METHOD}", "payload": found.json(),
+            {"kind": "memo", "memo": PEAKS.name, "key": of_device(device.id), "payload": found.json(),
              "written": time.time()},
         ])  # fmt: skip
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from waxeq.cost.elements import Elements
 from waxeq.cost.law import Law
 
-KIND = "told"
-"""Of memos, by device and method of timing."""
-
 
 @dataclass(frozen=True)
 class Told:

@@ -23,13 +23,14 @@ from waxeq.ir.types import TensorType
 _NODE = re.compile(r"%(\d+) = (\w+)\(([^)]*)\)(.*?) : (\w+\[[^\]]*\])(?:  # (.*))?$")
 
 
-def print_graph(graph: Graph) -> str:
-    """The graph as text; constant arrays are named, not written out."""
+def print_graph(graph: Graph, *, sources: bool = True) -> str:
+    """The graph as text; constant arrays are named, not written out. `sources`: with the lines that values come
+    from."""
     rows = [f"{x.kind} {_quoted(x.name)}: {x.type}" for x in graph.leaves]
     for v, n in graph.values():
         reads = ", ".join(f"%{i}" for i in n.inputs)
         attributes = "".join(f" {k}={a!r}" for k, a in n.op.attributes.items())
-        where = f"  # {n.source}" if n.source else ""
+        where = f"  # {n.source}" if sources and n.source else ""
         rows.append(f"%{v} = {type(n.op).__name__}({reads}){attributes} : {n.type}{where}")
     rows += [f"output {_quoted(n)} = %{v}" for n, v in graph.outputs]
     rows += [f"state {_quoted(n)} <- %{v}" for n, v in graph.states]

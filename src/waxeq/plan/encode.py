@@ -143,6 +143,14 @@ def encode(p: Plan) -> dict[str, Any]:
     }
 
 
+def running(p: Plan) -> dict[str, Any]:
+    """Of `encode` what decides what runs: not what is predicted and said of a plan, what it is called and where in a
+    file its model stands."""
+    rows = {k: v for k, v in encode(p).items() if k not in ("about", "name")}
+    steps = [{k: v for k, v in s.items() if k not in ("predicted", "runner_up", "sources")} for s in rows["steps"]]
+    return {**rows, "graph": print_graph(p.graph, sources=False), "steps": steps}
+
+
 def decode(d: Mapping[str, Any], constants: Mapping[str, Any]) -> Plan:
     """Inverse of `encode`. Raises PlanError on data that is no plan or of another version."""
     if not isinstance(d, Mapping) or d.get("waxeq") != VERSION:

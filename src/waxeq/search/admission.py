@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from waxeq.cost.memos import CERTIFICATE
 from waxeq.cost.table import TimingTable, default_path
 from waxeq.egraph.installed import rule_files
 from waxeq.egraph.rules import Rule, RuleFile, core_directory, distinct, read_rules
 from waxeq.errors import RuleError
-
-_KIND = "certificate"
 
 
 def files_for(extra: Sequence[Path]) -> tuple[Path, ...]:
@@ -35,13 +33,13 @@ def uncertified(table: TimingTable, files: Sequence[Path]) -> list[tuple[RuleFil
     if not foreign:
         return []
     rules = [(f, r, _digest(f, r)) for f in foreign for r in f.rules]
-    known = table.memos(_KIND, [digest for _, _, digest in rules])
+    known = table.memos(CERTIFICATE.name, [digest for _, _, digest in rules])
     return [(f, r) for f, r, digest in rules if digest not in known]
 
 
 def admit(table: TimingTable, file: RuleFile, rule: Rule, certificate: str) -> None:
     """Remember the certificate of a rule, for as long as its text, its class and its file's declarations stay."""
-    table.memo_put(_KIND, _digest(file, rule), certificate)
+    table.memo_put(CERTIFICATE.name, _digest(file, rule), certificate)
 
 
 def require_certificates(table: TimingTable, files: Sequence[Path]) -> None:
@@ -58,5 +56,5 @@ def require_certificates(table: TimingTable, files: Sequence[Path]) -> None:
 
 
 def _digest(file: RuleFile, rule: Rule) -> str:
-    parts = (rule.text, rule.cls, str(rule.bound), file.declarations)
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()
+    said = {"rule": rule.text, "class": rule.cls, "bound": str(rule.bound), "declarations": file.declarations}
+    return CERTIFICATE.key(**said)

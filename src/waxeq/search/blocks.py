@@ -10,14 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 from waxeq.basis.typing import types
+from waxeq.cost.memos import BLOCK, CUT_BLOCK
 from waxeq.egraph.lower import lower
 from waxeq.ir.blocks import Block
 from waxeq.plan.encode import decode_block, encode_block
 from waxeq.search.block import Optimized, place, saturated, search_block, stage
 from waxeq.search.session import Session
 
-_WHOLE, _CUT = "block", "cut block"
-"""Memos of plans whose search came to its end, and of those that time ran out for."""
 _EVEN = 0.5
 """Part of the time that blocks share evenly: with a fifth of it a block of attention, which computes little beside
 products with weights, was planned without a timing, and took thirty times as long as it should."""
@@ -28,12 +27,12 @@ _SLACK = 1.1
 def recalled(session: Session, blocks: Sequence[Block], *, cut: bool = False) -> dict[str, Optimized]:
     """Blocks of a model whose plan the table remembers, by key, and whose kernels were not given up since. One that
     time ran out for counts where it would be given no more time than it had been, and with `cut` in any case."""
-    if session.options.fresh or not any(map(session.table.remembers, (_WHOLE, _CUT))):
+    if session.options.fresh or not any(session.table.remembers(k.name) for k in (BLOCK, CUT_BLOCK)):
         return {}  # under what they would be remembered takes reading the text of all kernels
-    distinct = {session.memo_key(b.key): b for b in blocks}
-    rows = {distinct[k].key: _read(distinct[k], text) for k, text in session.table.memos(_WHOLE, distinct).items()}
+    distinct = {session.memo_key(BLOCK, block=b.key): b for b in blocks}
+    rows = {distinct[k].key: _read(distinct[k], text) for k, text in session.table.memos(BLOCK.name, distinct).items()}
     left = [k for k, b in distinct.items() if b.key not in rows]
-    short = {k: _read(distinct[k], text) for k, text in session.table.memos(_CUT, left).items()}
+    short = {k: _read(distinct[k], text) for k, text in session.table.memos(CUT_BLOCK.name, left).items()}
     if short:
         given = _given(session, blocks)
         slack = _SLACK if session.begun else 1.0
@@ -54,7 +53,7 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
     session.sole = sole
     begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
     for b in blocks:  # worked out while the worker is at work: the first of them takes as long
-        session.memo_key(b.key)
+        session.memo_key(BLOCK, block=b.key)
     for n, block in enumerate(blocks):
         first = stage(session, "saturate", begun[n].result)
         session.release()
@@ -104,18 +103,18 @@ def remember(session: Session, found: Optimized) -> None:
     """Keep the plan of a block in the table, for every model that has an equal block; not one that fell back, or
     was searched without kernels that should have run, and not one that time ran out for where none was given, or where
     the plan of a longer search is kept."""
-    key = session.memo_key(found.block.key)
+    key = session.memo_key(BLOCK, block=found.block.key)
     if found.note or session.prices.excluded or (found.left and not _longest(session, key, found)):
         return
     payload = {"plan": encode_block(found.plan), "facts": dict(found.facts), "model": session.model}
     if found.left:
         payload |= {"left": list(found.left), "seconds": found.seconds}
-    session.table.memo_put(_CUT if found.left else _WHOLE, key, json.dumps(payload, sort_keys=True))
+    session.table.memo_put((CUT_BLOCK if found.left else BLOCK).name, key, json.dumps(payload, sort_keys=True))
 
 
 def _longest(session: Session, key: str, found: Optimized) -> bool:
     """Whether a block had some time, and no less than when it was remembered last."""
-    known = session.table.memo_get(_CUT, key)
+    known = session.table.memo_get(CUT_BLOCK.name, key)
     before = 0.0 if known is None else _endless(json.loads(known)["seconds"])
     return found.seconds != 0 and _endless(found.seconds) >= before
 

@@ -7,7 +7,6 @@ here, or a few.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from waxeq.cost.memos import CONTEST
 from waxeq.errors import WaxeqError
 from waxeq.extract.closer import CLOSER
 from waxeq.frontend.trace import Traced
@@ -133,7 +133,7 @@ def hold(
     what there is, and the note says why. Raises WaxeqError then with `strict`.
     """
     texts, closer = [r.text for r in results], _closer(errors)
-    known = _recalled(session, texts, closer)
+    known = _recalled(session, results, closer)
     if known is not None:
         return known
     written = partial(Written(results[0].plan.graph, traced.tensors), traced.inputs)
@@ -144,7 +144,7 @@ def hold(
     note, some = BRIEF, _fit(session, results, took if alone else _SHARED * took, opens)
     if some:
         try:
-            return _apart(session, traced, texts[:some], _closer(errors[:some]), ground, opens)
+            return _apart(session, traced, results[:some], _closer(errors[:some]), ground, opens)
         except WaxeqError as e:
             if session.options.strict:
                 raise
@@ -168,7 +168,7 @@ def _fit(session: Session, results: Sequence[Result], took: float, opens: float)
 def _apart(
     session: Session,
     traced: Traced,
-    texts: Sequence[str],
+    results: Sequence[Result],
     closer: Closer,
     ground: Future[Ground] | None,
     opens: float,
@@ -177,14 +177,13 @@ def _apart(
     in the end."""
     with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens - CLOSING)))
-        answer = held.process.call(
-            contest, (texts, closer, traced.origin, budget), stopped=lambda: session.events.stop_requested
-        )  # fmt: skip
+        job = ([r.text for r in results], closer, traced.origin, budget)
+        answer = held.process.call(contest, job, stopped=lambda: session.events.stop_requested)
     if answer is None:
         return Held(0, None)
     winner, found, note = answer
     trial = Trial(**found)
-    _remember(session, texts, closer, winner, trial)
+    _remember(session, results, closer, winner, trial)
     return Held(winner, trial, note)
 
 
@@ -198,26 +197,26 @@ def _failed(why: WaxeqError) -> str:
     return f"the plan and the model as written were timed in a turn or a few each, as no contest could be held: {why}"
 
 
-def _recalled(session: Session, texts: Sequence[str], closer: Closer) -> Held | None:
+def _recalled(session: Session, results: Sequence[Result], closer: Closer) -> Held | None:
     """How a contest between plans ended that the table remembers."""
-    known = None if session.options.fresh else session.table.memo_get("contest", _key(session, texts, closer))
+    known = None if session.options.fresh else session.table.memo_get(CONTEST.name, _key(session, results, closer))
     if known is None:
         return None
     winner, trial = json.loads(known)
     return Held(winner, replace(Trial(**trial), remembered=True))
 
 
-def _remember(session: Session, texts: Sequence[str], closer: Closer, winner: int, trial: Trial) -> None:
+def _remember(session: Session, results: Sequence[Result], closer: Closer, winner: int, trial: Trial) -> None:
     """Keep how a contest ended, if that is settled: of these plans, and of the winner alone, which is all there is the
     next time. An interval that is wide, and not as far from 1, is not: the next time is another chance."""
     if trial.high < WIDE * trial.low or trial.low > WIDE or trial.high < 1 / WIDE:
-        for plans, others, n in ((texts, closer, winner), (texts[winner : winner + 1], [[]], 0)):
+        for plans, others, n in ((results, closer, winner), (results[winner : winner + 1], [[]], 0)):
             outcome = json.dumps([n, asdict(trial)], sort_keys=True)
-            session.table.memo_put("contest", _key(session, plans, others), outcome)
+            session.table.memo_put(CONTEST.name, _key(session, plans, others), outcome)
 
 
-def _key(session: Session, texts: Sequence[str], closer: Closer) -> str:
-    return hashlib.sha256("|".join([*texts, json.dumps(closer), session.device.id]).encode()).hexdigest()
+def _key(session: Session, results: Sequence[Result], closer: Closer) -> str:
+    return session.memo_key(CONTEST, runs=json.dumps([r.runs for r in results]), closer=json.dumps(closer))
 
 
 def _brief(

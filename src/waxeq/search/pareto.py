@@ -19,7 +19,7 @@ from waxeq.search.session import Session, levels
 from waxeq.search.spread import Assemble, Spread
 from waxeq.search.tables import Opened
 from waxeq.search.trial import Proofs, as_written
-from waxeq.search.trials import Ran, plan_key, run_plans
+from waxeq.search.trials import Ran, run_plans
 
 _LOOKED = 24
 """Plans of each tolerance that are laid out in memory, to find those that need less of it."""
@@ -90,7 +90,7 @@ def _found(
         level = options.model_copy(update={"tolerance": tolerance, "budget": budget, "fresh": True})
         with Session.open(level, events, opened) as session:
             for rank, result in enumerate(_cheapest(session, traced, assemble, plans)):
-                found.setdefault(plan_key(result.plan, session.device.id), (rank, tolerance, result))
+                found.setdefault(result.runs, (rank, tolerance, result))
     return [(t, r) for _, t, r in sorted(found.values(), key=lambda row: row[:2])]
 
 

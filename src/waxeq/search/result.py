@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from waxeq.amounts import number_of
 from waxeq.backend.kernel import Kernel
 from waxeq.errors import UsageError
 from waxeq.extract.choice import Choice
-from waxeq.plan.encode import encode
+from waxeq.plan.encode import encode, running
 from waxeq.plan.plan import Plan
 from waxeq.runtime.program import Program
 from waxeq.runtime.save import save_plan
@@ -99,6 +100,12 @@ class Result:
     def text(self) -> str:
         """The plan as canonical JSON: equal plans have equal texts."""
         return json.dumps(encode(self.plan), sort_keys=True)
+
+    @cached_property
+    def runs(self) -> str:
+        """A name for what runs, however it was found: the plan, and the texts that its kernels have now."""
+        codes = {s.call.kernel: self.kernels[s.call.kernel].code for s in self.plan.steps}
+        return hashlib.sha256(json.dumps([running(self.plan), codes], sort_keys=True).encode()).hexdigest()
 
     def __repr__(self) -> str:
         kept = "kept as written" if self.plan.written else number_of(len(self.plan.steps), "kernel")

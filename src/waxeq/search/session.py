@@ -15,7 +15,6 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from waxeq.__about__ import __version__
 from waxeq.amounts import cores
 from waxeq.backend.call import Call
 from waxeq.backend.discover import Found, backends, kernels
@@ -25,6 +24,7 @@ from waxeq.backend.storage import CPU, storages
 from waxeq.cost.device import Device, Peaks, current_device
 from waxeq.cost.estimate import CostModel
 from waxeq.cost.key import Timing, TimingKey
+from waxeq.cost.memos import Kind
 from waxeq.cost.survey import runs_on_cpu
 from waxeq.cost.table import TimingTable
 from waxeq.egraph.kernels import patterns
@@ -259,14 +259,16 @@ class Session(Beside):
         """Sentences on what the outcome depends on: what was not used, and who disturbed the timings."""
         return (*self.notes, *filter(None, (self.watch.note,)))
 
-    def memo_key(self, block: str) -> str:
-        """Under what an optimized block is remembered: its content and all that decides its plan but the timings."""
-        return hashlib.sha256("|".join((__version__, block, *self._decisive)).encode()).hexdigest()
+    def memo_key(self, kind: Kind, **of: str) -> str:
+        """Under what a memo is remembered `of` something: with what its kind depends on of this session."""
+        return kind.key(**of, **{n: v for n, v in self._facts.items() if n in kind.facts})
 
     @cached_property
-    def _decisive(self) -> tuple[str, ...]:
-        """What decides the plan of any block; worked out once, as a model may have many."""
-        return (self.options.fingerprint(), self.rules.hash, self.kernels_hash, self.device.id)
+    def _facts(self) -> Mapping[str, str]:
+        """What memos may depend on; worked out once, as a model may have many blocks."""
+        solvers = f"{version('egglog')} {version('highspy')}"
+        own = {"options": self.options.fingerprint(), "rules": self.rules.hash, "kernels": self.kernels_hash}
+        return {**own, "solvers": solvers, "device": self.device.id}
 
     @property
     def stopped(self) -> bool:

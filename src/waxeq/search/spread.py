@@ -29,7 +29,6 @@ from waxeq.search.paths import Menu, Part
 from waxeq.search.placing import on_cpu
 from waxeq.search.result import Result
 from waxeq.search.session import Session
-from waxeq.search.trials import plan_key
 
 Assemble = Callable[[Session, Traced, Graph, Sequence[Block], Mapping[str, Optimized]], Result]
 """How plans of blocks, by key, become one plan: `waxeq.compile.assemble`."""
@@ -136,9 +135,8 @@ class Spread:
             except BudgetError as e:
                 refused = e
                 continue
-            key = plan_key(result.plan, self.session.device.id)
-            if key not in seen:
-                seen.add(key)
+            if result.runs not in seen:
+                seen.add(result.runs)
                 yield way, result
         if refused is not None and not seen:
             raise refused

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 
 from waxeq.backend.storage import CPU
+from waxeq.cost.memos import ACCURACIES
 from waxeq.errors import AccuracyError, BudgetError, FallbackError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
@@ -18,7 +19,7 @@ from waxeq.ir.array import content
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
-from waxeq.search.contest import Ground, ahead, foresee, hold
+from waxeq.search.contest import Ground, ahead, foresee, given, hold
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -166,24 +167,24 @@ class Proofs:
     @cached_property
     def _numbers(self) -> str:
         found = hashlib.sha256()
-        for name, a in sorted({**self.traced.tensors, **self.traced.inputs}.items()):
-            found.update(f"{name}:{a.dtype}:{a.shape}".encode())
-            found.update(content(a))
+        for group in given(self.traced).values():
+            for name, a in sorted(group.items()):
+                found.update(f"{name}:{a.dtype}:{a.shape}".encode())
+                found.update(content(a))
         return found.hexdigest()
 
     def accuracy(self, result: Result) -> tuple[Accuracy, ...]:
         """Errors of every output, measured now or when the table was told."""
         table = self.session.table
-        parts = (result.text, self._numbers, self.session.kernels_hash, self.session.device.id)
-        key = hashlib.sha256("|".join(parts).encode()).hexdigest()
-        known = None if self.session.options.fresh else table.memo_get("accuracies", key)
+        key = self.session.memo_key(ACCURACIES, runs=result.runs, numbers=self._numbers)
+        known = None if self.session.options.fresh else table.memo_get(ACCURACIES.name, key)
         if known is None:
             program, truth = result.program, self.truth
             start = time.perf_counter()
             found = program.flat_results(self.traced.inputs)
             self.ran[result.text] = time.perf_counter() - start
             rows = truth.accuracy(found)
-            table.memo_put("accuracies", key, json.dumps([asdict(r) for r in rows]))
+            table.memo_put(ACCURACIES.name, key, json.dumps([asdict(r) for r in rows]))
             return rows
         read = json.loads(known)
         return tuple(Accuracy(**{**r, "plan": tuple(r["plan"]), "written": tuple(r["written"])}) for r in read)

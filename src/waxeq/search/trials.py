@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from waxeq.backend.discover import backends, kernels
+from waxeq.cost.memos import RAN
 from waxeq.events import FOREVER, Deadline, Note
 from waxeq.frontend.trace import Traced
 from waxeq.memory.estimate import plan_estimate
-from waxeq.plan.encode import decode, encode
+from waxeq.plan.encode import decode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.alone import WAITING, alone
 from waxeq.runtime.handover import Handed, handed
@@ -109,22 +109,8 @@ def _errors(proofs: Proofs, r: Result) -> tuple[float, float]:
     return max((e[0] for e in rows), default=0.0), max((e[1] for e in rows), default=0.0)
 
 
-def plan_key(plan: Plan, device: str) -> str:
-    """A name for what runs on which machine: everything in a plan but what was predicted and said of it."""
-    data = encode(plan)
-    steps = [{k: v for k, v in s.items() if k not in ("predicted", "runner_up", "sources")} for s in data["steps"]]
-    kept = {**{k: v for k, v in data.items() if k not in ("about", "name")}, "steps": steps, "device": device}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-
-
-def _run_key(session: Session, r: Result) -> str:
-    """Under what the times of a plan are remembered: what runs, and the texts that its kernels have now."""
-    codes = (f"{n}:{r.kernels[n].code}" for n in sorted({s.call.kernel for s in r.plan.steps}))
-    return hashlib.sha256("|".join((plan_key(r.plan, session.device.id), *codes)).encode()).hexdigest()
-
-
 def _recalled(session: Session, r: Result) -> Samples | None:
-    known = session.table.memo_get("ran", _run_key(session, r))
+    known = session.table.memo_get(RAN.name, session.memo_key(RAN, runs=r.runs))
     return None if known is None else Samples(tuple(json.loads(known)))
 
 
@@ -149,7 +135,7 @@ def _timed(
         )  # fmt: skip
     rows = [Samples(tuple(s)) for s in found or ()]
     for r, s in zip(results, rows, strict=False):
-        session.table.memo_put("ran", _run_key(session, r), json.dumps(s.seconds))
+        session.table.memo_put(RAN.name, session.memo_key(RAN, runs=r.runs), json.dumps(s.seconds))
     return rows
 
 
