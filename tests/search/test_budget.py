@@ -211,7 +211,7 @@ def test_no_more_is_compiled_than_there_is_time_for(tmp_path: Path, monkeypatch:
             compiled.extend(c for _, c in rows)
             clock.now += 40.0
 
-        monkeypatch.setattr("waxeq.search.session.prepare", prepare)
+        monkeypatch.setattr("waxeq.search.readying.prepare", prepare)
         monkeypatch.setattr(Session, "_timed", lambda *given: pytest.fail("there is no time for this"))
         assert session.measure(calls) == 0
     assert 0 < len(compiled) < len(calls), "two groups, and then what is left is for the trial"

@@ -18,6 +18,7 @@ from waxeq.basis.matrices import factored, make_regular
 from waxeq.basis.typing import types
 from waxeq.cost.key import TimingKey
 from waxeq.cost.table import Timing
+from waxeq.errors import BudgetError
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import is_float, numpy_dtype
 from waxeq.runtime.arena import aligned
@@ -38,6 +39,8 @@ _POINTWISE = COMPUTED | {"In", "Num", "Sum", "Red"}
 
 VALUELESS = (IndexError, np.linalg.LinAlgError)
 """What is raised where no operands were found for which a call has a value: a position, or a matrix, is computed."""
+ROOMLESS = (MemoryError, BudgetError)
+"""What is raised where a call cannot be timed for want of memory: it takes several times what a plan does."""
 
 
 class Bench:

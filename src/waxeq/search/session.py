@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -19,7 +18,7 @@ from waxeq.amounts import cores
 from waxeq.backend.call import Call
 from waxeq.backend.discover import Found, backends, kernels
 from waxeq.backend.discover import found as found_backends
-from waxeq.backend.kernel import Kernel, prepare
+from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU, storages
 from waxeq.cost.device import Device, Peaks, current_device
 from waxeq.cost.estimate import CostModel
@@ -31,30 +30,22 @@ from waxeq.egraph.kernels import patterns
 from waxeq.egraph.program import RuleProgram
 from waxeq.egraph.rules import RuleFile, load_rules
 from waxeq.egraph.saturate import Worker
-from waxeq.errors import FallbackError, UsageError, WaxeqError
+from waxeq.errors import FallbackError, UsageError
 from waxeq.events import Deadline, Events, Note, Progress
 from waxeq.extract.price import Prices
 from waxeq.options import Options
 from waxeq.plan.encode import encode_rules
 from waxeq.runtime.device_timing import timed
 from waxeq.runtime.neighbours import Load, Watch
-from waxeq.runtime.timing import VALUELESS, Bench
+from waxeq.runtime.timing import Bench
 from waxeq.search.admission import files_for, own_rules, require_certificates
-from waxeq.search.beside import Beside
 from waxeq.search.pace import KEPT
+from waxeq.search.readying import COMPILER, Readying
 from waxeq.search.tables import Opened, open_table
 
 Value = TypeVar("Value")
 _RUNS = 2
 """Runs that timing a long call takes at least."""
-_COMPILER = 0.12
-"""Seconds that starting a compiler takes on a usual machine."""
-_KNOWN = 0.03
-"""Seconds in which no compiler starts: what took less was compiled before."""
-_TOGETHER = 4
-"""Calls for each core that are compiled before the clock is looked at again."""
-_UNHURRIED = 64
-"""Calls that are compiled where there is no clock, before it is asked whether anybody waits."""
 _OBJECTS = 200_000
 """Objects made until Python looks for cycles among them, of which a search makes next to none: by default it looks so
 often that a tenth of a search goes into it."""
@@ -110,7 +101,7 @@ def _rules(options: Options, kernels: Mapping[str, Kernel], own: tuple[RuleFile,
 
 
 @dataclass
-class Session(Beside):
+class Session(Readying):
     """Opened with `Session.open(options, events)`, used as a context manager."""
 
     options: Options
@@ -139,6 +130,8 @@ class Session(Beside):
     begun: float = 0.0
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
+    failed: dict[str, str] = field(default_factory=dict)
+    untimed: set[TimingKey] = field(default_factory=set)
     compiled_seconds: float = 0.0
     usual_seconds: float = 0.0
     chose: float = 0.0
@@ -257,7 +250,7 @@ class Session(Beside):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Sentences on what the outcome depends on: what was not used, and who disturbed the timings."""
-        return (*self.notes, *filter(None, (self.watch.note,)))
+        return (*self.notes, *self.faults, *filter(None, (self.watch.note,)))
 
     def memo_key(self, kind: Kind, **of: str) -> str:
         """Under what a memo is remembered `of` something: with what its kind depends on of this session."""
@@ -304,18 +297,23 @@ class Session(Beside):
         try:
             for n in range(visits * len(calls) * free):
                 call = calls[n % len(calls)]
-                if self.pressed or not self.affords(self._lasts([call])[0]):
+                if self.pressed or call.kernel in self.prices.excluded or not self.affords(self._lasts([call])[0]):
                     continue
                 self.events.emit(Progress("measure", n // visits, len(calls), call.kernel))
-                with suppress(*VALUELESS):  # no operands were found that have a value
+                with self.unfit(call):
                     taken[n % len(calls)].append(self._timed(call, each))
         finally:  # what was timed is kept, whatever one of the calls raises
             known = self.prices.model.measured if again else {}
             rows = [_quiet(found) for found in taken if found]
-            self.skipped += sum(c.kernel not in self.prices.excluded for c in wanted) - len(rows)
+            done = [c for c, found in zip(calls, taken, strict=True) if found]
+            self.skipped += self._fit(wanted) - self._fit(done)
             self._keep([t for t in rows if t.key not in known or _quiet([known[t.key], t]) is t], load, visits)
             self.measuring_seconds += time.perf_counter() - begun
         return rows
+
+    def _fit(self, calls: Sequence[Call]) -> int:
+        """How many of the calls are of kernels that run here."""
+        return sum(c.kernel not in self.prices.excluded for c in calls)
 
     def _keep(self, rows: Sequence[Timing], load: Load, visits: int) -> None:
         """Store timings that were taken since `load`, and reckon with them."""
@@ -333,7 +331,7 @@ class Session(Beside):
         seconds: what is compiled and not timed was compiled for nothing."""
         if self.pressed:
             return []
-        found, taken = list[Call](), self.slow * _COMPILER
+        found, taken = list[Call](), self.slow * COMPILER
         for c, seconds in zip(calls, self._lasts(calls), strict=True):
             lasts = max(each, seconds) + self.slow * self.kernels[c.kernel].compiling
             if self.affords(taken + lasts):
@@ -344,59 +342,3 @@ class Session(Beside):
     def _lasts(self, calls: Sequence[Call]) -> list[float]:
         """Seconds that timing each call takes at least."""
         return [_RUNS * e.seconds for e in self.prices.of(calls)]
-
-    def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
-        report says so. Raises FallbackError with `strict`."""
-        calls = [c for c in calls if c.kernel not in self.prices.excluded]
-        ready = list[Call]()
-        together = _TOGETHER * cores() if self.deadline.seconds is not None else _UNHURRIED
-        try:
-            for start in range(0, len(calls), together):
-                if self.pressed:
-                    break
-                group = calls[start : start + together]
-                self._compile(group)
-                ready += group
-        except WaxeqError as e:
-            self._give_up(calls, e)
-            ready = calls
-        return [c for c in ready if c.kernel not in self.prices.excluded]
-
-    def require_ready(self, calls: Iterable[Call]) -> bool:
-        """Make ready all calls of plans that are about to run. False where kernels of theirs had to be given up: then
-        others are to be searched. Raises FallbackError with `strict`."""
-        calls, known = list(calls), len(self.prices.excluded)
-        try:
-            self._compile(calls)
-        except WaxeqError as e:
-            self._give_up(calls, e)
-        return len(self.prices.excluded) == known
-
-    def _compile(self, calls: Sequence[Call]) -> None:
-        """Make calls ready with one start of a compiler, and note how long that took and should have taken; what was
-        there already tells nothing. Raises what their kernels raise."""
-        begun = time.perf_counter()
-        try:
-            prepare((self.kernels[c.kernel], c) for c in calls)
-        finally:
-            took = time.perf_counter() - begun
-            self.compiling_seconds += took
-            if took > _KNOWN:
-                self.compiled_seconds += took
-                self.usual_seconds += _COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
-
-    def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
-        """Exclude the kernels that cannot be made ready, and all that are made in the same way, with a note. Raises
-        FallbackError with `strict`."""
-        if self.options.strict:
-            raise FallbackError(f"kernels could not be made ready: {why}") from why
-        before = set(self.prices.excluded)
-        for c in calls:
-            try:
-                self._compile([c])
-            except WaxeqError:
-                way = self.kernels[c.kernel].prepare
-                self.prices.exclude([n for n, k in self.kernels.items() if k.prepare is way])
-        if failed := self.prices.excluded - before:
-            self.notes = (*self.notes, f"{', '.join(sorted(failed))} could not be used: {why}")

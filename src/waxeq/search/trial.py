@@ -12,7 +12,7 @@ from functools import cached_property, partial
 
 from waxeq.backend.storage import CPU
 from waxeq.cost.memos import ACCURACIES
-from waxeq.errors import AccuracyError, BudgetError, FallbackError
+from waxeq.errors import AccuracyError, BudgetError, FallbackError, WaxeqError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.ir.array import content
@@ -28,8 +28,8 @@ from waxeq.search.session import Session
 class Judged:
     """Ways to plan a model, the lowest prediction first, on the model's own numbers: the `right` ones, which agree with
     the float64 reference, with their errors; and the notes to report, with a sentence for each that does not.
-    `errors`: those of the first way; `wrong`: what is wrong with the last that was dropped; `ran`: seconds of the first
-    run of those that were run, by text."""
+    `errors`: those of the first that ran; `wrong`: what is wrong with the last that was dropped; `ran`: seconds of the
+    first run of those that were run, by text."""
 
     results: tuple[Result, ...]
     errors: tuple[Accuracy, ...]
@@ -58,18 +58,23 @@ def searched_again(tolerance: float, why: BudgetError | None = None) -> str:
 
 
 def judged(session: Session, results: Sequence[Result], proofs: Proofs, tolerance: float | None = None) -> Judged:
-    """Run every way to plan a model once. `tolerance`: of results, where it is not the one of the search."""
+    """Run every way to plan a model once. `tolerance`: of results, where it is not the one of the search. Raises what
+    the last of them does where none can be run."""
     session.events.emit(StageStarted("trial", ""))
-    errors = [proofs.accuracy(r) for r in results]
     right: list[tuple[Result, tuple[Accuracy, ...]]] = []
-    notes, wrong = [*results[0].report.notes, *said(results[0].blocks)], None
-    for r, rows in zip(results, errors, strict=True):
+    notes, wrong, errors = [*results[0].report.notes, *said(results[0].blocks)], None, list[tuple[Accuracy, ...]]()
+    for n, r in enumerate(results, 1):
         try:
-            require(rows, session.options.tolerance if tolerance is None else tolerance)
-            right.append((r, rows))
+            errors.append(proofs.accuracy(r))
+            require(errors[-1], session.options.tolerance if tolerance is None else tolerance)
+            right.append((r, errors[-1]))
         except AccuracyError as e:
             wrong = e
             notes.append(f"a plan was dropped: {e}")
+        except (MemoryError, WaxeqError) as e:  # what runs out of something is no reason to give up the others
+            if n == len(results) and not errors:
+                raise
+            notes.append(f"a plan was dropped, as it could not be run: {str(e) or type(e).__name__}")
     return Judged(tuple(results), errors[0], tuple(right), tuple(notes), wrong, proofs.ran)
 
 

@@ -29,7 +29,7 @@ from waxeq.plan.plan import Step
 from waxeq.plan.schedule import BlockPlan
 from waxeq.runtime.alone import alone
 from waxeq.runtime.device_timing import timed
-from waxeq.runtime.timing import VALUELESS, Bench
+from waxeq.runtime.timing import ROOMLESS, VALUELESS, Bench
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -92,7 +92,7 @@ def time_calls(calls: str, threads: int, each: float, patience: float) -> dict[s
         rows = []
         for c in ready:
             k = own[c.kernel]
-            with suppress(*VALUELESS):  # no operands were found that have a value
+            with suppress(*VALUELESS, *ROOMLESS):  # operands that have a value, or room for them, were not found
                 rows.append(timed(bench, k, c, timing_key(c, k, device.id, threads), each))
     return {"rows": timing_rows(rows), "failed": failed}
 

@@ -1,0 +1,122 @@
+"""What candidates need before they can be timed, and what becomes of those that fail: the search goes on without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from waxeq.amounts import cores, number_of
+from waxeq.backend.call import Call
+from waxeq.backend.kernel import Kernel, prepare
+from waxeq.cost.key import TimingKey
+from waxeq.errors import FallbackError, WaxeqError
+from waxeq.extract.price import Prices
+from waxeq.runtime.timing import ROOMLESS, VALUELESS
+from waxeq.search.beside import Beside
+
+COMPILER = 0.12
+"""Seconds that starting a compiler takes on a usual machine."""
+_KNOWN = 0.03
+"""Seconds in which no compiler starts: what took less was compiled before."""
+_TOGETHER = 4
+"""Calls for each core that are compiled before the clock is looked at again."""
+_UNHURRIED = 64
+"""Calls that are compiled where there is no clock, before it is asked whether anybody waits."""
+
+
+class Readying(Beside):
+    """Of a session. `failed`: kernels that were given up, and why; `untimed`: calls there was no memory to time; the
+    other fields are the session's own."""
+
+    kernels: Mapping[str, Kernel]
+    prices: Prices
+    compiling_seconds: float
+    failed: dict[str, str]
+    untimed: set[TimingKey]
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Sentences on kernels that were given up, and on calls that there was no memory to time."""
+        whys = {why: ", ".join(n for n, w in self.failed.items() if w == why) for why in self.failed.values()}
+        given_up = (f"{names} could not be used: {why}" for why, names in whys.items())
+        n = len(self.untimed)
+        return (*given_up, *((f"{number_of(n, 'call')} could not be timed for want of memory",) if n else ()))
+
+    @contextmanager
+    def unfit(self, call: Call) -> Iterator[None]:
+        """Inside, a call is timed. One that cannot be is left as it is: no operands were found that have a value, or
+        several copies of them have no room. A kernel that fails is given up. Raises FallbackError with `strict`."""
+        try:
+            yield
+        except VALUELESS:
+            pass
+        except ROOMLESS:
+            self.untimed.add(self.prices.key(call))
+        except WaxeqError as e:
+            self._exclude({call.kernel}, e)
+
+    def _ready(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """The calls that can be bound: what must be compiled for them is. Kernels that cannot be are given up, and the
+        report says so. Raises FallbackError with `strict`."""
+        calls = [c for c in calls if c.kernel not in self.prices.excluded]
+        ready = list[Call]()
+        together = _TOGETHER * cores() if self.deadline.seconds is not None else _UNHURRIED
+        try:
+            for start in range(0, len(calls), together):
+                if self.pressed:
+                    break
+                group = calls[start : start + together]
+                self._compile(group)
+                ready += group
+        except WaxeqError as e:
+            self._give_up(calls, e)
+            ready = calls
+        return [c for c in ready if c.kernel not in self.prices.excluded]
+
+    def require_ready(self, calls: Iterable[Call]) -> bool:
+        """Make ready all calls of plans that are about to run. False where kernels of theirs had to be given up: then
+        others are to be searched. Raises FallbackError with `strict`."""
+        calls, known = list(calls), len(self.prices.excluded)
+        try:
+            self._compile(calls)
+        except WaxeqError as e:
+            self._give_up(calls, e)
+        return len(self.prices.excluded) == known
+
+    def _compile(self, calls: Sequence[Call]) -> None:
+        """Make calls ready with one start of a compiler, and note how long that took and should have taken; what was
+        there already tells nothing. Raises what their kernels raise."""
+        begun = time.perf_counter()
+        try:
+            prepare((self.kernels[c.kernel], c) for c in calls)
+        finally:
+            took = time.perf_counter() - begun
+            self.compiling_seconds += took
+            if took > _KNOWN:
+                self.compiled_seconds += took
+                self.usual_seconds += COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
+
+    def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
+        """Exclude the kernels that cannot be made ready: where nothing that is made in the same way can be, and it is
+        not the first time, all that are. Raises FallbackError with `strict`."""
+        self._refuse(why)
+        failed, fine = set[str](), set[object]()
+        for c in calls:
+            try:
+                self._compile([c])
+                fine.add(self.kernels[c.kernel].prepare)
+            except WaxeqError:
+                failed.add(c.kernel)
+        one = {self.kernels[n].prepare: n for n in self.failed}
+        several = {w for n in failed if one.setdefault(w := self.kernels[n].prepare, n) != n} - fine
+        self._exclude(failed | {n for n, k in self.kernels.items() if k.prepare in several}, why)
+
+    def _exclude(self, failed: set[str], why: WaxeqError) -> None:
+        self._refuse(why)
+        self.prices.exclude(failed)
+        self.failed |= dict.fromkeys(sorted(failed), str(why))
+
+    def _refuse(self, why: WaxeqError) -> None:
+        if self.options.strict:
+            raise FallbackError(f"kernels could not be made ready: {why}") from why
