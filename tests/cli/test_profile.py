@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from waxeq.search import spread
 from waxeq.search.session import Session
 
 PROGRAM = "import sys; from waxeq.cli import main; sys.exit(main())"
@@ -43,6 +45,23 @@ def test_a_list_goes_on_without_a_search(waxeq, model, quick, tmp_path, monkeypa
     assert second["from"] == 4 and first["paths"] + second["paths"] == whole
     again = waxeq("paths", model(), "--limit", "2", "--from", "2", "--state", state, "--json", *quick).data
     assert again["paths"] == whole[1:3]
+
+
+def test_a_list_of_a_search_that_was_stopped_is_not_kept(
+    waxeq, model, quick, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the search left a short list, which the same command took for all there is from then on."""
+    state, search = tmp_path / "small.paths.json", spread.searched
+
+    def stopped(session: Session, *given: Any, **more: Any) -> Any:
+        session.events.request_stop()
+        return search(session, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spread, "searched", stopped)
+        cut = waxeq("paths", model(), "--limit", "3", "--state", state, "--json", *quick[:-1])
+    assert cut.code == 130 and not state.exists() and cut.data["state"] is None and "is not written" in cut.err
+    assert waxeq("paths", model(), "--limit", "3", "--state", state, *quick).code == 0 and state.exists()
 
 
 def test_a_list_of_another_model_is_refused(waxeq, model, quick, tmp_path) -> None:

@@ -79,9 +79,13 @@ def paths(
     with working(show) as events:
         saved = _Saved.at(state, target, search.options())
         menu = saved.menu if saved.menu is not None else _menu(target, search, events)
+        whole = not events.stop_requested
         data = _listed(menu, start or saved.following, limit, events)
-        saved.write(menu, data["from"] + len(data["paths"]))
-    data["state"] = None if state is None else str(state)
+        if whole:
+            saved.write(menu, data["from"] + len(data["paths"]))
+        elif state is not None:
+            events.emit(Note(f"interrupted: these are the paths that were found by then; {state} is not written"))
+    data["state"] = None if state is None or not whole else str(state)
     from waxeq.inspect.paths import paths_view
 
     finish(show, data, paths_view)
