@@ -41,6 +41,14 @@ def test_a_failure_of_what_a_process_begins_with_is_told_by_the_call() -> None:
             process.call(operator.neg, ())
 
 
+def test_a_process_that_does_not_begin_is_given_up() -> None:
+    """It was waited for without end: a backend of somebody else that hangs when it is loaded."""
+    begun = time.monotonic()
+    with pytest.raises(WaxeqError, match="did not begin in time: far"):
+        Fresh(threads=1, begin=(subprocess.call, (["sh", "-c", "echo far >&2; exec sleep 60"],)), patience=2.0)
+    assert time.monotonic() - begun < 30
+
+
 def test_a_process_that_says_much_while_it_begins_is_heard() -> None:
     """As a backend of somebody else may: both waited for each other, and no budget ended it."""
     begin = subprocess.call, ([sys.executable, "-c", "import sys; sys.stderr.write('x' * (1 << 18))"],)

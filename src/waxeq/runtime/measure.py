@@ -138,6 +138,8 @@ def _lower_quartile(s: Samples) -> float:
     return sorted(s.seconds)[(len(s.seconds) - 1) // 4]
 
 
+_PATIENT = 120.0
+"""Seconds in which a process has begun, on however slow a machine: it starts Python, imports and reads arrays."""
 _DONE = b"."
 """What a process says after each thing that it has done, before its answer; no pickle begins so."""
 _CHILD = """
@@ -166,10 +168,17 @@ out.flush()
 class Fresh:
     """A new Python process, with `threads` threads for BLAS and OpenMP, which inherits the descriptors that are `held`.
     It makes one call. With `begin`, a module-level function and its arguments, that is called before this returns, and
-    what it finds is the first argument of the call. It ends with the context."""
+    what it finds is the first argument of the call. It ends with the context.
+
+    Raises WaxeqError where that has not begun after `patience` seconds."""
 
     def __init__(
-        self, *, threads: int, held: Sequence[int] = (), begin: tuple[Callable[..., Any], Sequence[Any]] | None = None
+        self,
+        *,
+        threads: int,
+        held: Sequence[int] = (),
+        begin: tuple[Callable[..., Any], Sequence[Any]] | None = None,
+        patience: float = _PATIENT,
     ) -> None:
         limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
         self._child = subprocess.Popen(
@@ -188,7 +197,11 @@ class Fresh:
                 self._child.stdin.write(self._unsent + _job(*begin))
                 self._child.stdin.flush()
             self._unsent = b""
-            self._begun, self._muttered = _first_said(self._child)
+            try:
+                self._begun, self._muttered = _first_said(self._child, time.monotonic() + patience)
+            except BaseException:  # nobody else knows of it yet
+                self.__exit__()
+                raise
 
     def __enter__(self) -> Fresh:
         return self
@@ -226,15 +239,17 @@ class Fresh:
         return value
 
 
-def _first_said(child: subprocess.Popen) -> tuple[bytes, bytes]:
+def _first_said(child: subprocess.Popen, end: float) -> tuple[bytes, bytes]:
     """The first byte of what a process answers, none where it has died, and what it says on stderr until then: it
-    would wait for somebody to read that."""
+    would wait for somebody to read that. Raises WaxeqError where it says nothing until the `end`."""
     assert child.stdout is not None and child.stderr is not None
     muttered = b""
     with DefaultSelector() as pipes:
         pipes.register(child.stdout, EVENT_READ)
         pipes.register(child.stderr, EVENT_READ)
-        while child.stdout not in [key.fileobj for key, _ in pipes.select()]:
+        while child.stdout not in (ready := [key.fileobj for key, _ in pipes.select(max(0.0, end - time.monotonic()))]):
+            if not ready:
+                raise WaxeqError(f"the timing process did not begin in time{_after(muttered)}")
             more = os.read(child.stderr.fileno(), 1 << 16)
             muttered += more
             if not more:
@@ -244,10 +259,15 @@ def _first_said(child: subprocess.Popen) -> tuple[bytes, bytes]:
 
 def _cause(status: int, err: bytes) -> str:
     """What a process ended by, and the end of what it said: one that is killed says nothing."""
-    said = err.decode(errors="replace").strip()[-300:]
     by = f"exit code {status}" if status >= 0 else f"signal {-status}, {signal.strsignal(-status)}"
     hint = " (most likely as memory ran out)" if status == -signal.SIGKILL else ""
-    return f"{by}{hint}{': ' if said else ''}{said}"
+    return f"{by}{hint}{_after(err)}"
+
+
+def _after(err: bytes) -> str:
+    """The end of what a process said, to follow what became of it."""
+    said = err.decode(errors="replace").strip()[-300:]
+    return f"{': ' if said else ''}{said}"
 
 
 def _job(fn: Callable[..., Any], args: Sequence[Any]) -> bytes:

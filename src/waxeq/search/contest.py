@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from waxeq.cost.memos import CONTEST
 from waxeq.errors import WaxeqError
+from waxeq.events import NOTICE
 from waxeq.extract.closer import CLOSER
 from waxeq.frontend.trace import Traced
 from waxeq.runtime.handover import Groups, handed
@@ -175,7 +176,10 @@ def _apart(
 ) -> Held:
     """The contest in a process of its own, which has begun after so many seconds. Raises WaxeqError where there is none
     in the end."""
-    with ground.result() if ground is not None else Ground.made(traced, session.options.threads) as held:
+    made = Ground.made(traced, session.options.threads) if ground is None else _begun(session, ground)
+    if made is None:
+        return Held(0, None)
+    with made as held:
         budget = min(_LONGEST, max(0.0, 0.4 * (session.deadline.left - opens - CLOSING)))
         job = ([r.text for r in results], closer, traced.origin, budget)
         answer = held.process.call(contest, job, stopped=lambda: session.events.stop_requested)
@@ -185,6 +189,17 @@ def _apart(
     trial = Trial(**found)
     _remember(session, results, closer, winner, trial)
     return Held(winner, trial, note)
+
+
+def _begun(session: Session, ground: Future[Ground]) -> Ground | None:
+    """Where a contest can be held, once it is made; None where the user does not wait for that. Raises WaxeqError where
+    the budget ends first."""
+    while not wait([ground], NOTICE).done:
+        if session.events.stop_requested:
+            return None
+        if session.deadline.expired:
+            raise WaxeqError("its process had not begun when the budget ended")
+    return ground.result()
 
 
 def _closer(errors: Sequence[float]) -> Closer:
