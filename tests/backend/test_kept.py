@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,17 @@ def test_a_damaged_file_holds_nothing(folder: Path, content: bytes) -> None:
     (file,) = files(folder)
     file.write_bytes(content)
     assert kept.read("name", "key") is None
+
+
+def test_what_a_killed_writer_left_goes_after_a_day(folder: Path) -> None:
+    kept.write("name", "key", "text")
+    (file,) = files(folder)
+    old, young = (file.with_name(n) for n in (".abc", ".def"))
+    for p in (old, young):
+        p.write_text("half of a te")
+    os.utime(old, (time.time() - 2 * 86400,) * 2)
+    kept.write("name", "other", "text")
+    assert sorted(files(folder)) == sorted([young, file])
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(folder: Path) -> None:

@@ -6,9 +6,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+
+_STALE = 24 * 3600.0
+"""Seconds after which whoever began to write a file no longer does."""
 
 
 def read(name: str, key: str) -> str | None:
@@ -25,6 +29,7 @@ def write(name: str, key: str, text: str) -> None:
     with suppress(OSError, ImportError):
         path = _path(name)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _tidy(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -34,6 +39,14 @@ def write(name: str, key: str, text: str) -> None:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what writers that were killed left behind."""
+    for left in folder.glob(".*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - _STALE:
+                left.unlink()
 
 
 def _seal(key: str, text: str) -> str:
