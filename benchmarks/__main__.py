@@ -101,7 +101,7 @@ def peers(
     again
         Measure again what was measured.
     as_json
-        Print the records of the rows on stdout.
+        Print the records of the rows on stdout, those of this machine.
     out
         Where RESULTS.md and results.json go [default: benchmarks/].
     """
@@ -122,7 +122,8 @@ def peers(
         in_fresh_process(install, (caches,), threads=threads or cores())
         terms = Terms(chosen, threads or cores(), budget, search, table, caches)
         found = compare(names, terms, _known(out).get("peers", []), again=again, done=done)
-    wanted = [r for r in found if r["row"] in names and r["threads"] == terms.threads]
+    device = current_device(terms.threads).describe()
+    wanted = [r for r in found if r["row"] in names and (r["threads"], r["device"]) == (terms.threads, device)]
     print(json.dumps(wanted, indent=1) if as_json else report.section(wanted, report.reasons()))
 
 

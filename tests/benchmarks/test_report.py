@@ -161,12 +161,13 @@ def test_the_command_writes_beside_other_sections(
     measured_rows(monkeypatch)
     about = {"date": "d", "device": "m", "versions": {}, "notes": [], "took": 1}
     older = {"linear": {"title": "Linear", "columns": ["a"], "rows": [["b"]], **about}}
-    (tmp_path / "results.json").write_text(json.dumps(older))
+    elsewhere = {**record("abv", 1.0, {"jax": 2.0}), "device": "another machine"}
+    (tmp_path / "results.json").write_text(json.dumps(older | {"peers": [elsewhere]}))
     app(["peers", "--rows", "abv", "--threads", "2", "--out", str(tmp_path), "--json"], result_action="return_value")
     (printed,) = json.loads(capsys.readouterr().out)
     assert printed["row"] == "abv" and printed["contestants"].keys() >= {"ort", "jax"}
     stored = json.loads((tmp_path / "results.json").read_text())
-    assert stored["linear"] == older["linear"] and [r["row"] for r in stored["peers"]] == ["abv"]
+    assert stored["linear"] == older["linear"] and [r["row"] for r in stored["peers"]] == 2 * ["abv"]
     text = (tmp_path / "RESULTS.md").read_text()
     assert text.index("## Linear") < text.index("## Every peer") and "| abv |" in text
 
