@@ -22,6 +22,7 @@ from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType, dtype_name, is_floating
 
+_BRANCH = "write np.where(condition, a, b), np.minimum or np.maximum"
 OWN = f"{Path(__file__).resolve().parent.parent}{os.sep}"
 """Where the source files of waxeq are."""
 _OUTSIDE = (OWN, str(Path(np.__file__).resolve().parent))
@@ -281,6 +282,17 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
             return  # the end of `x[i] += y`: the view has written what it is
         self.assign(indexing.with_item(self.tracer, self, index, value))
 
+    @property
+    def flat(self) -> Any:
+        """The elements in one row, to be read and written by index."""
+        from waxeq.frontend.handlers.places import Flat
+
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[:] = value
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array of 0 dimensions")
@@ -309,7 +321,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return found
 
     def __bool__(self) -> bool:
-        return bool(self._content("a Python branch (if, while, and, or, in)", "write np.where(condition, a, b)"))
+        return bool(self._content("a Python branch (if, while, and, or, in, min, max)", _BRANCH))
 
     def __float__(self) -> float:
         return float(self._content("float()", "leave the array of shape () as it is, and use np instead of math"))

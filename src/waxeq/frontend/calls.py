@@ -19,8 +19,9 @@ _LIST = "see docs/coverage.md for what is traced, or compute it outside the mode
 _IGNORED = ("subok", "like", "device")
 _UNSET = ("where", "initial", "out", "order")
 _BY_INDEX = "read and write the array itself by index, or read x.reshape(-1)"
+_WINDOWS = "for windows take np.lib.stride_tricks.sliding_window_view(x, length)[::step], not as_strided"
 _SHARING = frozenset({
-    *("resize", "setfield", "setflags", "byteswap", "flat", "view", "getfield", "data", "ctypes"),
+    *("resize", "setfield", "setflags", "byteswap", "view", "getfield", "data", "ctypes"),
 })  # fmt: skip
 """Methods and attributes that write to an array, or give its memory: of a traced one they would reach a temporary."""
 
@@ -126,7 +127,7 @@ def method(x: TracedArray, name: str) -> Any:
     known = x.tracer.known(x)
     if known is not None:
         return getattr(known, name)
-    raise x.tracer.refuse(f"ndarray.{name} is not traced", _LIST)
+    raise x.tracer.refuse(f"ndarray.{name} is not traced", _WINDOWS if name == "strides" else _LIST)
 
 
 _OWN_ORDER = ("astype",)

@@ -18,6 +18,8 @@ class Constant(np.ndarray):
     """An array as any other, of which elements can be taken by traced positions: NumPy's own would ask for their
     content. Where one is kept it is saved as the array that it is."""
 
+    __array_priority__ = 0.5  # pyright: ignore[reportAssignmentType]  # what is joined of one and of lists is one
+
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
         traced = next((p for p in parts if isinstance(p, TracedArray)), None)

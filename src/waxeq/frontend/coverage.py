@@ -70,6 +70,7 @@ holds it to them. {have} of {all} functions on numbers are traced. Each is teste
 Functions that take no arrays (`np.arange`, `np.eye`, `np.linspace` ...) give plain arrays, which are constants, as are
 arrays that the model names and is not given (of its module, around it, its defaults, attributes that its object has of
 its own, in lists and dicts of these). They may be indexed by what is traced: `np.eye(10)[labels]`, `TABLE[tokens]`.
+Folds and the like take lists of arrays: `np.mean([f(x), g(x)], axis=0)`.
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
 tracing, `x[mask] = v` by any mask. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods) gives the
 array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose next content
@@ -81,7 +82,7 @@ argument whose example is one, a state) is written to. `x[i]` is a view where i 
 where it is an array. What NumPy makes a view or a copy of by the order in memory (`x.reshape(...)`,
 `np.ascontiguousarray(x)`) may be read, and is not written to while the other is in use.
 """
-_ATTRIBUTES = ("T", "mT", "shape", "dtype", "ndim", "size", "nbytes", "itemsize", "real", "imag")
+_ATTRIBUTES = ("T", "mT", "shape", "dtype", "ndim", "size", "nbytes", "itemsize", "real", "imag", "flat")
 
 
 def _call(name: str) -> str:

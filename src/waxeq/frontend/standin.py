@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import contextmanager
+from functools import wraps
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -77,12 +78,14 @@ class _Names:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer, self.constants = tracer, Constants()
         self._known = self._all_known()
+        self._of_lists: dict[Any, Callable[..., Any]] = {}  # each once: a model may ask which function it has
 
     @staticmethod
     def _all_known() -> dict[Any, str]:
         scipy, special = (sys.modules.get(n) for n in _LATE)
-        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *PLAIN)
-        creators = {_find(special if n.startswith("special.") else np, n): n for n in names}
+        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *handlers.OF_LISTS, *PLAIN)
+        homes = {"special": special, "linalg": np.linalg}
+        creators = {_find(homes.get(n.partition(".")[0], np), n): n for n in names}
         known: dict[Any, str] = {
             None: "",
             np: "",
@@ -119,6 +122,8 @@ class _Names:
 
     def _creator(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         t = self.tracer
+        if name in handlers.OF_LISTS:
+            return self._of_lists.setdefault(real, _of_list(t, self.constants, real))
         placed = t.sized and name in BY_POSITION
         tables = (handlers.CREATORS, handlers.HALF_DISPATCHED, BY_POSITION if placed else {})
         handler = next((table[name] for table in tables if name in table), None)
@@ -133,6 +138,19 @@ class _Names:
             return self.constants.of(real(*args, **kw))
 
         return create
+
+
+def _of_list(t: Tracer, constants: Constants, real: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of an array that may be given a list of traced arrays."""
+
+    @wraps(real)
+    def given(*args: Any, **kw: Any) -> Any:
+        if not args or not isinstance(args[0], (list, tuple)) or not holds_traced(args[0]):
+            return constants.of(real(*args, **kw))
+        t.builder.source = t.source()
+        return real(handlers.CREATORS["array"](t, args[0]), *args[1:], **kw)
+
+    return given
 
 
 def _find(module: ModuleType | None, name: str) -> Any:

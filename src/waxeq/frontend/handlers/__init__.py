@@ -65,5 +65,13 @@ CREATORS = _collect("CREATORS")
 HALF_DISPATCHED = MappingProxyType({"take": HANDLERS["take"]})
 """Functions that NumPy dispatches on some of their arguments alone: np.take on the array, and not on the indices."""
 
+OF_LISTS = (
+    *("sum", "prod", "mean", "std", "var", "median", "max", "min", "amax", "amin", "any", "all", "argmax", "argmin"),
+    *("ptp", "average", "quantile", "percentile", "sort", "argsort", "cumsum", "cumprod", "count_nonzero", "diff"),
+    *("linalg.norm", "transpose", "array_equal", "allclose", "tile", "repeat"),
+)
+"""Functions of one array that are often given a list of arrays (`np.mean([f(x), g(x)], axis=0)`), on whose elements
+NumPy does not dispatch."""
+
 MUTABLE = frozenset({"zeros", "ones", "empty", "full"})
 """Creators whose result a model may write to: traced even when nothing they are given is."""

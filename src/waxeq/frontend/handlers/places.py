@@ -1,15 +1,16 @@
-"""Between positions in an array and positions in its elements one after another."""
+"""Between positions in an array and positions in its elements one after another, by which `x.flat` reads and writes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from waxeq.frontend.array import Tracer
+from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers.positions import counted
+from waxeq.frontend.selection import INSTEAD, UNKNOWN
 from waxeq.ir.types import is_floating
 
 
@@ -104,10 +105,64 @@ def _diag_indices_from(t: Tracer, arr: Any) -> tuple[Any, ...]:
     return (counted(t, n) if t.sized else np.arange(n),) * x.ndim
 
 
+class Flat:
+    """x.flat: what is read of it is a copy, what is written to it is in the array."""
+
+    def __init__(self, x: TracedArray) -> None:
+        self.base = x
+
+    def copy(self) -> Any:
+        """The elements in one row, which is new."""
+        return self.base.tracer.wrap(self.base.value).reshape(self.base.size)
+
+    def __array_function__(self, f: Callable[..., Any], types: Any, args: Any, kw: Any) -> Any:
+        return f(*(a.copy() if isinstance(a, Flat) else a for a in args), **kw)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.copy(), dtype, copy=copy)
+
+    def __len__(self) -> int:
+        return self.base.size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def __getitem__(self, index: Any) -> Any:
+        y = self.copy()[index]
+        return y if y.scalar else np.copy(y)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        y = self.copy()
+        n, given = (y[index].size, np.size(value)) if np.ndim(value) else (1, 1)
+        if given not in (1, n):  # NumPy takes the first ones, or takes them again from the first on
+            t = self.base.tracer
+            raise t.refuse(f"{given} values are written to {n} elements of x.flat", "write as many as there are")
+        y[index] = np.ravel(value) if np.ndim(value) else value
+        self.base.assign(y.reshape(self.base.shape))
+
+
+def _ix_(t: Tracer, *args: Any) -> tuple[Any, ...]:
+    """Masks are known while tracing."""
+    rows = []
+    for i, a in enumerate(args):
+        row = t.array(a)
+        if row.ndim != 1:
+            raise ValueError("Cross index must be 1 dimensional")
+        if row.dtype == bool:
+            known = t.known(row)
+            if known is None:
+                raise t.refuse(UNKNOWN, INSTEAD)
+            row = np.nonzero(known)[0]
+        row = row if row.size else row.astype(np.int64)  # of an empty list NumPy makes floats
+        rows.append(row.reshape((1,) * i + (-1,) + (1,) * (len(args) - i - 1)))
+    return tuple(rows)
+
+
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     "unravel_index": _unravel_index,
     "ravel_multi_index": _ravel_multi_index,
     "tril_indices_from": _triangle(np.tril_indices),
     "triu_indices_from": _triangle(np.triu_indices),
+    "ix_": _ix_,
     "diag_indices_from": _diag_indices_from,
 }
