@@ -9,6 +9,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray
 from waxeq.frontend.handlers import indexing
+from waxeq.frontend.selection import Selection
 
 _MOST = 50_000
 """Elements of containers among which arrays are looked for."""
@@ -22,7 +23,7 @@ class Constant(np.ndarray):
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
-        traced = next((p for p in parts if isinstance(p, TracedArray)), None)
+        traced = next((p for p in parts if isinstance(p, (TracedArray, Selection))), None)
         if traced is None:
             return super().__getitem__(index)
         t = traced.tracer

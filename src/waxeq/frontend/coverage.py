@@ -72,7 +72,9 @@ arrays that the model names and is not given (of its module, around it, its defa
 its own, in lists and dicts of these). They may be indexed by what is traced: `np.eye(10)[labels]`, `TABLE[tokens]`.
 Folds and the like take lists of arrays: `np.mean([f(x), g(x)], axis=0)`.
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
-tracing, `x[mask] = v` by any mask. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods) gives the
+tracing, `x[mask] = v` by any mask. Of what a mask that is data picks, functions of each element, sums, means and the
+like are traced (`x[mask].mean(axis=0)`, `y[mask] = x[i[mask], j[mask]]`), and nothing that depends on how many there
+are. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods) gives the
 array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose next content
 it is.
 

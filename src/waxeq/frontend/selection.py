@@ -1,10 +1,12 @@
 """`y[mask]` where the mask is data: how many elements that are is not known, but what they become is, as in
-`y[mask] += 1` and `y[mask] = 2 * y[mask]`. It is computed of all elements; the mask says which are written.
+`y[mask] += 1` and `y[mask] = 2 * y[mask]`, and so are their sums and means. It is computed of all elements; the mask
+says which are written, or count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,16 @@ INSTEAD = "use np.where(mask, x, other), or write x[mask] = value"
 
 _EACH = frozenset({"where", "clip", "round", "around", "fix", "sinc", "nan_to_num", "isposinf", "isneginf"})
 """Functions of each element that are no ufuncs."""
+_FOLDS = frozenset({"sum", "prod", "any", "all", "mean", "var", "std"})
+"""Folds that are defined where the mask picks nothing, as functions and as methods."""
+_OF_EACH = frozenset({"max", "min", "argmax", "argmin", "cumsum", "cumprod", "sort"}) | _FOLDS
+"""What may be done along an axis that the mask is not of, as functions and as methods."""
 
 
 class Selection(np.lib.mixins.NDArrayOperatorsMixin):
-    """The elements of an array where a mask is true, in functions of each of them; all else is refused. `whole` is the
-    array, `mask` one of its leading axes, as they were when it was indexed, which was at `place` in the program."""
+    """The elements of an array where a mask is true, in functions of each of them and in folds; all else is refused.
+    `whole` is the array, `mask` one of its leading axes, as they were when it was indexed, which was at `place` in the
+    program."""
 
     def __init__(self, whole: TracedArray, mask: TracedArray) -> None:
         t = whole.tracer
@@ -48,6 +55,8 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     def __array_function__(self, f: Any, types: Any, args: Any, kw: Any) -> Any:
+        if args and args[0] is self and (f.__name__ in _OF_EACH or f.__name__ == "count_nonzero"):
+            return self._folded(f, *args[1:], **kw)
         given = (*args, *kw.values())
         if f.__name__ not in _EACH or not all(self._fits(a) for a in given) or kw.get("out") is not None:
             raise self.refused()
@@ -56,6 +65,54 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
         if not isinstance(result, TracedArray) or result.shape != self.whole.shape:
             raise self.refused()
         return Selection(result, self.mask)
+
+    def _folded(self, f: Any, axis: Any = None, *rest: Any, **kw: Any) -> Any:
+        """A fold over all that is picked, or along one axis: over the picked, or of each of them."""
+        lead, rank = self.mask.ndim, self.ndim
+        if not (axis is None or isinstance(axis, int)) or rest or kw.keys() & {"where", "out"}:
+            raise self.refused()
+        if axis is not None and axis % rank:
+            if not -rank <= axis < rank or kw.get("keepdims") or f.__name__ == "count_nonzero":
+                raise self.refused()
+            return Selection(f(self.whole, axis=axis % rank + lead - 1, **kw), self.mask)
+        whole, picked = self.whole, np.broadcast_to(self._aligned(), self.whole.shape)
+        if f.__name__ == "count_nonzero":
+            f, whole = np.sum, whole.astype(bool)
+        elif f.__name__ in ("max", "min"):
+            if "initial" not in kw:
+                what = f"np.{f.__name__} of what a mask picks has no value where that is nothing"
+                raise self.tracer.refuse(what, f"write np.{f.__name__}(x, initial=..., where=mask)")
+        elif f.__name__ not in _FOLDS:
+            raise self.refused()
+        kept = (None,) * (1 if axis is not None else rank) if kw.pop("keepdims", False) else ()
+        y = f(whole, axis=None if axis is None else tuple(range(lead)), where=picked, **kw)
+        return y[(*kept, ...)] if kept else y
+
+    def _aligned(self) -> Any:
+        """The mask with axes for those of the array that it is not of."""
+        return self.mask.reshape(self.mask.shape + (1,) * (self.whole.ndim - self.mask.ndim))
+
+    ndim = property(lambda self: self.whole.ndim - self.mask.ndim + 1)
+    dtype = property(lambda self: self.whole.dtype)
+
+    def astype(self, dtype: Any, *rest: Any, **kw: Any) -> Selection:
+        """The same elements in another dtype."""
+        return Selection(self.whole.astype(dtype, *rest, **kw), self.mask)
+
+    def copy(self) -> Selection:
+        """The same elements; what is written to a selection is never what it was picked of."""
+        return Selection(self.whole, self.mask)
+
+    def __getitem__(self, index: Any) -> Selection:
+        """Parts of each element (`y[mask][:, 0]`), or fewer elements (`z[z > 0]`)."""
+        if isinstance(index, Selection) and index.dtype == bool and index.ndim == 1 and self._fits(index):
+            return Selection(self.whole, self.mask & index.whole)
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        arrays = [p for p in rest if isinstance(p, (list, np.ndarray))]
+        alone = all(isinstance(p, slice) or any(p is a for a in arrays) for p in rest)
+        if not isinstance(first, slice) or first != slice(None) or len(arrays) > 1 or (arrays and not alone):
+            raise self.refused()
+        return Selection(self.whole[(*(slice(None),) * self.mask.ndim, *rest)], self.mask)
 
     def _fits(self, x: Any) -> bool:
         """Whether an operand is the same for each element, or picked by the same mask."""
@@ -70,13 +127,27 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     def _refuse(self, *args: Any, **kw: Any) -> Any:
         raise self.refused()
 
-    __array__ = __getitem__ = __setitem__ = _refuse
+    __array__ = __setitem__ = _refuse
     __len__ = __iter__ = __bool__ = __int__ = __float__ = __index__ = __contains__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _OF_EACH - {"sort"}:
+            return partial(self._folded, getattr(np, name))
         raise self.refused()
+
+
+def of_places(t: Tracer, x: TracedArray, index: tuple[Any, ...]) -> Selection:
+    """x[i[mask], j[mask], ...]: read at all places, those that are not picked at the first."""
+    picked = [p for p in index if isinstance(p, Selection)]
+    mask, rest = picked[0].mask, index[len(picked) :]
+    own = all(p.mask.value == mask.value and p.whole.shape == mask.shape and p.dtype.kind in "iu" for p in picked)
+    lead = all(isinstance(p, Selection) for p in index[: len(picked)])
+    if not own or not lead or not all(isinstance(p, slice) for p in rest) or 0 in x.shape[: len(picked)]:
+        raise picked[0].refused()
+    places = tuple(np.where(mask, p.whole, np.zeros((), p.dtype)) for p in picked)
+    return Selection(x[(*places, *rest)], mask)
 
 
 def is_mask(t: Tracer, index: Any) -> bool:
@@ -101,5 +172,13 @@ def written(t: Tracer, x: TracedArray, index: Any, value: Selection) -> TracedAr
     """What x is after x[index] = value."""
     if not is_mask(t, index) or index.value != value.mask.value or value.whole.shape != x.shape:
         raise value.refused()
-    picked: Any = value.mask.reshape(index.shape + (1,) * (x.ndim - index.ndim))
-    return t.array(np.where(picked, value.whole.astype(x.dtype), x))
+    return t.array(np.where(value._aligned(), value.whole.astype(x.dtype), x))
+
+
+def behind(t: Tracer, index: Any) -> tuple[Any, ...] | None:
+    """What stands behind the mask in an index of a mask that is data and slices or ints; None for any other index."""
+    if not isinstance(index, tuple) or len(index) < 2 or not is_mask(t, index[0]):
+        return None
+    rest = index[1:]
+    plain = all(isinstance(p, (slice, int, np.integer)) and not isinstance(p, bool) for p in rest)
+    return rest if plain else None

@@ -21,7 +21,11 @@ def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
     """x[index]: a scalar for ints on all axes, a view for ints, slices and new axes, a copy where there are arrays."""
     if is_mask(t, index):
         return Selection(x, index)
+    if (rest := selection.behind(t, index)) is not None:
+        return Selection(x, index[0])[(slice(None), *rest)]
     given = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(p, Selection) for p in given):
+        return selection.of_places(t, x, given)
     parts = parts_of(t, x, index)
     single = not any(p is None or isinstance(p, slice) for p in parts) and not any(p is Ellipsis for p in given)
     if any(is_array(p) and np.ndim(p) for p in parts):
@@ -130,6 +134,10 @@ def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 def with_item(t: Tracer, x: TracedArray, index: Any, value: Any) -> TracedArray:
     """What x is after x[index] = value."""
+    if (rest := selection.behind(t, index)) is not None:
+        places = (*(slice(None),) * index[0].ndim, *rest)
+        require_fit(index[0].shape, x.shape)
+        return with_item(t, x, places, with_item(t, getitem(t, x, places), index[0], value))
     if isinstance(value, Selection):
         return selection.written(t, x, index, value)
     if is_mask(t, index):

@@ -1,0 +1,110 @@
+"""What a mask that is data picks: its sums and means, parts of it, where it is written back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waxeq as wx
+from waxeq.errors import UnsupportedError
+from waxeq.ir.interpret import interpret
+
+pytestmark = pytest.mark.quick
+
+R = np.random.default_rng(0)
+X = R.standard_normal((12, 5)).astype(np.float32)
+V = R.standard_normal(12)
+I = R.integers(0, 12, 12)  # noqa: E741
+
+
+def check(fn: Callable[..., Any], *arrays: np.ndarray) -> None:
+    traced = wx.trace(fn, *arrays)
+    found = list(interpret(traced.graph, traced.inputs).values())
+    want = fn(*(a.copy() for a in arrays))
+    for g, w in zip(found, want if isinstance(want, tuple) else (want,), strict=True):
+        assert (g.dtype, g.shape) == (np.asarray(w).dtype, np.shape(w))
+        np.testing.assert_allclose(g, w, rtol=1e-5)
+
+
+def totals(x: Any, v: Any, i: Any) -> Any:
+    m = v > 0
+    some = np.any(v[m] > 1), np.all(i[m] > 3), np.count_nonzero(i[m] > 3)
+    rows = x[m].mean(axis=0), np.std(x[m], axis=0, ddof=1), x[m].mean(0, keepdims=True), x[m].sum(keepdims=True)
+    narrow = x.astype(np.float16)[m].mean(), i[m].sum(), i[m].mean(), x[m].sum(dtype=np.float64)
+    largest = x[m].max(axis=0, initial=-np.inf), np.min(v[m], initial=3)
+    sums = v[m].sum(), np.mean(v[m]), (v[m] * x[m, 0]).sum(), v[m].astype(np.float32).var()
+    return *sums, *some, *rows, *narrow, *largest
+
+
+def inside(x: Any, v: Any) -> Any:
+    m = v > 0
+    return x[m].max(axis=1).mean(), x[m].sum(-1).sum(), x[m, :][:, [4, 0]].mean(axis=0), x[x > 0][x[x > 0] < 1].sum()
+
+
+def back(x: Any, y: Any, v: Any, i: Any) -> Any:
+    m, z, w, k = v > 0, x.copy(), np.zeros(12), np.zeros_like(x)
+    z[m, :] = y[m] * 2
+    z[m, 0] = 7
+    z[~m, 1:3] += 1
+    z[m, -1] = v[m]
+    w[m] = x[i[m], i[m] % 5]
+    k[m] = x[i[m]]
+    z[~m, :] = x[~m, :][:, [4, 3, 2, 1, 0]]
+    return z, w, k, np.arange(12)[i[m]].sum()
+
+
+def test_sums_and_means_of_what_a_mask_picks() -> None:
+    check(totals, X, V, I)
+    check(inside, X, V)
+    check(lambda x, g: np.array([x[g == k].mean(axis=0) for k in range(3)]), X, I % 3)
+
+
+def test_a_sum_of_nothing_is_as_it_is_in_numpy() -> None:
+    with np.errstate(all="ignore"), pytest.warns(RuntimeWarning, match="empty slice"):
+        check(lambda x, v: (x[v > 9].sum(), x[v > 9].mean(axis=0), np.all(v[v > 9] > 0), x[v > 9].prod()), X, V)
+
+
+def test_what_is_picked_does_not_see_what_is_left() -> None:
+    v = np.where(V > 0, V, np.nan)
+    check(lambda v: (v[v > 0].sum(), np.sqrt(v[v > 0]).mean()), v)
+
+
+def test_what_a_mask_picks_is_written_back_in_parts_and_read_elsewhere() -> None:
+    check(back, X, X[::-1].copy(), V, I)
+
+
+def test_positions_that_are_not_picked_may_be_anywhere() -> None:
+    def warp(x: Any, at: Any) -> Any:
+        y, inside = np.zeros(12, np.float32), (at >= 0) & (at < 5)
+        y[inside] = x[0, at[inside]] if x.ndim == 1 else x[at[inside], at[inside]]
+        return y
+
+    check(warp, X, I * 3 - 9)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: x[x > 0].max(), lambda x: np.min(x[x > 0]), lambda x: x[x[:, 0] > 0].max(axis=0)]
+)
+def test_an_extreme_of_perhaps_nothing_is_refused_with_the_way_out(fn: Callable[[Any], Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"test_selection\.py:\d+: np\.m.. of what a mask.*initial=.*where=mask"):
+        wx.trace(fn, X)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x[x[:, 0] > 0][0],
+        lambda x: x[x[:, 0] > 0][:, [0, 1], 1:] if x.ndim == 3 else np.cumsum(x[x > 0]),
+        lambda x: x[x[:, 0] > 0, [0, 1]],
+        lambda x: x[[0], x[0] > 0],
+        lambda x: x[x[:, 0] > 0].T,
+        lambda x: x[0][x[0].astype(int)[x[0] > 0]] + x[0][x[0] < 0],
+        lambda x: np.sum(x[x > 0], 0, np.float64),
+    ],
+)
+def test_what_depends_on_how_many_there_are_is_refused(fn: Callable[[Any], Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"test_selection\.py:\d+: the number of elements a mask picks"):
+        wx.trace(fn, X)
