@@ -6,8 +6,9 @@ import copy
 import pickle
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -141,6 +142,72 @@ def test_structures_that_do_not_fit(optimized: Callable[..., Any], args: tuple, 
     with pytest.raises(TypeMismatch, match=said) as e:
         optimized(scaled, D, X).program(*args, **named)
     assert "\n" not in str(e.value)
+
+
+class Layer(NamedTuple):
+    w: np.ndarray
+    b: np.ndarray
+
+
+@dataclass
+class Config:
+    scale: np.ndarray
+    eps: float = 1e-5
+
+
+TREE = leaves("p.0.w: float32[3]", "p.0.b: float32[3]", "c.scale: float32[]", "x: float32[3]")
+
+
+def call(n: float, kind: type = list, eps: float = 1e-5) -> dict[str, Any]:
+    a = X * np.float32(n)
+    return {"p": kind([Layer(a, a + 1)]), "c": Config(np.asarray(n, np.float32), eps), "x": a + 2}
+
+
+def rows(n: float) -> list[Any]:
+    return [X * n, X * n + 1, np.float32(n), X * n + 2]
+
+
+@pytest.mark.quick
+def test_a_call_like_the_one_before_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Inputs(TREE, {"c.eps": "1e-05"})
+    for named in (True, False):
+        first, second = call(1), call(2)
+        taken.take(*(((), first) if named else ((*first.values(),), {})))
+        with monkeypatch.context() as m:
+            m.setattr(inputs, "ordered", lambda *args: pytest.fail("looked through"))
+            found = taken.take(*(((), second) if named else ((*second.values(),), {})))
+            for g, w in zip(found, rows(2), strict=True):
+                np.testing.assert_array_equal(g, w)
+            second["c"] = Config(np.float32(2))  # pyright: ignore[reportArgumentType]  # a number where an array was
+            taken.take((), second) if named else taken.take((*second.values(),), {})
+
+
+@pytest.mark.quick
+def test_a_call_unlike_the_one_before_is_looked_through() -> None:
+    taken = Inputs(TREE, {"c.eps": "1e-05"})
+    taken.take((), call(1))
+    for other in (call(2, tuple), dict(reversed(call(2).items())), {**call(2), "x": [2.0 + 2] * 3}):
+        other["x"] = np.asarray(other["x"], np.float32)
+        for g, w in zip(taken.take((), other), rows(2), strict=True):
+            np.testing.assert_array_equal(g, w)
+    for wrong, said in (
+        (call(1, eps=2e-5), r"'c\.eps' is no input .* the Python value 1e-05"),
+        ({**call(1), "p": [Layer(X, X), Layer(X, X)]}, r"no input 'p\.1\.w'"),
+        ({**call(1), "x": X.astype(float)}, r"input 'x' is float64\[3\], the program takes float32\[3\]"),
+        ({**call(1), "p": [Layer(X, cast(Any, [X]))]}, r"no input 'p\.0\.b\.0'|no array was given|input 'p\.0\.b'"),
+        ({k: v for k, v in call(1).items() if k != "x"}, "no array was given for input 'x'"),
+    ):
+        with pytest.raises(TypeMismatch, match=said):
+            taken.take((), wrong)
+        taken.take((), call(3))
+
+
+@pytest.mark.quick
+def test_one_array_in_several_places_is_several_inputs() -> None:
+    taken = Inputs(leaves("d.a: float32[3]", "d.b: float32[3]"))
+    taken.take((), {"d": {"a": X, "b": X}})
+    a, b = taken.take((), {"d": {"a": X, "b": 2 * X}})
+    assert (a[0], b[0]) == (1, 2)
 
 
 # -- Python numbers

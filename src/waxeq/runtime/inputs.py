@@ -12,6 +12,7 @@ from waxeq.errors import TypeMismatch
 from waxeq.ir.array import as_array
 from waxeq.ir.graph import Leaf
 from waxeq.runtime.arguments import ordered
+from waxeq.runtime.layout import Layout
 
 _Array = np.ndarray
 _asarray = np.asarray
@@ -32,18 +33,29 @@ class Inputs:
         self.leaves, self._fixed = tuple(leaves), fixed
         self._names = tuple(x.name for x in leaves)
         self._nested = any("." in n for n in self._names)
+        self._layout: Layout | None = None
         self._types = tuple((x.type.shape, x.type.numpy) for x in leaves)
 
     def take(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[np.ndarray]:
         """An array for each input, in order. Raises TypeMismatch when one is missing, unknown or of another dtype or
         shape."""
+        if self._layout is not None:
+            rows = self._layout.read(args, named)
+            if rows is not None and (self._fit(rows) or self._fit(rows := with_arrays(rows))):
+                return rows
         flat = not self._nested
         if named or len(args) != len(self._names):
             args, flat = self._ordered(args, named), True
+        if self._fit(args):
+            return args
+        return self._made(args if flat else ordered(args, {}, self._said, self._fixed))
+
+    def _fit(self, args: Sequence[Any]) -> bool:
+        """Whether these are arrays of the right types."""
         for a, (shape, dtype) in zip(args, self._types):  # noqa: B905  # of one length, and this is every call
             if type(a) is not _Array or a.dtype is not dtype or a.shape != shape:
-                return self._made(args if flat else ordered(args, {}, self._said, self._fixed))
-        return args
+                return False
+        return True
 
     def _made(self, args: Sequence[Any]) -> list[np.ndarray]:
         """Arrays of what are not all arrays of the right types: numbers at once, the rest after a look at them."""
@@ -61,7 +73,9 @@ class Inputs:
                 return [named[n] for n in self._names]
             except KeyError:
                 pass  # explained below
-        return ordered(args, named, self._said, self._fixed)
+        rows = ordered(args, named, self._said, self._fixed)
+        self._layout = Layout.of(args, named, rows) if self._nested else None
+        return rows
 
     @cached_property
     def _said(self) -> dict[str, str]:
