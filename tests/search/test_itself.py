@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 import waxeq as wx
+from waxeq.search.itself import told
 
 X = np.random.default_rng(0).random((64, 64))
 
@@ -25,6 +29,18 @@ def _traced(x: np.ndarray) -> bool:
 def test_a_function_that_is_faster_than_its_plan_is_told_of(tmp_path: Path) -> None:
     (note,) = _notes(lambda x: np.linalg.norm(np.exp(x @ x @ x)) if _traced(x) else X, tmp_path)
     assert note.endswith("call the function")
+
+
+def test_it_is_told_of_where_the_budget_is_spent(tmp_path: Path) -> None:
+    """Of some ten milliseconds, as those of a table that is filled element by element, which takes NumPy a tenth."""
+    fn, options = (lambda x: x + 1), wx.Options.of(table=tmp_path / "t.duckdb", budget="1s", threads=1)
+    found = wx.optimize(fn, X, options=options)
+    report, trial = found.report, found.report.trial
+    assert trial is not None
+    slow = replace(found, report=replace(report, notes=(), trial=replace(trial, written=0.015)))
+    slow.__dict__["program"] = SimpleNamespace(flat_results=lambda inputs: time.sleep(0.01))
+    spent: Any = SimpleNamespace(deadline=SimpleNamespace(left=0.0), events=SimpleNamespace(stop_requested=False))
+    assert "call the function" in told(spent, fn, {"x": X}, wx.trace(fn, X), slow).report.notes[0]
 
 
 def test_a_slower_one_is_not(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from waxeq.frontend.trace import Traced
 from waxeq.search.result import Result
 from waxeq.search.session import Session
 
-_TURNS, _SECONDS, _LEAST = 7, 0.2, 0.02
+_TURNS, _SECONDS, _LEAST = 7, 0.2, 0.1
 """Calls of each, and seconds after which no other is made; those that are taken even where the budget is spent."""
 _PART, _BYTES = 0.2, 1 << 24
 """Part of these seconds that a call of the model as written takes at most, and bytes of arguments, which are copied:
