@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ import pytest
 
 from waxeq.errors import UsageError
 from waxeq.frontend.trace import trace
+from waxeq.ir.graph import GraphBuilder
+from waxeq.ir.types import TensorType
+from waxeq.ops.movement import Reshape, Slice
 from waxeq.runtime.written import Written
 
 pytestmark = pytest.mark.quick
@@ -110,3 +113,18 @@ def test_warnings_of_numpy_are_not_shown_and_settings_stay(recwarn: pytest.Warni
     before = np.geterr()
     assert np.isneginf(Written(traced.graph, {}).run([np.zeros(3)])[0]).all()
     assert not recwarn.list and np.geterr() == before
+
+
+def test_parts_of_an_axis_are_views_whichever_way_they_run() -> None:
+    x = np.arange(21.0).reshape(3, 7)
+    for start, step, count in product(range(7), (-3, -2, -1, 1, 2, 3), range(8)):
+        if count and not 0 <= start + step * (count - 1) < 7:
+            continue
+        part = Slice(1, start, step, count)
+        np.testing.assert_array_equal(part.reference(x), np.take(x, [start + step * i for i in range(count)], axis=1))
+        assert part.reference(x).base is not None
+        b = GraphBuilder()
+        y = b(Reshape((count, 3)), b(part, b.leaf("x", TensorType.of(x))))
+        np.testing.assert_array_equal(
+            Written(b.finish([("y", y)]), {})({"x": x})["y"], part.reference(x).reshape(-1, 3)
+        )

@@ -5,7 +5,7 @@ beats it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from waxeq.ir.interpret import settle
 from waxeq.ir.op import Op
 from waxeq.ops.contraction import Einsum, Matmul
 from waxeq.ops.elementwise import Map, Zip
+from waxeq.ops.movement import Reshape, Slice
 from waxeq.ops.reduction import Reduce
 from waxeq.runtime.quiet import in_use, quiet_context
 
@@ -122,6 +123,10 @@ def _step(graph: Graph, v: int, n: Node, dead: Sequence[int], alone: set[int]) -
         run, over = n.op.ufunc, tuple(i for i in dead if i in alone and graph.type(i) == n.type)
     elif isinstance(n.op, Matmul):
         run = np.matmul
+    elif isinstance(n.op, Slice):
+        run = itemgetter(n.op.index)
+    elif isinstance(n.op, Reshape):
+        run = methodcaller("reshape", n.op.shape)
     return _Step(run, _reader(n.inputs), n.type.numpy, v, tuple(dead), over)
 
 
@@ -129,7 +134,10 @@ def _reader(inputs: tuple[int, ...]) -> Callable[[list], tuple]:
     """What picks operands."""
     if len(inputs) > 1:
         return itemgetter(*inputs)
-    return lambda values: tuple(values[i] for i in inputs)
+    if inputs:
+        (i,) = inputs
+        return lambda values: (values[i],)
+    return lambda values: ()
 
 
 def _dead(graph: Graph) -> dict[int, list[int]]:
