@@ -335,6 +335,43 @@ def test_writes_that_would_reach_a_temporary_are_refused() -> None:
         refused(write_to_known(write), "not traced.*by index", X)
 
 
+def rigid(x: Any) -> Any:
+    m, low = np.eye(4), np.identity(3)
+    m[:2, 3] = x[:2]
+    m[2, :3] = [x[0], 2.0, x[1]]
+    low[1, 0] -= x[2] / 2
+    like = np.zeros_like(np.arange(3.0)) + np.arange(3.0)
+    like[1] = x[0]
+    return m, low, like, np.eye(3, k=1, dtype=np.int32)[0] * 2, np.linalg.inv(np.eye(2) * 4)[0] * x[0], m @ np.eye(4, 2)
+
+
+def test_an_identity_is_written_to() -> None:
+    """A rigid transform, the left factor of a matrix: the way they are filled in."""
+    check(rigid, X)
+
+
+@pytest.mark.parametrize("make", [lambda: np.arange(3.0), lambda: np.array([1.0, 2, 3])])
+def test_a_known_array_that_is_written_to_is_refused_with_the_way_out(make: Callable[[], Any]) -> None:
+    def element(x: Any) -> Any:
+        a = make()
+        a[1] = x[0]
+        return a
+
+    def several(x: Any) -> Any:
+        a = make()
+        a[:2] = [x[0], 1.0]
+        return a
+
+    def somewhere(x: Any) -> Any:
+        a = make()
+        a[x[:2].astype(int)] = 1
+        return a
+
+    for model in (element, several, somewhere):
+        with pytest.raises(UnsupportedError, match=r"test_writing\.py:\d+: an array that is known .*zeros_like"):
+            run(model, X)
+
+
 def test_writes_to_known_arrays_that_are_traced() -> None:
     for write in (
         lambda m: m.sort(),

@@ -30,6 +30,14 @@ class Constant(np.ndarray):
         t.builder.source = t.source()
         return indexing.getitem(t, t.array(self), index)
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        parts = index if isinstance(index, tuple) else (index,)
+        flat = value if isinstance(value, (list, tuple)) else (value,)
+        if (traced := next((p for p in (*parts, *flat) if isinstance(p, TracedArray)), None)) is not None:
+            what = "an array that is known while tracing is written to"
+            raise traced.tracer.refuse(what, "begin with np.zeros_like(x) + x, or take np.where")
+        super().__setitem__(index, value)
+
     def __reduce__(self) -> Any:
         return self.view(np.ndarray).__reduce__()
 

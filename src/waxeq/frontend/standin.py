@@ -83,7 +83,7 @@ class _Names:
     @staticmethod
     def _all_known() -> dict[Any, str]:
         scipy, special = (sys.modules.get(n) for n in _LATE)
-        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *handlers.OF_LISTS, *PLAIN)
+        names = (*handlers.CREATORS, *handlers.HALF_DISPATCHED, *handlers.MUTABLE, *handlers.OF_LISTS, *PLAIN)
         homes = {"special": special, "linalg": np.linalg}
         creators = {_find(homes.get(n.partition(".")[0], np), n): n for n in names}
         known: dict[Any, str] = {
@@ -125,7 +125,7 @@ class _Names:
         if name in handlers.OF_LISTS:
             return self._of_lists.setdefault(real, _of_list(t, self.constants, real))
         placed = t.sized and name in BY_POSITION
-        tables = (handlers.CREATORS, handlers.HALF_DISPATCHED, BY_POSITION if placed else {})
+        tables = (BY_POSITION if placed else {}, handlers.CREATORS, handlers.HANDLERS)
         handler = next((table[name] for table in tables if name in table), None)
 
         def create(*args: Any, **kw: Any) -> Any:

@@ -62,7 +62,7 @@ METHODS: Mapping[str, Handler] = MappingProxyType({**{n: HANDLERS[n] for n in (
 CREATORS = _collect("CREATORS")
 """Functions that NumPy does not dispatch on their arguments, or that run on what they are given (scipy.special)."""
 
-HALF_DISPATCHED = MappingProxyType({"take": HANDLERS["take"]})
+HALF_DISPATCHED = ("take",)
 """Functions that NumPy dispatches on some of their arguments alone: np.take on the array, and not on the indices."""
 
 OF_LISTS = (
@@ -73,5 +73,7 @@ OF_LISTS = (
 """Functions of one array that are often given a list of arrays (`np.mean([f(x), g(x)], axis=0)`), on whose elements
 NumPy does not dispatch."""
 
-MUTABLE = frozenset({"zeros", "ones", "empty", "full"})
+MUTABLE = frozenset({
+    *("zeros", "ones", "empty", "full", "eye", "identity", "zeros_like", "ones_like", "empty_like", "full_like"),
+})  # fmt: skip
 """Creators whose result a model may write to: traced even when nothing they are given is."""

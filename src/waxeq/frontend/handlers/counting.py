@@ -186,7 +186,7 @@ def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> 
     if known is not None:
         n = np.bincount(known.astype(np.int64), minlength=n).size
     elif a.dtype.kind == "i" or n <= (1 if a.dtype == bool else np.iinfo(a.dtype).max):
-        what = "the length of np.bincount, which the largest number says, where minlength may be less,"
+        what = "the length of np.bincount, which the largest number says, where minlength may be less"
         raise t.refuse(what, "write counts = np.zeros(n, int); np.add.at(counts, x, 1)")
     return _counts(t, n, a.astype(np.int64), None if w is None else w.astype(np.float64))
 

@@ -11,7 +11,7 @@ import numpy as np
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers.positions import counted
 from waxeq.frontend.handlers.shapes import diagonal
-from waxeq.ir.types import numpy_name
+from waxeq.ir.types import is_floating, numpy_name
 
 
 def _like(
@@ -129,6 +129,13 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "vander": _vander,
 }
 
+
+def _known(f: Callable[..., Any], t: Tracer, *args: Any, **kw: Any) -> Any:
+    """What is known while tracing, as an array that a model may write to where there are tensors of its dtype."""
+    made = f(*args, **kw)
+    return t.array(made) if made.dtype.kind in "biu" or is_floating(made.dtype) else made
+
+
 CREATORS: Mapping[str, Callable[..., Any]] = {
     "array": _array,
     "asarray": partial(_array, copy=False),
@@ -138,5 +145,7 @@ CREATORS: Mapping[str, Callable[..., Any]] = {
     "zeros": partial(_filled, 0.0),
     "ones": partial(_filled, 1.0),
     "empty": partial(_filled, 0.0),
+    "eye": partial(_known, np.eye),
+    "identity": partial(_known, np.identity),
     "full": _full,
 }
