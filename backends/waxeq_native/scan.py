@@ -1,15 +1,17 @@
 """Running folds (prefix sums, products, extremes) with anything element-wise before and after them.
 
 Where a row lies side by side, it goes through the first cache block by block, of which parts are run through at once:
-no step waits for all before it. Where it lies across memory, rows of columns are folded into what has come so far. Long
-rows of which there are few are cut in pieces that threads share out: each begins with the folds of those before it (G.
-E. Blelloch, Prefix Sums and Their Applications, 1990).
+no step waits for all before it; sums with nothing around them need no blocks (scan_through.py). Where it lies across
+memory, rows of columns are folded into what has come so far. Long rows of which there are few are cut in pieces that
+threads share out: each begins with the folds of those before it (G. E. Blelloch, Prefix Sums and Their Applications,
+1990).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
@@ -30,6 +32,7 @@ from waxeq_native.joint import STREAMED
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.products import FRAME
 from waxeq_native.scan_text import Run
+from waxeq_native.scan_through import Through
 from waxeq_native.steps import OPERANDS
 from waxeq_native.work import Part, Work, kept, same
 
@@ -120,6 +123,11 @@ class _Emitter(Emitter):
     way: _Way
     folds: str
 
+    @cached_property
+    def through(self) -> Through | None:
+        """How rows are run through without blocks, where they are."""
+        return Through.of(self.way.run, self.streams)
+
     @property
     def carry(self) -> str:
         """What has come so far, at the loops' places."""
@@ -137,10 +145,23 @@ class _Emitter(Emitter):
         yield f"    const int64_t to = from + {way.blocks} < {way.whole} ? from + {way.blocks} : {way.whole};"
         yield f"    WX_ALIGNED {t} carry[{way.columns}];"
         yield from ("    " + x for x in self._begun())
-        yield "    for (int64_t t = first + from; t < first + to; t++) {"
-        yield from ("      " + x for x in self.point())
-        yield "    }"
+        yield from ("    " + x for x in (self._blocks() if self.through is None else self._through(self.through)))
         yield "  }"
+
+    def _blocks(self) -> Iterator[str]:
+        yield "for (int64_t t = first + from; t < first + to; t++) {"
+        yield from ("  " + x for x in self.point())
+        yield "}"
+
+    def _through(self, through: Through) -> Iterator[str]:
+        """A piece in one go."""
+        k, v = self.way.scan.axis, var(self.way.scan.axis)
+        operand, where = through.load.name
+        yield "const int64_t t = first + from;"
+        yield from self.place()
+        yield f"const int64_t {v} = {v}_lo, left = {self.way.scan.size} - {v};"
+        yield f"const int64_t whole = (to - from) * {self.space.width(k)}, many = whole < left ? whole : left;"
+        yield f"{through.name}(x{operand} + {self.index(where)}, &{self.written(0)}, many, {self.carry});"
 
     def _begun(self) -> Iterator[str]:
         """What a piece begins with: nothing, and what those before it come to."""
@@ -268,7 +289,8 @@ class Scans(Loops):
         def write() -> tuple[Part, ...]:
             tasks = way.rows * way.pieces
             grain = 1 if way.totals is not None else -(-self.grain(e, call.threads) // way.blocks)
-            last = Part(way.run.text() * way.lies + e.function(NAME), tasks, min(grain, tasks))
+            used = way.run.text() * way.lies + ("" if e.through is None else e.through.text())
+            last = Part(used + e.function(NAME), tasks, min(grain, tasks))
             if first is None:
                 return (last,)
             return Part(first.function(NAME), first.space.points(), self.grain(first, call.threads)), last

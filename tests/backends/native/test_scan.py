@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,8 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq.testing.conformance import check_call
 from waxeq_cfamily.scans import Scan
+from waxeq_native import library
+from waxeq_native.compiler import find
 from waxeq_native.scan import FastScans, Scans, StreamingScans, _Way
 
 KERNEL = Scans()
@@ -145,6 +150,86 @@ def test_what_is_padded_or_put_together_is_run_through(tmp_path: Path) -> None:
     ):
         result = wx.optimize(fn, x, options=options)
         np.testing.assert_allclose(result.program(x), fn(x.astype(np.float64)), rtol=1e-4, atol=1e-4)
+
+
+def beside(call: Call, kernel: Scans, at: tuple[int, int], *, replaced: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """What a call read and what it came to, in rows that begin so many elements after lines of a cache, with a gap
+    between them; nothing is written there."""
+    (rows, n), dtype = call.out.shape, numpy_dtype(call.out.dtype)
+    step = call.out.strides[0]
+    memory = [np.zeros(rows * step * dtype.itemsize + 4096, np.uint8) for _ in at]
+    size = rows * step
+    begins = [-m.ctypes.data % 64 + k * dtype.itemsize for m, k in zip(memory, at, strict=True)]
+    flat = [m[b : b + size * dtype.itemsize].view(dtype) for m, b in zip(memory, begins, strict=True)]
+    flat[0][:] = (np.random.default_rng(n).standard_normal(size) * 1000).astype(dtype)
+    flat[1][:] = 7
+    given = flat[0].copy().reshape(rows, step)
+    out = flat[0] if replaced else flat[1]
+    shown = [
+        np.lib.stride_tricks.as_strided(x, (rows, n), (step * dtype.itemsize, dtype.itemsize)) for x in (flat[0], out)
+    ]
+    for run in kernel.bind(call, (shown[0],), shown[1], np.empty(kernel.workspace(call), np.uint8)):
+        run()
+    np.testing.assert_array_equal(out.reshape(rows, step)[:, n:], given[:, n:] if replaced else 7)
+    for m, b in zip(memory, begins, strict=True):
+        assert not m[:b].any() and not m[b + size * dtype.itemsize :].any()
+    return given[:, :n], out.reshape(rows, step)[:, :n]
+
+
+def rows_of(n: int, gap: int, dtype: str, threads: int) -> Call:
+    sizes, rows = {"i": 3, "j": n}, View(("i", "j"), (3, n), (n + gap, 1), dtype)
+    return Call("native.scan", Term("Scan", "sum", "j", operand(0, "ij", dtype)), sizes, (rows,), rows, threads=threads)
+
+
+def check_whole_rows(dtype: str, lengths: Sequence[int]) -> None:
+    kernels = (KERNEL, StreamingScans())
+    calls = [rows_of(n, 3, dtype, t) for n in lengths for t in (1, 4)]
+    prepare((k, call) for k in kernels for call in calls)
+    for call in calls:
+        for i, kernel in enumerate(kernels):
+            assert kernel.accepts(call)
+            for k, at in enumerate(((0, 0), (4, 1), (1, 15))):
+                x, got = beside(call, kernel, at, replaced=k == 1 and i == 0)
+                if dtype.startswith("int"):
+                    np.testing.assert_array_equal(got, np.cumsum(x, axis=1, dtype=dtype))
+                    continue
+                want = np.cumsum(x.astype(np.longdouble), axis=1)
+                scale = np.maximum.accumulate(np.abs(want), axis=1)
+                assert np.all(np.abs(got - want) <= (6e-8 if dtype == "float32" else 1e-13) * scale)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_rows_are_run_through_whole_wherever_they_begin(dtype: str) -> None:
+    """Of any length, from any address to any other or in place, with what lies between them left alone."""
+    check_whole_rows(dtype, (2, 31, 63, 64, 65, 127, 128, 4099, 70_001))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flag is one of x86")
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_whole_rows_go_through_blocks_where_vectors_are_short(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = find()
+    short = library.Library(tmp_path, replace(compiler, flags=(*compiler.flags, "-mno-avx512f")))
+    monkeypatch.setattr(library, "shared", lambda: short)
+    check_whole_rows(dtype, (5, 1000, 4099))
+
+
+def test_only_sums_with_nothing_around_them_need_no_blocks() -> None:
+    x, sizes = operand(0, "ij", "float32"), {"i": 4, "j": 900}
+
+    def through(meaning: Term, dtype: str = "float32", order: str = "ij") -> bool:
+        views = View.dense(order, sizes, dtype), View.dense("ij", sizes, dtype)
+        (part,) = KERNEL.work(Call("native.scan", meaning, sizes, views[:1], views[1])).parts  # pyright: ignore
+        return "wx_through" in part.source
+
+    assert through(Term("Scan", "sum", "j", x))
+    assert through(Term("Scan", "sum", "j", operand(0, "ij", "int64")), "int64")
+    assert not through(Term("Scan", "sum", "i", x)) and not through(Term("Scan", "max", "j", x))
+    assert not through(Term("Scan", "sum", "j", operand(0, "ij", "float16")), "float16")
+    assert not through(Term("Scan", "sum", "j", Term("Map", "neg", x)))
+    assert not through(Term("Map", "neg", Term("Scan", "sum", "j", x)))
+    assert not through(Term("Add", x, Term("Scan", "sum", "j", x)))
 
 
 @pytest.mark.parametrize("order", ["ij", "ji"])
