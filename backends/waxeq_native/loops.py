@@ -13,6 +13,7 @@ from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import FLOATS, numpy_dtype
 from waxeq_cfamily.asked import LINE
+from waxeq_cfamily.batched import Batched
 from waxeq_cfamily.excess import as_bits, spares
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.interleaved import whole
@@ -146,7 +147,7 @@ class Loops(NativeKernel):
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip
         """What writes the text of one walk of a call."""
         others = [place] * len(s.values.others)
-        return Emitter(
+        return Batched(
             s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams, others,
             excess=self.excess,
         )  # fmt: skip

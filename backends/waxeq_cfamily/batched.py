@@ -1,0 +1,116 @@
+"""C text of walks whose points go through their stages several at a time.
+
+What a fold comes to is known long after it has read its last element: its lanes are put together one after another, a
+root and a quotient take dozens of cycles. A later stage of the same point waits for all that, as a core looks ahead by
+a few hundred instructions only; the same stage of another point is there to be computed meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from waxeq.backend.extent import Extent
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.lanes import LANES
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.scalars import carried, variable
+
+_WAITING = ((1 << 8, 4), (1 << 10, 2))
+"""Bytes of a row up to which so many points are taken at a time where two folds wait for each other (Zen 4). Of longer
+ones the elements take long enough themselves, and the first cache has less room: a layer norm of 512 numbers took 1.05
+of the time with two."""
+_ROOTED = ((1 << 11, 1), (1 << 12, 4), (3 << 11, 2))
+"""The same where one fold is waited for, and a root of it is taken. A core comes to the fold of the next point before
+that is known where rows are shorter: it looks ahead as far."""
+_CACHED = 2 << 20
+"""Bytes up to which what is read may lie in the second cache: such rows from further away are better asked for."""
+_DIVIDED = frozenset(("div", "sqrt", "rsqrt"))
+"""What a vector takes that long for that nothing is left to wait for."""
+
+
+@dataclass(frozen=True)
+class Batched(Emitter):
+    """Text of such a walk where that is worth it, else as usual."""
+
+    @cached_property
+    def many(self) -> int:
+        """How many points are taken at a time."""
+        s, v = self.space, self.space.vector
+        one = self.limited or self.streams or bool(self.values.positions or self.values.scans or s.products or s.tiles)
+        if v is None or s.inner != (v,) or one or any(x.order not in ((v,), ()) for x in s.stages):
+            return 1
+        width, folds = self.values.sizes[v], [f for x in s.stages for f in x.folds]
+        if isinstance(width, Extent) or width < LANES or not folds:
+            return 1
+        waiting = len({x.level for x in s.stages if x.folds}) > 1
+        row = width * max(numpy_dtype(carried(self.values.rows[f].dtype)).itemsize for f in folds)
+        sizes = _WAITING if waiting else _ROOTED if self._rooted(row) else ()
+        found = next((n for most, n in sizes if row <= most), 1)
+        return found if s.points() >= 2 * found else 1
+
+    def _rooted(self, row: int) -> bool:
+        """Whether a root is taken of what a row comes to, and the loop after it does no more than products."""
+        s, rows = self.space, self.values.rows
+        loads = [r for r in rows if r.op == "load"]
+        slow = [n for n, r in enumerate(rows) if r.op == "apply" and (r.costly or r.name in _DIVIDED)]
+        roots = [n for n in slow if rows[n].name in ("sqrt", "rsqrt")]
+        near = s.points() * row * len([r for r in loads if r.axes - {s.vector}]) <= _CACHED
+        return bool(roots) and near and len([x for x in s.stages if x.order]) > 1 and not any(map(s.under, slow))
+
+    def walked(self) -> Iterator[str]:
+        if self.many == 1:
+            yield from super().walked()
+            return
+        yield "  int64_t first = begin;"
+        yield f"  for (; first + {self.many} <= end; first += {self.many}) {{"
+        yield from ("    " + x for x in self._batch())
+        yield "  }"
+        yield "  for (int64_t t = first; t < end; t++) {"
+        yield from ("    " + x for x in self.point())
+        yield "  }"
+
+    def _batch(self) -> Iterator[str]:
+        """Each stage of all points, before the next one of any. Nothing is asked for: the next rows are these."""
+        passes, made = self._passes()
+        read = [{int(n) for n in re.findall(r"\br(\d+)\b", "\n".join(lines))} for lines in passes]
+        taken = [{n for n in some if made.get(n, i) < i} for i, some in enumerate(read)]
+        kept = sorted({n for some in taken for n in some})
+        buffers = [n for n in self.space.buffered if n != self.space.rewritten]
+        yield from (f"{self._kind(n)} s{n}[{self.many}];" for n in kept)
+        yield from (f"WX_ALIGNED {self._kind(n)} b{n}_all[{self.many}][{self._room(n)}];" for n in buffers)
+        for i, lines in enumerate(passes):
+            yield f"#pragma GCC unroll {self.many}"
+            yield f"for (int64_t row = 0; row < {self.many}; row++) {{"
+            yield "  const int64_t t = first + row;"
+            yield from ("  " + x for x in self.place())
+            yield from (f"  {self._kind(n)} *const b{n} = b{n}_all[row];" for n in buffers)
+            yield from (f"  const {self._kind(n)} r{n} = s{n}[row];" for n in sorted(taken[i]))
+            yield from ("  " + x for x in lines)
+            yield from (f"  s{n}[row] = r{n};" for n in kept if made[n] == i)
+            yield "}"
+
+    def _passes(self) -> tuple[list[list[str]], dict[int, int]]:
+        """The text of each stage, with the scalars that the next one needs, and in which of them each is made."""
+        stages = self.space.stages
+        done: set[int] = set()
+        made: dict[int, int] = {}
+        passes = [[*self._scalars(stages[0], done)]]
+        for i, s in enumerate(stages):
+            passes[i] += self.loop(s).nest(0)
+            if i + 1 < len(stages):
+                passes[i] += self._scalars(stages[i + 1], done)
+                passes.append([])
+            for n in (*done, *(f for f in s.folds if f not in self.space.buffered)):
+                made.setdefault(n, i)
+        return passes, made
+
+    def _kind(self, n: int) -> str:
+        return variable(self.values.rows[n].dtype)
+
+    def _room(self, n: int) -> int:
+        """Elements of a buffer for one point, in whole vectors."""
+        return -(-math.prod(map(self.space.width, self.space.buffered[n])) // LANES) * LANES
