@@ -8,7 +8,8 @@ an edit that leaves every launch as it was makes a table useless that nobody her
 commit that the table is of, and those of this checkout, are asked for the launches of the calls that a GPU's check has:
 the text of each, and of what stands before it whatever this comes to, without comments.
 Rows of a kernel all of whose launches are the same get its name now, whether their own calls are among these or not;
-the others stay as they are and do not count.
+the others stay as they are and do not count. So far no version of the way of timing has changed how a GPU's clock is
+read: rows of an older one count as of this one.
 
 The options are those that the table was taken with: its rows must have the names that they give the commit's kernels.
 
@@ -213,7 +214,8 @@ _MACRO = re.compile(r"^#define (\w+)(?:.*\\\n)*.*$", re.MULTILINE)
 def renamed(table: Path, before: Kernels, now: Kernels) -> str:
     """Write a table anew; a sentence about what was done. Raises WrongTable where no row is of a kernel of `before`."""
     from waxeq.cost import archive, parquet
-    from waxeq.cost.key import TimingKey
+    from waxeq.cost.key import METHOD, TimingKey
+    from waxeq.cost.memos import of_device
     from waxeq.cost.rows import KEY
     from waxeq.cost.shipping import ship
 
@@ -224,14 +226,16 @@ def renamed(table: Path, before: Kernels, now: Kernels) -> str:
         if not known:
             raise WrongTable(f"no row of {table} is named by the kernels of that commit, on that GPU")
         same = {n for n in before if n in now and _same(before[n]["launches"], now[n]["launches"])}
-        to = {d: replace(k, code=now[k.kernel]["code"]) for d, k in keys.items() if k in known and k.kernel in same}
+        taken = ((d, k) for d, k in keys.items() if k in known and k.kernel in same)
+        to = {d: replace(k, code=now[k.kernel]["code"], method=METHOD) for d, k in taken}
         db.execute("CREATE TABLE names (old VARCHAR, code VARCHAR, new VARCHAR)")
         archive.insert(db, "names", [(d, k.code, k.digest) for d, k in to.items()])
-        peaks = [(key, payload) for _, key, payload, _ in archive.shipped_peaks(db, table)]
+        peaks = [(of_device(key.partition(":")[0]), payload) for _, key, payload, _ in archive.shipped_peaks(db, table)]
         parquet.copy(
             db,
             table,
-            "SELECT t.* REPLACE (coalesce(n.new, t.digest) AS digest, coalesce(n.code, t.code) AS code) "
+            "SELECT t.* REPLACE (coalesce(n.new, t.digest) AS digest, coalesce(n.code, t.code) AS code, "
+            f"CASE WHEN n.new IS NULL THEN t.method ELSE {METHOD} END AS method) "
             f"FROM read_parquet('{archive.quoted(table)}') t LEFT JOIN names n ON t.digest = n.old "
             "ORDER BY kernel, text, digest",
             f"COMPRESSION zstd, COMPRESSION_LEVEL 19{parquet.ceilings(peaks)}",

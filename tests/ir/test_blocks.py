@@ -270,6 +270,31 @@ def test_what_is_passed_is_made_before_who_reads_it_for_some_blocks_at_a_time() 
     np.testing.assert_array_equal(got, want)
 
 
+def selective(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Two layers of steps in time, each of which reads parts of what is made of all of them beforehand."""
+    for _ in range(2):
+        gates, taken = np.tanh(x @ w), np.exp(x @ w[:, ::-1])[:, :4]
+        h, rows = np.zeros_like(x[0]), []
+        for t in range(x.shape[0]):
+            h = gates[t] * h + np.sin(x[t]) * np.sum(taken[t])
+            for _ in range(5):
+                h = np.tanh(h) * np.exp(-h * h) + 1 / (1 + h * h)
+            rows.append(np.sum(h * gates[t]) + h)
+        x = np.stack(rows)
+    return x
+
+
+def test_blocks_that_read_parts_of_what_others_make_are_one_that_is_passed_them() -> None:
+    """Each step of a state space model was searched anew, as it reads another part of what is made of all tokens."""
+    x, w = np.linspace(-1, 1, 24 * 6, dtype=np.float32).reshape(24, 6), np.eye(6, dtype=np.float32)
+    graph = expand(trace(selective, {"x": x, "w": w}).graph)
+    blocks = cut(graph)
+    assert len(blocks) >= 40
+    assert len({b.key for b in blocks}) <= len(blocks) // 6
+    (want,), (got,) = interpret(graph, {"x": x, "w": w}).values(), by_blocks(graph, blocks, x, w).values()
+    np.testing.assert_array_equal(got, want)
+
+
 def test_a_long_graph_is_gone_through_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches were looked for again in all that was left after each."""
 

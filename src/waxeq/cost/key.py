@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from waxeq.cost.features import whole
 
-METHOD = 2
+METHOD = 3
 """Version of the way kernels are timed; timings of another version are not used."""
 
 

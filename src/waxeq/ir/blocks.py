@@ -75,70 +75,80 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
 
 
 def _alike(word: Word, spans: Sequence[tuple[int, int]], passed: _Passed) -> list[Block]:
-    """The blocks of spans. Where many are equal but for some numbers, or for which part of an input they read, such as
-    those of a step in time, blocks before them pass them these."""
+    """The blocks of spans. Where many are equal but for some numbers, or for which part of an input or of what another
+    block makes they read, such as those of a step in time, blocks before them pass them these."""
     blocks = [_block(word, s, passed) for s in spans]
     found = [_numbers(word, b) | _parts(word, b) for b in blocks]
     bare = [_block(word, s, passed, own) for s, own in zip(spans, found, strict=True)]
-    groups: dict[str, list[int]] = {}
+    groups: dict[tuple[str, frozenset[str]], list[int]] = {}
     for i, b in enumerate(bare):
-        groups.setdefault(b.key, []).append(i)
+        own = frozenset(n for n, v in b.leaves.items() if v in found[i])
+        groups.setdefault((b.key, own), []).append(i)
     given = dict[int, frozenset[int]]()
-    for group in groups.values():
+    for (_, own), group in groups.items():
         if len({blocks[i].key for i in group}) < _MANY:
             continue
-        rows = {n: [bare[i].leaves[n] for i in group] for n in bare[group[0]].leaves}
-        rows = {n: vs for n, vs in rows.items() if all(v in found[i] for i, v in zip(group, vs, strict=True))}
-        others = [n for n, vs in rows.items() if len({_text(word, v) for v in vs}) > 1]
+        rows = {n: [bare[i].leaves[n] for i in group] for n in own}
+        others = [n for n, vs in rows.items() if len({_text(word, v, passed) for v in vs}) > 1]
         given |= {i: frozenset(bare[i].leaves[n] for n in others) for i in group}
     for i, own in given.items():
         blocks[i] = _block(word, spans[i], passed, own)
-    return [*_passing(word, blocks, given)]
+    return [*_passing(word, blocks, [word.nodes[at] for at, _ in spans], given, passed)]
 
 
-def _passing(word: Word, blocks: Sequence[Block], given: Mapping[int, frozenset[int]]) -> Iterator[Block]:
-    """Blocks, and before those that are given something one that makes it, for as many as one search looks through."""
+def _passing(
+    word: Word, blocks: Sequence[Block], firsts: Sequence[int], given: Mapping[int, frozenset[int]], passed: _Passed
+) -> Iterator[Block]:
+    """Blocks, and before those that are given something one that makes it, for as many as one search looks through and
+    as there is something made by then to be looked at. `firsts`: the first value that each block makes."""
     made, wanted = set[int](), [given.get(i, frozenset()) for i in range(len(blocks))]
     for i, b in enumerate(blocks):
         if not wanted[i] <= made:
             ahead = set[int]()
             for values in islice(wanted, i, None):
-                ahead |= values - made
-                if len(ahead) >= MOST:
+                if len(ahead) >= MOST or any(_last(word, v, passed) >= firsts[i] for v in values - made):
                     break
-            yield _made(word, _behind(word, ahead), sorted(ahead))
+                ahead |= values - made
+            yield _made(word, _behind(word, ahead, passed), sorted(ahead))
             made |= ahead
         yield b
 
 
-def _text(word: Word, value: int) -> str:
-    """What a number is, or how a part of a leaf is looked at."""
+def _last(word: Word, value: int, passed: _Passed) -> int:
+    """The last value that is looked at by a number or a part."""
+    behind = _behind(word, [value], passed)
+    return max((i for v in behind for i in word.node(v).inputs if i not in behind), default=-1)
+
+
+def _text(word: Word, value: int, passed: _Passed) -> str:
+    """What a number is, or how a part of something is looked at."""
     node = word.node(value)
-    inside = [_text(word, i) for i in node.inputs if i >= len(word.graph.leaves)]
+    inside = [_text(word, i, passed) for i in node.inputs if not passed.given(word, i)]
     return " ".join([repr(node.op), *inside])
 
 
-def _behind(word: Word, given: Iterable[int]) -> list[int]:
+def _behind(word: Word, given: Iterable[int], passed: _Passed) -> list[int]:
     """Numbers and parts with what they are looked at through."""
     found, stack = set[int](), [*given]
     while stack:
         v = stack.pop()
-        if v not in found and v >= len(word.graph.leaves):
+        if v not in found:
             found.add(v)
-            stack += word.node(v).inputs
+            stack += (i for i in word.node(v).inputs if not passed.given(word, i))
     return sorted(found)
 
 
 def _parts(word: Word, block: Block) -> frozenset[int]:
-    """Small parts of inputs that a block makes for itself and computes with: the last of some views of one."""
-    views = set[int]()
+    """Small parts of what a block is given, weights apart, that it makes for itself and computes with: the last of some
+    views of one."""
+    views, leaves = set[int](), {v for v in block.leaves.values() if not is_fixed(word.graph, v)}
     for v in block.values:
         node = word.node(v)
-        if node.op.view == "once" and (node.inputs[0] in views or word.varies(node.inputs[0])):
+        if node.op.view == "once" and (node.inputs[0] in views or node.inputs[0] in leaves):
             views.add(v)
     read = {i for v in block.values if v not in views for i in word.node(v).inputs}
-    passed = {*block.outputs.values()}
-    return frozenset(v for v in views & read - passed if word.graph.type(v).bytes <= _PART)
+    results = {*word.graph.results}
+    return frozenset(v for v in views & read - results if word.graph.type(v).bytes <= _PART)
 
 
 def _numbers(word: Word, block: Block) -> frozenset[int]:
@@ -158,6 +168,10 @@ class _Passed:
 
     values: frozenset[int]
     views: frozenset[int]
+
+    def given(self, word: Word, value: int) -> bool:
+        """Whether a value is a leaf, or what another block makes."""
+        return value < len(word.graph.leaves) or value in self.values
 
     @staticmethod
     def between(word: Word, spans: Sequence[tuple[int, int]]) -> _Passed:
@@ -261,12 +275,15 @@ def _halved(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int, i
 def _block(word: Word, span: tuple[int, int], passed: _Passed, given: frozenset[int] = frozenset()) -> Block:
     """The block of a span; `given`: numbers and parts of inputs that are passed to it."""
     outputs, inside = _inside(word, word.nodes[slice(*span)], passed)
-    return _made(word, _left(word, inside, outputs, given) if given else inside, outputs)
+    outputs = [v for v in outputs if v not in given]
+    return _made(word, _left(word, inside, outputs, given, passed) if given else inside, outputs)
 
 
-def _left(word: Word, inside: Sequence[int], outputs: Collection[int], given: frozenset[int]) -> list[int]:
+def _left(
+    word: Word, inside: Sequence[int], outputs: Collection[int], given: frozenset[int], passed: _Passed
+) -> list[int]:
     """What is left to make where values are given: neither these nor what nothing else is looked at through."""
-    behind, needed, made = set(_behind(word, given)), {*outputs}, set[int]()
+    behind, needed, made = set(_behind(word, given, passed)), {*outputs}, set[int]()
     for v in sorted(inside, reverse=True):
         if v not in given and (v in needed or v not in behind):
             made.add(v)

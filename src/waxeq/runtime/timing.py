@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 
 import numpy as np
 
 from waxeq.backend.call import Call, operand_index
-from waxeq.backend.kernel import Instruction, Kernel
+from waxeq.backend.kernel import Instruction, Kernel, join
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.basis.heads import COMPUTED
 from waxeq.basis.matrices import factored, make_regular
@@ -71,20 +72,22 @@ class Bench:
             elif once > seconds:  # its operands leave the cache by themselves
                 samples = counted([sample(lambda: _run(steps)) for _ in range(2)])
             else:
-                samples = self._sampled([steps, *self._elsewhere(kernel, call, scratch)], once, seconds)
+                turns = [steps, *self._elsewhere(kernel, call, scratch)]
+                samples = self._sampled(*_together(kernel, turns, once, _moved(kernel, call)), seconds)
         features = dict(kernel.features(call))
         return Timing(key, samples.seconds, worst, rms, features, time.time(), samples.disturbed)
 
-    def _sampled(self, turns: list[tuple[Instruction, ...]], once: float, seconds: float) -> Samples:
-        """Runs by turns on each memory of a call that takes about `once`. Of a long one that has other memory the first
-        run on each counts: what a run finds ready there is little of it."""
+    def _sampled(self, turns: list[tuple[Instruction, ...]], many: int, once: float, seconds: float) -> Samples:
+        """Runs by turns on each memory of a call that takes about `once`, each of so many calls. Of a long one that has
+        other memory the first run on each counts: what a run finds ready there is little of it."""
         new = len(turns) > 1 and once > seconds / _RUNS
         runs = cycle([*turns[1:], turns[0]])
         for _ in () if new else turns:
             _run(next(runs))
-        return time_calls(
+        found = time_calls(
             lambda: _run(next(runs)), min_seconds=seconds, max_samples=40, warmup=not new, once=once if new else None
         )  # fmt: skip
+        return replace(found, seconds=tuple(s / many for s in found.seconds))
 
     def _elsewhere(self, kernel: Kernel, call: Call, scratch: np.ndarray) -> list[tuple[Instruction, ...]]:
         """The call on other memory, to take turns with: between two runs of a kernel in a plan others use the cache,
@@ -139,6 +142,21 @@ def _moved(kernel: Kernel, call: Call) -> int:
     return max(0, call.bytes_read - fixed) + held + call.out.bytes
 
 
+def _together(
+    kernel: Kernel, turns: list[tuple[Instruction, ...]], once: float, moved: int
+) -> tuple[list[tuple[Instruction, ...]], int, float]:
+    """What to run on each memory, how often that makes the call, and what it takes: a short call so often as its kernel
+    makes one start of, as of the steps of a plan. A call alone takes ten times as long to start as the smallest take.
+    """
+    if once < _RESTLESS * _SHORT and moved <= _NEAR:
+        once = min(once, *(sample(partial(_run, turns[0]))[0] for _ in range(2)))
+        many = min(_AGAIN, round(_SHORT / once))
+        runs = [join([(kernel, steps)] * many) for steps in turns] if many > 1 else turns
+        if many > 1 and len(runs[0]) < many * len(turns[0]):
+            return runs, many, many * once
+    return turns, 1, once
+
+
 def _run(steps: tuple[Instruction, ...]) -> None:
     for f in steps:
         f()
@@ -154,6 +172,10 @@ caches of a core, and making copies would take longer than timing it."""
 _PAIR, _RUNS = 2, 4
 """A call that takes so many times the seconds meant for it is run twice in all, and the faster run counts; one that has
 room in them for fewer runs than that has none that does not count after its first."""
+_SHORT, _AGAIN, _NEAR, _RESTLESS = 5e-5, 64, 1 << 18, 20
+"""Seconds that a run takes at least where a call can be made again in it, up to so many times; the bytes that such a
+call moves at most: on all its memories together they lie in the second cache as well; and how many times as long as
+later ones its first run may take."""
 _PATIENCE = 50
 """A call that takes this many times the seconds meant for it is run once: it is nobody's choice, and often minutes."""
 _BLOCK = 100_003

@@ -92,7 +92,7 @@ def samples(quick: bool) -> Iterator[Sample]:
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
     yield from _attentions((512,) if quick else (320, 1024))
     yield from _large()
-    yield from _stencils((256,) if quick else (512, 2048))
+    yield from _stencils((256,) if quick else (512, 1024, 2048))
     yield from _copies((256,) if quick else (64, 256, 1024))
     yield from _single((64,) if quick else (64, 512))
     yield from _factored((3, 64) if quick else (3, 6, 16, 64, 256))
@@ -118,10 +118,10 @@ _DEEP = ((40, 2048), (64, 65536), (200, 16384))
 """Columns and rows of matrices that are multiplied turned, with another one and with themselves."""
 _LAYERS = (
     (16, 4096, 1024), (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (128, 2048, 2048), (128, 8192, 2048),
-    (128, 2048, 8192), (512, 4096, 1024),
+    (128, 2048, 8192), (512, 4096, 1024), (1, 4096, 4096), (2, 6144, 4096), (8, 4096, 4096),
 )  # fmt: skip
-"""Rows, results and inputs of layers of transformers: what they read leaves the caches, and a call that takes as long
-is the last that a search should have to time."""
+"""Rows, results and inputs of layers of transformers, of whole texts and of a word each: what they read leaves the
+caches, and a call that takes as long is the last that a search should have to time."""
 _BATCHES = ((4, 16, 16, 32), (8, 64, 64, 64), (12, 128, 128, 32), (8, 512, 512, 64), (64, 16, 16, 16))
 
 
@@ -180,6 +180,17 @@ def _convolutions(quick: bool) -> Iterator[Sample]:
             for k in "jic":
                 meaning = Term("Sum", k, meaning)
             yield _sample(meaning, sizes, [(planes, "float32"), ("ocij", "float32")], "ohw")
+    for c, o, side in _LAYERED[:2]:
+        yield _of_windows(c, o, side)
+
+
+def _of_windows(c: int, o: int, side: int) -> Sample:
+    """The same of windows that are looked at where they lie, as kernels of products take them."""
+    n, leaves = side - 2, [("chiwj", "float32"), ("ocij", "float32")]
+    sizes = {"c": c, "o": o, "h": n, "w": n, "i": 3, "j": 3}
+    meaning = reduce(lambda t, k: Term("Sum", k, t), "jic", Term("Mul", *_ins(*leaves)))
+    windows = View(tuple("chiwj"), (c, n, 3, n, 3), (side * side, side, side, 1, 1), "float32")
+    return Sample(meaning, sizes, (windows, View.dense("ocij", sizes, "float32")), tuple("ohw"))
 
 
 def windows(x: Term, stride: int = 1, dilation: int = 1) -> Term:
@@ -224,18 +235,22 @@ def _large() -> Iterator[Sample]:
 # -- loops that read each other
 
 
+_SWEPT = ("float32", "neg"), ("float32", "tanh"), ("float64", "neg")
+
+
 def _stencils(sizes: Sequence[int]) -> Iterator[Sample]:
-    """Sums of four neighbours, of what such sums are, and a function of all, in grids that get smaller by two."""
-    for n, times, f in product(sizes, (2, 4), ("neg", "tanh")):
-        t = operand(0, ("i0", "j0"), "float32")
+    """Sums of four neighbours, of what such sums are, and a function of all, in grids that get smaller by two: of each
+    dtype and function enough for a fit that is sure of itself, or nobody takes such loops where none can be timed."""
+    for n, times, (dtype, f) in product(sizes, (2, 3, 4), _SWEPT):
+        t = operand(0, ("i0", "j0"), dtype)
         table = {f"{k}{m}": n - 2 * m for k, m in product("ij", range(times + 1))}
         for m in range(times):
             views = (
                 Term("Slice", f"j{m}", f"j{m + 1}", y, 1, Term("Slice", f"i{m}", f"i{m + 1}", x, 1, t))
                 for x, y in ((0, 1), (2, 1), (1, 0), (1, 2))
             )
-            t = Term("Map", f, Term("Mul", _number(0.25, "float32"), reduce(partial(Term, "Add"), views)))
-        given = View.dense(("i0", "j0"), table, "float32")
+            t = Term("Map", f, Term("Mul", _number(0.25, dtype), reduce(partial(Term, "Add"), views)))
+        given = View.dense(("i0", "j0"), table, dtype)
         yield Sample(t, table, (given,), (f"i{times}", f"j{times}"))
 
 
