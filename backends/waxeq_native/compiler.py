@@ -203,7 +203,8 @@ def done(process: subprocess.Popen, seconds: float) -> int:
         try:
             watched = select.poll()
             watched.register(held, select.POLLIN)
-            seconds = seconds if watched.poll(seconds * 1000) else 0
+            if not watched.poll(seconds * 1000):
+                raise subprocess.TimeoutExpired(process.args, seconds)
         finally:
             os.close(held)
     return process.wait(seconds)

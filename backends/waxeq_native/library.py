@@ -20,7 +20,7 @@ from pathlib import Path
 
 from waxeq.errors import WaxeqWarning
 from waxeq_native.compiler import CompileFailed, Compiler, done, end, ended, find, first_error
-from waxeq_native.files import replace
+from waxeq_native.files import HALF, replace
 from waxeq_native.store import LIMIT as SIZE
 from waxeq_native.store import Store, size_limit
 
@@ -274,11 +274,13 @@ def _usual() -> str:
 
 def _tidy(folder: Path) -> None:
     """Remove what processes left that did not end well, and what failed to compile long ago."""
-    for pattern, age in ((f"{BUILDING}*", STALE), (f"{FAILED}/*", FORGOTTEN)):
+    folders, files = shutil.rmtree, Path.unlink
+    rows = (f"{BUILDING}*", STALE, folders), (f"{FAILED}/*", FORGOTTEN, folders), (f"entries/*/{HALF}*", STALE, files)
+    for pattern, age, remove in rows:
         for left in folder.glob(pattern):
             with suppress(OSError):
                 if left.stat().st_mtime < time.time() - age:
-                    shutil.rmtree(left)
+                    remove(left)
 
 
 def _shared_out(sources: Mapping[str, str], jobs: int) -> list[dict[str, str]]:

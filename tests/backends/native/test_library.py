@@ -17,7 +17,7 @@ import pytest
 
 from waxeq_native import compiler as compilers
 from waxeq_native import library as libraries
-from waxeq_native.compiler import CompileFailed, Compiler, MissingCompiler, find
+from waxeq_native.compiler import CompileFailed, Compiler, MissingCompiler, done, find
 from waxeq_native.library import Library
 
 PRELUDE = "#include <math.h>\n#include <stdint.h>\nstatic double twice(double x) { return 2 * x; }\n"
@@ -285,8 +285,25 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
     (folder / "building-old").mkdir()
     (folder / "building-new").mkdir()
     os.utime(folder / "building-old", (0, 0))
+    entries = folder / "entries" / "ab"
+    entries.mkdir(parents=True)
+    for name in (".old", ".new", "whole"):
+        (entries / name).write_text("")
+    for name in (".old", "whole"):
+        os.utime(entries / name, (0, 0))
     libraries.directory(tmp_path)
     assert [path.name for path in folder.glob("building-*")] == ["building-new"]
+    assert sorted(path.name for path in entries.iterdir()) == [".new", "whole"]
+
+
+def test_a_process_that_does_not_end_is_said_to_have_taken_its_time() -> None:
+    """It was said to have taken no time at all."""
+    with subprocess.Popen(("sleep", "60")) as slow, pytest.raises(subprocess.TimeoutExpired) as told:
+        try:
+            done(slow, 0.05)
+        finally:
+            slow.kill()
+    assert told.value.timeout == 0.05
 
 
 def test_no_compiler_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
