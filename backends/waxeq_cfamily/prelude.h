@@ -6,8 +6,9 @@
 #define WX_MAX_F32 3.40282347e+38f
 #define WX_MAX_F64 1.7976931348623157e+308
 
-/* The first argument of every kernel. `outside`: a position led outside its axis. `library`: what the machine's own
-   library of such kernels offers, for kernels that call it; `kept` is theirs. */
+/* The first argument of every kernel. `outside`: not 0 where a position led outside its axis, or a matrix has no
+   solution or factor. `library`: what the machine's own library of such kernels offers, for kernels that call it;
+   `kept` is theirs. */
 typedef struct {
   const void *api;
   const void *library;

@@ -92,7 +92,7 @@ typedef struct {
   const row *inputs, *outputs;
   lent *memory; /* by output */
   int64_t input_count, output_count;
-  int32_t *const *outside; /* of each call that looks something up: whether an index was out of bounds */
+  int32_t *const *outside; /* of each call that may fail: whether it did */
   int64_t outside_count;
   object *check; /* called where one was, and raises */
   object *more;  /* called for free slots, where all are lent */

@@ -83,7 +83,7 @@ def _calls(work: Run | Step, inputs: Sequence[Passed], outputs: Sequence[Passed]
     code, table = ready()
     memory = (_Lent * len(outputs))()
     steps = work.steps if isinstance(work, Run) else (work,)
-    checked = [s for s in steps if s.work.looked_up]
+    checked = [s for s in steps if s.work.may_fail]
     check = partial(check_all, checked)
     keep: list[Any] = [work, inputs, outputs, more, check, memory]
     outside = [ctypes.addressof(s.context) + type(s.context).outside.offset for s in checked]

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-import numpy as np
-from numpy.linalg import LinAlgError
-
 from waxeq.backend.call import Call, View
-from waxeq.backend.kernel import OUT, Features, Instruction
+from waxeq.backend.kernel import Features
 from waxeq.basis.matrices import places
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.taken import NAME
-from waxeq_native.steps import OPERANDS, OUT_PLACE, Step
+from waxeq_native.steps import INDEFINITE, OPERANDS, OUT_PLACE, SINGULAR
 from waxeq_native.work import GRAIN, NativeKernel, Part, Work
 
 _MOST, _SIDES = 32, 64
@@ -32,8 +29,6 @@ _MOST, _SIDES = 32, 64
 computed lies in the second cache at least."""
 _VECTOR = 64
 """Bytes of what is computed at once: the longest vector there is; machines of shorter ones take some steps for it."""
-_SINGULAR, _INDEFINITE = 1, 2
-_MESSAGES = {_SINGULAR: "Singular matrix", _INDEFINITE: "Matrix is not positive definite"}
 
 
 @dataclass(frozen=True)
@@ -193,30 +188,8 @@ def _exchanged(t: str, one: str, other: str) -> tuple[str, ...]:
     )
 
 
-class _Checked:
-    """A call bound to memory, which raises LinAlgError where a matrix has no solution or factor. It is no `Step`: those
-    are run several as one, and then report what they looked up alone."""
-
-    __slots__ = ("step",)
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-
-    def __call__(self) -> None:
-        self.step.run()
-        found = self.step.context.outside
-        if found:
-            self.step.context.outside = 0
-            raise LinAlgError(_MESSAGES[found])
-
-
-def _checked(step: Instruction) -> _Checked:
-    assert isinstance(step, Step)
-    return _Checked(step)
-
-
 class _Factored(NativeKernel):
-    _code = _SINGULAR
+    _code = SINGULAR
 
     def work(self, call: Call) -> Work | None:
         if call.meaning.head != self.pattern[1:].split()[0] or call.out.dtype not in ("float32", "float64"):
@@ -227,7 +200,7 @@ class _Factored(NativeKernel):
         if b.count * b.m == 0:
             return Work(tuple)
         grain = max(1, min(b.groups, round(GRAIN / (b.lanes * self.operations(b)))))
-        return Work(lambda: (Part("\n".join(self.lines(b)), b.groups, grain),))
+        return Work(lambda: (Part("\n".join(self.lines(b)), b.groups, grain),), may_fail=self._code > 0)
 
     @abstractmethod
     def operations(self, b: _Batch) -> float:
@@ -242,23 +215,6 @@ class _Factored(NativeKernel):
         assert b is not None
         moved = float(call.bytes_read + call.out.bytes)
         return {"launches": 1.0, "bytes": moved, "operations": b.groups * b.lanes * self.operations(b)}
-
-    def bind(
-        self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
-    ) -> Sequence[Instruction]:
-        return tuple(_checked(s) for s in super().bind(call, operands, out, workspace))
-
-    def repoint(self, steps: Sequence[Instruction], places: Mapping[int, int]) -> bool:
-        for s in steps:
-            if not isinstance(s, _Checked):
-                return False
-            for i, address in places.items():
-                s.step.point(OUT_PLACE if i == OUT else OPERANDS + i, address)
-        return True
-
-    @staticmethod
-    def join(steps: Sequence[Instruction]) -> Sequence[Instruction]:
-        return steps
 
 
 class Solve(_Factored):
@@ -301,7 +257,7 @@ class Cholesky(_Factored):
 
     name = "cholesky"
     pattern = "(Cholesky i j a)"
-    _code = _INDEFINITE
+    _code = INDEFINITE
 
     def operations(self, b: _Batch) -> float:
         return float(b.n**3 / 3 + 2 * b.n * b.n)

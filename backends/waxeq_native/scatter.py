@@ -182,7 +182,7 @@ class Scatters(NativeKernel):
             first = (replace(p, text=_unless(p.text, kept)) for p in before.parts)
             return (*first, *[Part(e.function(NAME), points, grain)] * some)
 
-        return Work(write, before.workspace, (bool(values.positions) and some) or before.looked_up)
+        return Work(write, before.workspace, (bool(values.positions) and some) or before.may_fail)
 
     def updates(self, call: Call) -> _Updates:
         """Raises Unsupported."""

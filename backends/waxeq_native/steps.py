@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
+from numpy.linalg import LinAlgError
 
 from waxeq.backend.kernel import BESIDE
 from waxeq_cfamily.functions import source
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 WORKSPACE, OUT_PLACE, OPERANDS = 1, 2, 3
 """Positions of the workspace, of the result and of the first operand among a kernel's arguments; the first is the
 context."""
+
+OUTSIDE, SINGULAR, INDEFINITE = 1, 2, 3
+FAULTS: Mapping[int, tuple[type[Exception], str]] = {
+    OUTSIDE: (IndexError, "an index is out of bounds for the axis it points into"),
+    SINGULAR: (LinAlgError, "Singular matrix"),
+    INDEFINITE: (LinAlgError, "Matrix is not positive definite"),
+}
+"""What is raised, by what a kernel leaves in its context."""
 
 _PIECE = 1 << 20
 """Bytes of what calls that run side by side read that one task of all takes at least."""
@@ -92,7 +101,7 @@ class Step:
         self.check()
 
     def check(self) -> None:
-        """Raises IndexError when a position lay outside its axis."""
+        """Raises what `check` does."""
         check([self])
 
     def beside(self, other: Step) -> bool:
@@ -128,12 +137,14 @@ class Step:
 
 
 def check(steps: Iterable[Step]) -> None:
-    """Raises IndexError when a position lay outside its axis in one of them. Nothing is left of it for the next run."""
-    outside = [s.context for s in steps if s.context.outside]
-    for c in outside:
+    """Raises what the first of them that failed says: IndexError when a position lay outside its axis, LinAlgError when
+    a matrix had no solution or factor. Nothing is left of it for the next run."""
+    failed = [(s.context, s.context.outside) for s in steps if s.context.outside]
+    for c, _ in failed:
         c.outside = 0
-    if outside:
-        raise IndexError("an index is out of bounds for the axis it points into")
+    if failed:
+        kind, text = FAULTS[failed[0][1]]
+        raise kind(text)
 
 
 class Unit:
@@ -197,7 +208,7 @@ class Run:
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
         self._team = Team.of(max(s.threads for s in steps))
-        self.checked = tuple(s for s in steps if s.work.looked_up)
+        self.checked = tuple(s for s in steps if s.work.may_fail)
         self._labels: list[list[Hashable]] = [
             [] if s.work.walk is None else [*s.work.walk.dtypes] for s in steps
         ]  # operands of one label are one operand of a loop

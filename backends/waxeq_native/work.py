@@ -161,14 +161,14 @@ class Pack:
 class Work:
     """The phases of a call, and the bytes of workspace that they share. `write` makes the phases: most calls that a
     search looks at are never run, and their text is never written. `packs`: operands that are packed when the call is
-    bound; their panels come after the operands among the arguments. `looked_up`: positions are read from memory, and
-    one may lie outside its axis. `library`: address of what `wx_context` names so. `walks`: the first phase goes
-    through what it reads in the order of its tasks. `walk`: of work that may be written together with that of other
-    calls, what that takes."""
+    bound; their panels come after the operands among the arguments. `may_fail`: positions are read from memory, and
+    one may lie outside its axis, or a matrix may have no solution or factor. `library`: address of what `wx_context`
+    names so. `walks`: the first phase goes through what it reads in the order of its tasks. `walk`: of work that may be
+    written together with that of other calls, what that takes."""
 
     write: Callable[[], tuple[Part, ...]]
     workspace: int = 0
-    looked_up: bool = False
+    may_fail: bool = False
     packs: tuple[Pack, ...] = ()
     library: int | None = None
     walks: bool = False

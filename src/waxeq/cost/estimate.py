@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from waxeq.cost.device import Peaks
 from waxeq.cost.elements import Elements, alone, elements, unseen
-from waxeq.cost.features import is_function, roofline, soonest
+from waxeq.cost.features import SHORTEST, is_function, roofline, soonest
 from waxeq.cost.fit import Fit
 from waxeq.cost.key import Family, Timing, TimingKey
 from waxeq.cost.known import Known, Rows
@@ -207,7 +207,7 @@ class CostModel:
                 new = {n: v for n, v in f.items() if n not in fit.names}
                 known = self._of_elements(family.backend) if any(map(is_function, new)) else {}
                 s += unseen(new, family.kernel, known, family.dtype, peaks)
-            s, spread = max(s, soonest(f, family.dtype, peaks), 1e-7), spread * wider
+            s, spread = max(s, soonest(f, family.dtype, peaks), SHORTEST), spread * wider
             yield Estimate(s, s / spread, s * spread, "fitted")
 
     def _kin(self, family: Family) -> Family | None:

@@ -21,6 +21,7 @@ import numpy as np
 from waxeq.cost import archive
 from waxeq.cost.ceilings import Ceilings
 from waxeq.cost.device import Peaks
+from waxeq.cost.features import SHORTEST
 from waxeq.cost.key import Timing, TimingKey, lower_quartile
 from waxeq.cost.modes import ALIKE, FEWEST, doubtful, modes
 from waxeq.cost.rows import KEY, TIMINGS
@@ -31,8 +32,6 @@ Kind = Literal["poisoned", "implausible", "bimodal", "stale", "unknown"]
 _DAY = 86_400.0
 _SPREAD = 1000.0
 """How much longer the longest sample may be than the shortest: what lies between is the operating system's doing."""
-_SHORTEST = 20e-9
-"""Seconds below which no call from Python ends."""
 _MARGIN = 4.0
 """How many times a ceiling may be exceeded: ceilings are measured on a machine that may be busy, and in one cache."""
 _BATCH = 491_520
@@ -165,7 +164,7 @@ _SOUND = f"""
         ELSE left(sha256('["' || digest || '", ' || written::VARCHAR || ', [' || {_SAMPLES} || ']]'), 16)
              = format('{{:016x}}', id) END
     AND regexp_full_match(features, '{_FEATURES}')
-    AND {_SECONDS} >= {_SHORTEST}
+    AND {_SECONDS} >= {SHORTEST}
     AND (flops IS NULL OR ({_feature("flops")} <= flops * {_SECONDS}
                            AND {_MOVED} <= bandwidth * greatest(1, threads) * {_SECONDS}))
 """
@@ -266,7 +265,7 @@ def _too_fast(row: Mapping[str, Any], peaks: Peaks | None) -> str | None:
     """Why no machine with these ceilings can be so fast; bytes may come from cache here, on every thread. Source:
     Williams, Waterman, Patterson, "Roofline", CACM 52 (4), 2009."""
     seconds = lower_quartile(row["samples"])
-    if seconds < _SHORTEST:
+    if seconds < SHORTEST:
         return f"{seconds:.3g} s is less than a call takes that does nothing"
     if peaks is None:
         return None

@@ -62,7 +62,8 @@ _PARTS: Mapping[str, tuple[Part, float]] = {
 }
 _OPERANDS = 3.0
 _COSTLY = 8.0
-_SHORTEST = 1e-7
+SHORTEST = 2e-9
+"""Seconds below which no step of a plan ends: that is called, whatever it does."""
 _FARTHER = {"bytes beyond L1": float(1 << 16), "bytes beyond L2": float(1 << 20), "bytes beyond L3": float(1 << 25)}
 """Bytes moved beyond those that common caches hold: what a byte takes grows with how many there are."""
 _ELSE = ("panel", "strided_bytes")
@@ -143,7 +144,7 @@ def roofline(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
     # A dtype whose rate was not measured has no BLAS: NumPy computes it in float32 or float64 with conversions around.
     rate = peaks.flops.get(dtype) or min(peaks.flops.values()) / 2
     work = max(sums["arithmetic"] / rate, sums["traffic"] / peaks.bandwidth)
-    return work + sums["elements"] / peaks.cache_bandwidth + sums["launches"] * peaks.launch + _SHORTEST
+    return work + sums["elements"] / peaks.cache_bandwidth + sums["launches"] * peaks.launch + SHORTEST
 
 
 def soonest(features: Mapping[str, float], dtype: str, peaks: Peaks) -> float:
