@@ -18,6 +18,7 @@ import numpy as np
 from waxeq.errors import UnsupportedError
 from waxeq.frontend.explicit import Explicit, Value
 from waxeq.frontend.foreign import LIBRARIES
+from waxeq.frontend.patchwork import Content, content_of, type_of, valued
 from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType, dtype_name, is_floating
@@ -128,6 +129,8 @@ class Tracer:
     def written(self, x: Any, dtype: np.dtype) -> TracedArray:
         """A value as it is in an array of a dtype that it is written to. Raises OverflowError, as NumPy does, for a
         Python int that the dtype does not hold, alone or in a list; numbers of arrays are cut to it."""
+        if isinstance(x, TracedArray) and x.dtype == dtype:
+            return self.wrap(x.content)
         if not isinstance(x, (np.ndarray, np.generic)) and not holds_traced(x):
             x = np.asarray(x, dtype)
         return self.wrap(self.explicit.cast(self.value(x), dtype_name(dtype)))
@@ -148,7 +151,7 @@ class Tracer:
         content.flags.writeable = False
         return content
 
-    def wrap(self, value: int, scalar: bool = False) -> TracedArray:
+    def wrap(self, value: int | Content, scalar: bool = False) -> TracedArray:
         return TracedArray(self, value, scalar=scalar)
 
 
@@ -183,7 +186,7 @@ class View:
     indexed with, where it was."""
 
     base: TracedArray
-    read: Callable[[], Value]
+    read: Callable[[], int | Content]
     write: Callable[[TracedArray], TracedArray] | None
     index: Any = None
 
@@ -198,18 +201,23 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     __array_priority__ = 1000
     __class__ = property(lambda self: np.ndarray)  # pyright: ignore  # isinstance(x, np.ndarray) is what models ask
 
-    def __init__(self, tracer: Tracer, value: int, view: View | None = None, scalar: bool = False) -> None:
+    def __init__(self, tracer: Tracer, value: int | Content, view: View | None = None, scalar: bool = False) -> None:
         self.tracer, self.scalar = tracer, scalar
-        self._value, self._view = Value(value), view
+        self._content, self._view = content_of(value), view
         self._storage = _Storage() if view is None else view.base._storage
         self._seen = self._storage.version
 
     @property
+    def content(self) -> Content:
+        """What the array is now, of which parts are read and written."""
+        if self._view is not None and self._seen != self._storage.version:
+            self._content, self._seen = content_of(self._view.read()), self._storage.version
+        return self._content
+
+    @property
     def value(self) -> Value:
         """The value of the graph that the array is now."""
-        if self._view is not None and self._seen != self._storage.version:
-            self._value, self._seen = self._view.read(), self._storage.version
-        return self._value
+        return valued(self.content)
 
     @property
     def written(self) -> bool:
@@ -234,7 +242,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise self.tracer.refuse("this view is read-only", "write to a copy: y = x.copy()")
         else:
             self._view.base.assign(self._view.write(new))
-        self._value, self._seen = new.value, self._storage.version
+        self._content, self._seen = new.content, self._storage.version
 
     def perhaps_shares(self, base: TracedArray) -> TracedArray:
         """Note that this array may be a view of `base` or a copy, depending on strides; returns itself."""
@@ -244,7 +252,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def type(self) -> TensorType:
-        return self.tracer.builder.type(self.value)
+        return type_of(self.tracer.builder, self.content)
 
     shape = property(lambda self: self.type.shape)
     dtype = property(lambda self: self.type.numpy)
@@ -314,43 +322,43 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return f"TracedArray({self.type})"
 
-    def _content(self, what: str, instead: str) -> np.ndarray:
+    def _known(self, what: str, instead: str) -> np.ndarray:
         found = self.tracer.known(self)
         if found is None:
             raise self.tracer.refuse(f"{what} needs the content of an array, which tracing does not know", instead)
         return found
 
     def __bool__(self) -> bool:
-        return bool(self._content("a Python branch (if, while, and, or, in, min, max)", _BRANCH))
+        return bool(self._known("a Python branch (if, while, and, or, in, min, max)", _BRANCH))
 
     def __float__(self) -> float:
-        return float(self._content("float()", "leave the array of shape () as it is, and use np instead of math"))
+        return float(self._known("float()", "leave the array of shape () as it is, and use np instead of math"))
 
     def __int__(self) -> int:
-        return int(self._content("int()", "write x.astype(int), or make it an argument that is a Python int"))
+        return int(self._known("int()", "write x.astype(int), or make it an argument that is a Python int"))
 
     def __round__(self, digits: int | None = None) -> Any:
         if not self.scalar:
             raise TypeError("type numpy.ndarray doesn't define __round__ method")
         if digits is None:
-            return round(self._content("round() to a Python int", "write np.rint(x)").item())
+            return round(self._known("round() to a Python int", "write np.rint(x)").item())
         return np.round(self, digits)
 
     def __format__(self, form: str) -> str:
         if not form:
             return repr(self)
         instead = "take the text out of the model: make it of what the program returns"
-        return format(self._content(f"writing an array as text (:{form})", instead)[()], form)
+        return format(self._known(f"writing an array as text (:{form})", instead)[()], form)
 
     def __complex__(self) -> complex:
-        return complex(self._content("complex()", "keep to real numbers"))
+        return complex(self._known("complex()", "keep to real numbers"))
 
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
     def __index__(self) -> int:
         instead = "index with np.take, slice by sizes that are Python ints, or make it an argument that is a Python int"
-        return self._content("use as a Python index", instead).item().__index__()
+        return self._known("use as a Python index", instead).item().__index__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         instead = (
@@ -358,7 +366,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
             "other modules made with np.take(array, index, axis=0), and write into one with np.where"
         )
         text = self.tracer.expression()
-        found = np.asarray(self._content(f"conversion to a plain ndarray{text and f' by {text}'}", instead), dtype)
+        found = np.asarray(self._known(f"conversion to a plain ndarray{text and f' by {text}'}", instead), dtype)
         return found.copy() if copy else found
 
     def __getattr__(self, name: str) -> Any:

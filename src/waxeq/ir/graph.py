@@ -122,6 +122,11 @@ class GraphBuilder:
     def type(self, value: int) -> TensorType:
         return self._entries[value].type
 
+    def node(self, value: int) -> Node | None:
+        """What makes a value; None for a leaf."""
+        e = self._entries[value]
+        return e if isinstance(e, Node) else None
+
     def finish(
         self, outputs: Iterable[tuple[str, int]], states: Iterable[tuple[str, int]] = (), keep: Iterable[int] = ()
     ) -> Graph:

@@ -59,7 +59,7 @@ def _perhaps(t: Tracer, x: TracedArray, y: Any) -> Any:
 
 
 def _copy(t: Tracer, a: Any, order: Any = "K", subok: bool = False) -> TracedArray:
-    return t.wrap(t.value(a))
+    return t.wrap(a.content if isinstance(a, TracedArray) else t.value(a))
 
 
 # -- by position

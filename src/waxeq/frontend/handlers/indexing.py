@@ -12,9 +12,10 @@ from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axis_index
 from waxeq.frontend.handlers.parts import is_array, of_axis, parts_of, picks, side_by_side, signed, traced
 from waxeq.frontend.handlers.shapes import view
+from waxeq.frontend.patchwork import Content, cut, one_by_one, positions, read, write
 from waxeq.frontend.selection import Selection, is_mask, require_fit
 from waxeq.ops.indexing import Gather, Scatter, TakeAlong
-from waxeq.ops.movement import Concat, Reshape, Slice
+from waxeq.ops.movement import Concat
 
 
 def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
@@ -33,53 +34,19 @@ def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
     if any(map(is_array, parts)):
         parts = [t.wrap(p.value, scalar=True) if traced(p) else p for p in parts]  # as they are now
 
-    def read() -> int:
-        return _by_arrays(t, x, parts).value if any(map(is_array, parts)) else _by_numbers(t, x.value, parts)
+    def now() -> Content:
+        return _by_arrays(t, x, parts).value if any(map(is_array, parts)) else read(t.builder, x.content, parts)
 
     if single or any(is_array(p) and np.ndim(p) == 0 and not (traced(p) and p.scalar) for p in given):
-        return t.wrap(read(), scalar=single)  # an array without axes as an index makes NumPy copy
-    return view(t, x, read, lambda new: with_item(t, x, tuple(parts), new), index)
-
-
-def _by_numbers(t: Tracer, v: int, parts: Sequence[Any]) -> int:
-    axis = 0
-    for p in parts:
-        if p is not None:
-            v = _cut(t, v, axis, p)
-            axis += 1
-    full = t.builder.type(v).shape
-    shape = _basic_shape(full, parts)
-    return v if shape == full else t.builder(Reshape(shape), v)
-
-
-def _basic_shape(shape: tuple[int, ...], parts: Sequence[Any]) -> tuple[int, ...]:
-    sizes = iter(shape)
-    rows = [(p, 1 if p is None else next(sizes)) for p in parts]
-    return tuple(n for p, n in rows if p is None or isinstance(p, slice))
-
-
-def _cut(t: Tracer, v: int, axis: int, p: Any) -> int:
-    """A slice of one axis; an int keeps the axis, of size 1. An empty one begins where it would if it were not, so
-    that models that are traced at many sizes have the same slice at all of them."""
-    n = t.builder.type(v).shape[axis]
-    r = _positions(p, n)
-    if (r.start, r.step, len(r)) == (0, 1, n):
-        return v
-    return t.builder(Slice(axis, max(r.start, 0), r.step, len(r)), v)
-
-
-def _positions(p: Any, n: int) -> range:
-    if isinstance(p, slice):
-        return range(*p.indices(n))
-    if not -n <= p < n:
-        raise IndexError(f"index {p} is out of bounds for axis with size {n}")
-    return range(p % n, p % n + 1)
+        return t.wrap(now(), scalar=single)  # an array without axes as an index makes NumPy copy
+    return view(t, x, now, lambda new: with_item(t, x, tuple(parts), new), index)
 
 
 def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
-    """Slices first; then the axes that ints and arrays index become one, and are gathered from."""
+    """Ints and slices first; then the axes that arrays index become one, and are gathered from."""
     real, together = [p for p in parts if of_axis(p)], side_by_side(parts)
-    y = getitem(t, x, tuple(p if isinstance(p, slice) else slice(None) for p in real))
+    y = getitem(t, x, tuple(slice(None) if is_array(p) else p for p in real))
+    real = [p for p in real if is_array(p) or isinstance(p, slice)]
     axes = [i for i, p in enumerate(real) if picks(p)]
     first = axes[0] if together else 0
     rest = [i for i in range(y.ndim) if i not in axes]
@@ -145,7 +112,7 @@ def with_item(t: Tracer, x: TracedArray, index: Any, value: Any) -> TracedArray:
     parts = parts_of(t, x, index)
     v = t.written(value, x.dtype)
     if not any(map(is_array, parts)):
-        return _with_slices(t, x, [p for p in parts if p is not None], of_region(t, v, getitem(t, x, index).shape))
+        return _with_slices(t, x, parts, v)
     if not any(map(traced, parts)) and not t.sized:
         return _with_known_places(t, x, tuple(parts), v)
     return with_places(t, x, parts, v)
@@ -169,35 +136,48 @@ def _with_mask(t: Tracer, x: TracedArray, mask: TracedArray, value: Any) -> Trac
 
 
 def _with_slices(t: Tracer, x: TracedArray, parts: Sequence[Any], v: TracedArray) -> TracedArray:
-    """Ints and slices: axis by axis, what is before, the new part, what is after."""
-    runs = [_positions(p, n) for p, n in zip(parts, x.shape, strict=True)]
-    v = v.reshape(tuple(map(len, runs)))
+    """Ints and slices. In traces at several sizes the array is made anew by each write, which is the same at all."""
+    real = [p for p in parts if p is not None]
+    runs = [positions(p, n) for p, n in zip(real, x.shape, strict=True)]
+    sizes = (len(r) for p, r in zip(real, runs, strict=True) if isinstance(p, slice))
+    v = of_region(t, v, tuple(1 if p is None else next(sizes) for p in parts if p is None or isinstance(p, slice)))
     if 0 in v.shape:
         return x
-    cut = [i for i, r in enumerate(runs) if (r.start, r.step, len(r)) != (0, 1, x.shape[i])]
+    if t.sized or not one_by_one(runs):
+        return _with_runs(t, x, runs, v.reshape(tuple(map(len, runs))))
+    if len(real) < len(parts):
+        v = v.reshape(tuple(len(r) for p, r in zip(real, runs, strict=True) if isinstance(p, slice)))
+    return t.wrap(write(t.builder, x.content, real, v.content))
+
+
+def _with_runs(t: Tracer, x: TracedArray, runs: Sequence[range], v: TracedArray) -> TracedArray:
+    """Axis by axis, what is before, the new part, what is after."""
+    changed = [i for i, r in enumerate(runs) if (r.start, r.step, len(r)) != (0, 1, x.shape[i])]
 
     def put(base: int, axes: list[int]) -> int:
         if not axes:
             return v.value
         axis, *rest = axes
-        inner = put(_cut(t, base, axis, parts[axis]), rest)
+        inner = put(cut(t.builder, base, axis, runs[axis]), rest)
         return _spliced(t, base, axis, runs[axis], inner)
 
-    return t.wrap(put(x.value, cut))
+    return t.wrap(put(x.value, changed))
 
 
 def _spliced(t: Tracer, base: int, axis: int, run: range, new: int) -> int:
     """`base` with `new` at the positions `run` of an axis."""
+    n = t.builder.type(base).shape[axis]
     if len(run) > 1 and run.step < 0:
         run, new = run[::-1], np.flip(t.wrap(new), axis).value  # pyright: ignore[reportAttributeAccessIssue]
     if len(run) > 1 and run.step > 1:
         column = run.start % run.step
         first = run.start - column
         last = first + run.step * len(run)
-        new = _column_set(t, t.wrap(_cut(t, base, axis, slice(first, last))), axis, (column, run.step), t.wrap(new))
+        part = t.wrap(cut(t.builder, base, axis, range(first, min(last, n))))
+        new = _column_set(t, part, axis, (column, run.step), t.wrap(new))
     else:
         first, last = run.start, run.start + len(run)
-    around = [_cut(t, base, axis, slice(0, first)), new, _cut(t, base, axis, slice(last, None))]
+    around = [cut(t.builder, base, axis, range(first)), new, cut(t.builder, base, axis, range(last, n))]
     pieces = [v for v in around if t.builder.type(v).shape[axis]]
     return pieces[0] if len(pieces) == 1 else t.builder(Concat(axis), *pieces)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer, View
-from waxeq.frontend.explicit import Value, axes_tuple, axis_index
+from waxeq.frontend.explicit import axes_tuple, axis_index
+from waxeq.frontend.patchwork import Content
 from waxeq.ops.movement import BroadcastTo, Diagonal, Reshape, Transpose
 from waxeq.ops.window import Unfold
 
@@ -19,13 +20,13 @@ Axis = int | Sequence[int] | None
 def view(
     t: Tracer,
     base: TracedArray,
-    read: Callable[[], int],
+    read: Callable[[], int | Content],
     write: Callable[[TracedArray], Any] | None = None,
     index: Any = None,
 ) -> TracedArray:
     """A view of `base`: `read` makes its value anew from the base as it is then. Of a scalar NumPy makes an array."""
     base = t.wrap(base.value) if base.scalar else base
-    return TracedArray(t, read(), View(base, lambda: Value(read()), write, index))
+    return TracedArray(t, read(), View(base, read, write, index))
 
 
 def _transpose(t: Tracer, a: Any, axes: Any = None) -> TracedArray:
