@@ -75,6 +75,8 @@ def played(steps: list[Any], x: Any, y: Any) -> list[Any]:
         if kind in ("put", "add"):
             value = b[of]
             value = value if fits(value.shape, a[at].shape) else b.sum().astype(b.dtype)
+            if a.dtype != b.dtype:  # of what is out of range NumPy says nothing, or raises
+                value = np.maximum(np.minimum(value, 9), -9)
             if kind == "put" or a.dtype != b.dtype:
                 a[at] = value
             else:
