@@ -514,6 +514,9 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
         (lambda a, b: np.meshgrid(a, b, sparse=True), ((3,), (2,))),
         (lambda a: np.meshgrid(a), (x5,)),
     ],
+    "eye": [(lambda a, k=k: a + np.eye(2, 3, k), (x23,)) for k in (-1, 0, 2)],
+    "identity": [(lambda a: a * np.identity(3), ((3, 3),))],
+    "ix_": [(lambda a: a[np.ix_([1, 0], [2, 1])], (x23,)), (lambda a: a[:, np.ix_([1, 0], [2])[1][0]], (x23,))],
     "vander": [(lambda a: np.vander(a), ((3,),)), (lambda a: np.vander(a, 2, True), ((3,),))],
     "take": [
         (lambda a: np.take(a, [0, -1, 1], axis=1), (x23,)),
