@@ -37,7 +37,7 @@ def test_the_grid_is_well_typed(quick: bool) -> None:
         spread = s.meaning.head == "In"  # a copy may spread its operand along further axes
         assert kind.axes <= set(s.order) if spread else kind.axes == set(s.order), s.meaning
         assert sizes_fit(s.meaning, s.sizes) and min(s.sizes.values()) > 0
-        assert all(v.is_dense for v in s.operands)
+        assert all(v.is_dense or v.extent < v.elements for v in s.operands)  # windows share elements
 
 
 @pytest.mark.parametrize("quick", [True, False])
