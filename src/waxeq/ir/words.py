@@ -60,10 +60,6 @@ class Word:
     def node(self, value: int) -> Node:
         return self.graph.nodes[value - len(self.graph.leaves)]
 
-    def varies(self, value: int) -> bool:
-        """Whether a value is a leaf that differs from call to call."""
-        return value < len(self.graph.leaves) and not is_fixed(self.graph, value)
-
     def pointwise(self, value: int) -> bool:
         """Whether a value is made point by point, or the same number everywhere, or a part of a leaf."""
         node = self.node(value)

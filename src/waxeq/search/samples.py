@@ -160,10 +160,12 @@ def _narrow_products(dtype: str, quick: bool) -> Iterator[Sample]:
 def _product(sizes: Sizes, axes: tuple[str, str], order: str, dtype: str) -> Sample:
     leaves = [(a, dtype) for a in axes]
     used = set("".join(axes))
-    t = Term("Mul", *_ins(*leaves))
-    for k in sorted(used - set(order)):
-        t = Term("Sum", k, t)
+    t = _summed(Term("Mul", *_ins(*leaves)), sorted(used - set(order)))
     return _sample(t, {k: n for k, n in sizes.items() if k in used}, leaves, order)
+
+
+def _summed(t: Term, axes: Iterable[str]) -> Term:
+    return reduce(lambda t, k: Term("Sum", k, t), axes, t)
 
 
 _LAYERED = ((16, 32, 34), (64, 64, 16), (64, 64, 58), (128, 128, 30), (256, 256, 16))
@@ -176,9 +178,7 @@ def _convolutions(quick: bool) -> Iterator[Sample]:
         sizes = {"c": c, "o": o, "H": side, "W": side, "h": side - 2, "w": side - 2, "i": 3, "j": 3}
         for planes in ("cHW", "HcW"):
             x, weights = _ins((planes, "float32"), ("ocij", "float32"))
-            meaning = Term("Mul", windows(x), weights)
-            for k in "jic":
-                meaning = Term("Sum", k, meaning)
+            meaning = _summed(Term("Mul", windows(x), weights), "jic")
             yield _sample(meaning, sizes, [(planes, "float32"), ("ocij", "float32")], "ohw")
     for c, o, side in _LAYERED[:2]:
         yield _of_windows(c, o, side)
@@ -188,7 +188,7 @@ def _of_windows(c: int, o: int, side: int) -> Sample:
     """The same of windows that are looked at where they lie, as kernels of products take them."""
     n, leaves = side - 2, [("chiwj", "float32"), ("ocij", "float32")]
     sizes = {"c": c, "o": o, "h": n, "w": n, "i": 3, "j": 3}
-    meaning = reduce(lambda t, k: Term("Sum", k, t), "jic", Term("Mul", *_ins(*leaves)))
+    meaning = _summed(Term("Mul", *_ins(*leaves)), "jic")
     windows = View(tuple("chiwj"), (c, n, 3, n, 3), (side * side, side, side, 1, 1), "float32")
     return Sample(meaning, sizes, (windows, View.dense("ocij", sizes, "float32")), tuple("ohw"))
 
