@@ -113,9 +113,11 @@ static N(left) N(as_it_lies)(const T *A, int64_t ras, int64_t cas) {
   return cas == 1 ? (N(left)){A, ras, ras, WX_BY_ROWS} : (N(left)){A, ras, cas, WX_BY_COLUMNS};
 }
 
-/* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache. */
+/* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache, and
+ * those that are pages apart for so few of them that two panels are enough. */
 static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, T *scratch) {
-  if ((cas == 1 || ras == 1) && n < 512) return N(as_it_lies)(A, ras, cas);
+  const int apart = cas == 1 && ras * (int64_t)sizeof(T) % WX_PAGE_BYTES == 0 && rows > 4 * WX_ROWS;
+  if ((cas == 1 || ras == 1) && n < (apart ? 2 * N(columns) : 512)) return N(as_it_lies)(A, ras, cas);
   N(pack_a)(rows, depth, A, ras, cas, scratch);
   return (N(left)){scratch, depth, 0, WX_PACKED};
 }
