@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from types import MappingProxyType
 
+from waxeq.backend.blas import BORROWERS
 from waxeq.backend.kernel import Backend, Kernel
 
 
@@ -42,6 +43,8 @@ class NativeBackend(Backend):
         ranges = {k.name: k() for k in sized.KERNELS}
         for k in (*found, *ranges.values()):
             k.sized, k.direct = ranges.get(k.name), calling.direct
+        if products_blas.borrower not in BORROWERS:
+            BORROWERS.append(products_blas.borrower)
         return MappingProxyType({f"native.{k.name}": k for k in found})
 
     @property

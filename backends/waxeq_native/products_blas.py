@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from waxeq.backend.call import Call
 from waxeq.ir.term import Term
@@ -74,6 +74,11 @@ def table() -> Library:
     b = usable()
     assert b is not None, "no call is accepted without a BLAS"
     return Library(b.sgemm, b.dgemm, b.set_threads, b.get_threads, b.bits, 0, 0, 0)
+
+
+def borrower() -> Any:
+    """What tells whether calls of these kernels have the threads of BLAS now; None before the first is made."""
+    return table() if table.cache_info().currsize else None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ class NumpyBackend(Backend):
     def _kernels(self) -> Mapping[str, Kernel]:
         from waxeq_numpy import contraction, copying, direct, factored, fast, loops, padding
 
-        found = (k() for m in (contraction, loops, fast, copying, padding, direct, factored) for k in m.KERNELS)
+        modules = (contraction, loops, fast, copying, padding, direct, factored)
+        found = [k() for m in modules for k in m.KERNELS]
+        for k in found:
+            k.blas = isinstance(k, (contraction.Gemm, *factored.KERNELS))
         return MappingProxyType({f"numpy.{k.name}": k for k in found})
 
     @property

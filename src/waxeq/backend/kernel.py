@@ -49,6 +49,8 @@ class Kernel(ABC):
     under a tolerance of at least that.
     sized: of a kernel that compiles, the one that takes its calls in plans for ranges of sizes (`Call.over`) and
     compiles once for all of these; None where there is none. Its backend sets it.
+    blas: whether it calls the BLAS that NumPy has loaded, on threads of that: a plan sees to it that these are as many
+    as its calls may use. Its backend sets it.
     direct: what makes whole calls of a program whose one instruction is of kernels that have this in common; None where
     nothing does. Its backend sets it.
     """
@@ -64,6 +66,7 @@ class Kernel(ABC):
     variant_of: ClassVar[str] = ""
     error: ClassVar[float] = 0.0
     sized: Kernel | None = None
+    blas: bool = False
     direct: Directly | None = None
 
     @property

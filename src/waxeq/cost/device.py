@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from itertools import product
-from pathlib import Path
 from typing import Any
 
+from waxeq.backend.blas import function
 from waxeq.backend.caches import cache_bytes
 
 
@@ -159,18 +158,12 @@ _UNKNOWN = "no known BLAS"
 
 def _openblas() -> str:
     """NumPy's BLAS where it is OpenBLAS, asked as threadpoolctl asks it: plans run where that is not installed."""
+    said = function("get_config"), function("get_corename")
     try:
-        loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()}
-        path = min((p for p in loaded if "openblas" in p), key=lambda p: ("numpy" not in p, p))
-        library = ctypes.CDLL(path)
-        for prefix, suffix in product(("scipy_", ""), ("64_", "")):
-            said = [getattr(library, f"{prefix}openblas_get_{n}{suffix}", None) for n in ("config", "corename")]
-            if all(said):
-                config, core = (_text(f) for f in said)
-                return f"openblas {config.split()[1]} {core}"
-    except (OSError, ValueError, IndexError):
-        pass
-    return _UNKNOWN
+        config, core = (_text(f) for f in said if f is not None)
+        return f"openblas {config.split()[1]} {core}"
+    except (ValueError, IndexError):
+        return _UNKNOWN
 
 
 def _text(function: Any) -> str:

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from waxeq.backend.blas import within
 from waxeq.backend.direct import Direct, Passed, Place
 from waxeq.backend.discover import require
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare, scratch
@@ -69,6 +70,7 @@ class Bound:
         self._instructions: list[tuple[Instruction, ...]] = [()] * len(plan.steps)
         self._code: tuple[Instruction, ...] | None = None if moving else self._bound()
         self._context = quiet_context()
+        self._within = within((k, s.call) for k, s in self._steps)
         self._whole: Direct | None = None
         self._alone = False  # whether calls are known to have no other way than `_results_on`
 
@@ -154,8 +156,11 @@ class Bound:
         if self._places:
             self._move(args)
         assert self._code is not None
-        for f in self._code:
-            f()
+        if self._within is not None:
+            self._within(self._code)
+        else:
+            for f in self._code:
+                f()
         results = self._results.collect(self._flat)
         if self.plan.states:
             self._replace_states()

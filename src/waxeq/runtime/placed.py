@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from waxeq.backend.blas import within
 from waxeq.backend.discover import require
 from waxeq.backend.kernel import Instruction, Kernel, join, prepare, scratch
 from waxeq.backend.storage import CPU, DeviceArray, Storage, placed, storages
@@ -68,6 +69,7 @@ class Placed:
         self._own: dict[str, Any] = {}
         self._codes: OrderedDict[tuple[int, ...], tuple[Instruction, ...]] = OrderedDict()
         self._context = quiet_context()
+        self._within = within((k, s.call) for k, s in self._steps)
 
     def _check(self) -> None:
         """Every kernel works on the memory that its buffers lie in."""
@@ -179,13 +181,14 @@ class Placed:
     def again(self, args: Sequence[Any]) -> Instruction:
         """What a run on these inputs does where they lie, without taking them in or handing results out; it means
         something until the next run."""
-        code = self._ready(args)
+        return partial(self._execute, self._ready(args))
 
-        def run() -> None:
+    def _execute(self, code: tuple[Instruction, ...]) -> None:
+        if self._within is not None:
+            self._within(code)
+        else:
             for f in code:
                 f()
-
-        return run
 
     def _ready(self, args: Sequence[Any]) -> tuple[Instruction, ...]:
         """Take inputs in and see to memory for results: the instructions of a run."""
@@ -197,8 +200,7 @@ class Placed:
 
     def _run(self, args: Sequence[Any]) -> list[Any]:
         try:
-            for f in self._ready(args):
-                f()
+            self._execute(self._ready(args))
             results = self._collected(any(isinstance(a, DeviceArray) for a in args))
             if self.plan.states:
                 self._replace_states()
