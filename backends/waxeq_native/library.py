@@ -18,7 +18,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from waxeq.errors import WaxeqWarning
+from waxeq.backend.kernel import Unready, patience
+from waxeq.errors import WaxeqError, WaxeqWarning
 from waxeq_native.compiler import CompileFailed, Compiler, done, end, ended, find, first_error
 from waxeq_native.files import HALF, replace
 from waxeq_native.store import LIMIT as SIZE
@@ -54,7 +55,8 @@ class Unit:
 class Library:
     """The libraries below `directory` that `compiler` builds. Threads may share it.
 
-    Methods raise CompileFailed when a source does not compile or what was built cannot be loaded.
+    Methods raise CompileFailed when a source does not compile or what was built cannot be loaded, Unready when nobody
+    waits any more for a compiler.
     """
 
     def __init__(self, directory: Path, compiler: Compiler, limit: int = SIZE) -> None:
@@ -154,7 +156,7 @@ class Library:
         places = [folder / str(number) for number in range(len(units))]
         running: list[subprocess.Popen] = []
         found: dict[str, ctypes.CDLL] = {}
-        failures: list[CompileFailed] = []
+        failures: list[WaxeqError] = []
         try:
             for place, unit in zip(places, units, strict=True):
                 sources = _written(place, unit.files)
@@ -163,7 +165,7 @@ class Library:
                 try:
                     self._wait(process, place, unit)
                     found |= dict.fromkeys(unit.entries, self._kept(place / "out.so", unit))
-                except CompileFailed as e:
+                except (CompileFailed, Unready) as e:
                     failures.append(e)
         finally:
             for process in running:
@@ -173,9 +175,12 @@ class Library:
         return found
 
     def _wait(self, process: subprocess.Popen, place: Path, unit: Unit) -> None:
+        left = patience()
         try:
-            code = done(process, LIMIT)
+            code = done(process, min(LIMIT, left))
         except subprocess.TimeoutExpired:
+            if left < LIMIT:
+                raise Unready(f"`{' '.join(self.compiler.command)}` was ended, for nobody waits any more") from None
             raise self._failure(f"took longer than {LIMIT:.0f} s", place, unit) from None
         if code != 0:
             log = (place / "log").read_text(encoding="utf-8", errors="replace")

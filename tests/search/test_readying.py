@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 from waxeq.backend.call import Call
-from waxeq.backend.kernel import Kernel
+from waxeq.backend.kernel import Kernel, patience
 from waxeq.compile import optimize
 from waxeq.cost.key import Timing
 from waxeq.errors import BudgetError, FallbackError, PlanError, WaxeqError
@@ -18,6 +21,7 @@ from waxeq.options import Options
 from waxeq.runtime.timing import Bench
 from waxeq.search.result import Result
 from waxeq.search.trial import Proofs
+from waxeq_native.compiler import Compiler
 
 X, W = (np.random.default_rng(i).standard_normal((40, 40)).astype(np.float32) for i in range(2))
 
@@ -92,6 +96,30 @@ def test_one_source_that_does_not_compile_costs_its_kernel_alone(
     (note,) = [n for n in result.report.notes if "the compiler was killed" in n]
     assert note.startswith(f"{refused} could not be used")
     assert any(s.call.kernel in native for s in result.plan.steps), "others of its kind run"
+
+
+def test_a_compiler_that_hangs_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was waited for two minutes, and again for each call by itself, whatever the budget; what the plan needs is
+    compiled however long that takes."""
+    libraries = pytest.importorskip("waxeq_native.library")
+    if not any(n.startswith("native.") for n in found(tmp_path, measure=False).kernels):
+        pytest.skip("no C compiler is installed")
+    start = Compiler.start
+
+    def hang(compiler: Compiler, *given: Any) -> subprocess.Popen:
+        if patience() == math.inf:
+            return start(compiler, *given)
+        return subprocess.Popen(("sleep", "600"), process_group=0)
+
+    (tmp_path / "cache").mkdir()
+    fresh = libraries.Library(tmp_path / "cache", libraries.shared().compiler)
+    monkeypatch.setattr(libraries, "functions", fresh.functions)
+    monkeypatch.setattr(Compiler, "start", hang)
+    begun = time.monotonic()
+    result = found(tmp_path, fresh=True, budget="3s", table=tmp_path / "other.duckdb")
+    assert time.monotonic() - begun < 60.0
+    assert any("could not be timed: a compiler was ended after" in n for n in result.report.notes)
+    assert any(s.call.kernel.startswith("native.") for s in result.plan.steps), "no kernel is given up for that"
 
 
 def test_a_plan_that_cannot_be_run_is_dropped_for_one_that_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

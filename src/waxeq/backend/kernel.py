@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +16,7 @@ from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.direct import Directly
 from waxeq.backend.storage import CPU, Storage
-from waxeq.errors import PlanError
+from waxeq.errors import PlanError, WaxeqError
 from waxeq.ir.term import Term
 
 Features = Mapping[str, float]
@@ -171,13 +174,30 @@ class Kernel(ABC):
         """
 
 
-def prepare(rows: Iterable[tuple[Kernel, Call]]) -> None:
-    """Make ready to bind calls of any kernels."""
+class Unready(WaxeqError):
+    """Calls could not be made ready in the seconds that there were; nothing is known to be wrong with them."""
+
+
+_until: ContextVar[float] = ContextVar("until", default=math.inf)
+
+
+def patience() -> float:
+    """Seconds that whoever has calls made ready in this thread waits for it: a backend that can end what it does then
+    raises Unready."""
+    return max(0.0, _until.get() - time.monotonic())
+
+
+def prepare(rows: Iterable[tuple[Kernel, Call]], seconds: float = math.inf) -> None:
+    """Make ready to bind calls of any kernels. Raises Unready where a backend sees that it takes more `seconds`."""
     groups: dict[Callable, list[tuple[Kernel, Call]]] = {}
     for k, c in rows:
         groups.setdefault(k.prepare, []).append((k, c))
-    for together, group in groups.items():
-        together(group)
+    before = _until.set(time.monotonic() + seconds)
+    try:
+        for together, group in groups.items():
+            together(group)
+    finally:
+        _until.reset(before)
 
 
 def scratch(kernel: Kernel, call: Call, given: np.ndarray | None) -> np.ndarray:

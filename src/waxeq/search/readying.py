@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from waxeq.amounts import cores, number_of
 from waxeq.backend.call import Call
-from waxeq.backend.kernel import Kernel, prepare
+from waxeq.backend.kernel import Kernel, Unready, prepare
 from waxeq.cost.key import TimingKey
 from waxeq.errors import FallbackError, WaxeqError
 from waxeq.extract.price import Prices
@@ -23,17 +24,25 @@ _TOGETHER = 4
 """Calls for each core that are compiled before the clock is looked at again."""
 _UNHURRIED = 64
 """Calls that are compiled where there is no clock, before it is asked whether anybody waits."""
+_GRACE, _TIMES = 2.0, 4.0
+"""Seconds beyond the end of the time for searching after which a compiler is ended, and how many times as long as it
+should take it may take besides: what is nearly done is waited for."""
+_ALONE = 30.0
+"""Seconds that one call of several which could not be compiled may take to compile on its own."""
 
 
 class Readying(Beside):
-    """Of a session. `failed`: kernels that were given up, and why; `untimed`: calls there was no memory to time; the
-    other fields are the session's own."""
+    """Of a session. `failed`: kernels that were given up, and why; `untimed`: calls there was no memory to time;
+    `late`: calls that were not compiled when the time for searching was over, and `waited`, the most seconds that were
+    spent on some; the other fields are the session's own."""
 
     kernels: Mapping[str, Kernel]
     prices: Prices
     compiling_seconds: float
     failed: dict[str, str]
     untimed: set[TimingKey]
+    late: set[TimingKey]
+    waited: float
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -41,7 +50,10 @@ class Readying(Beside):
         whys = {why: ", ".join(n for n, w in self.failed.items() if w == why) for why in self.failed.values()}
         given_up = (f"{names} could not be used: {why}" for why, names in whys.items())
         n = len(self.untimed)
-        return (*given_up, *((f"{number_of(n, 'call')} could not be timed for want of memory",) if n else ()))
+        memory = (f"{number_of(n, 'call')} could not be timed for want of memory",) if n else ()
+        n, ended = len(self.late), f"after {self.waited:.0f} s, when the time for searching was over"
+        late = (f"{number_of(n, 'call')} could not be timed: a compiler was ended {ended}",) if n else ()
+        return (*given_up, *memory, *late)
 
     @contextmanager
     def unfit(self, call: Call) -> Iterator[None]:
@@ -67,8 +79,10 @@ class Readying(Beside):
                 if self.pressed:
                     break
                 group = calls[start : start + together]
-                self._compile(group)
+                self._compile(group, self._patience(group))
                 ready += group
+        except Unready:
+            self.late |= {self.prices.key(c) for c in group}
         except WaxeqError as e:
             self._give_up(calls, e)
             ready = calls
@@ -84,18 +98,33 @@ class Readying(Beside):
             self._give_up(calls, e)
         return len(self.prices.excluded) == known
 
-    def _compile(self, calls: Sequence[Call]) -> None:
+    def _usual(self, calls: Sequence[Call]) -> float:
+        """Seconds that making calls ready takes on a usual machine."""
+        return COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
+
+    def _patience(self, calls: Sequence[Call]) -> float:
+        """Seconds that a search waits for calls to be made ready."""
+        if self.deadline.seconds is None:
+            return math.inf
+        return max(0.0, self.searching) + _GRACE + _TIMES * self.slow * self._usual(calls)
+
+    def _compile(self, calls: Sequence[Call], patience: float = math.inf) -> None:
         """Make calls ready with one start of a compiler, and note how long that took and should have taken; what was
-        there already tells nothing. Raises what their kernels raise."""
-        begun = time.perf_counter()
+        there already, or hung, tells nothing. Raises what their kernels raise, Unready after so many seconds."""
+        begun, hung = time.perf_counter(), False
         try:
-            prepare((self.kernels[c.kernel], c) for c in calls)
+            prepare(((self.kernels[c.kernel], c) for c in calls), patience)
+        except Unready:
+            hung = True
+            raise
         finally:
             took = time.perf_counter() - begun
             self.compiling_seconds += took
-            if took > _KNOWN:
+            if hung:
+                self.waited = max(self.waited, took)
+            elif took > _KNOWN:
                 self.compiled_seconds += took
-                self.usual_seconds += COMPILER + sum(self.kernels[c.kernel].compiling for c in calls)
+                self.usual_seconds += self._usual(calls)
 
     def _give_up(self, calls: Sequence[Call], why: WaxeqError) -> None:
         """Exclude the kernels that cannot be made ready: where nothing that is made in the same way can be, and it is
@@ -104,7 +133,7 @@ class Readying(Beside):
         failed, fine = set[str](), set[object]()
         for c in calls:
             try:
-                self._compile([c])
+                self._compile([c], _ALONE)
                 fine.add(self.kernels[c.kernel].prepare)
             except WaxeqError:
                 failed.add(c.kernel)

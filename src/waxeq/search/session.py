@@ -132,6 +132,8 @@ class Session(Readying):
     """Calls that were to be timed, for which no time was left."""
     failed: dict[str, str] = field(default_factory=dict)
     untimed: set[TimingKey] = field(default_factory=set)
+    late: set[TimingKey] = field(default_factory=set)
+    waited: float = 0.0
     compiled_seconds: float = 0.0
     usual_seconds: float = 0.0
     chose: float = 0.0

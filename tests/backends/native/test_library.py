@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from waxeq.backend.kernel import Unready
 from waxeq_native import compiler as compilers
 from waxeq_native import library as libraries
 from waxeq_native.compiler import CompileFailed, Compiler, MissingCompiler, done, find
@@ -220,6 +221,16 @@ def test_a_compiler_that_hangs_is_ended(
             return
         time.sleep(0.05)
     pytest.fail("what the compiler started still runs")
+
+
+def test_a_compiler_is_ended_when_nobody_waits_any_more(
+    tmp_path: Path, program: Callable[[str], Compiler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is wrong with the source then: it is not kept as one that failed."""
+    monkeypatch.setattr(libraries, "patience", lambda: 0.3)
+    with pytest.raises(Unready, match="nobody waits any more"):
+        Library(tmp_path, program("sleep 60")).functions(source("f", "x"), "")
+    assert not (tmp_path / libraries.FAILED).exists()
 
 
 def test_a_unit_is_keyed_by_all_its_texts(tmp_path: Path, compiler: Compiler) -> None:
