@@ -133,3 +133,11 @@ def test_a_gated_layer(forms, load_example):
     example = load_example("gated_mlp")
     found = forms(example.model, " ".join(example.WEIGHTS), x=(3, 4), w_gate=(4, 6), w_up=(4, 6), w_down=(6, 4))
     assert found.saturation.stop is Stop.Saturated and found.snapshot.nodes < 100
+
+
+def test_numbers_that_differ_by_their_rounding_end_in_a_graph_of_some_size(forms):
+    """x/n over the square of y/n: no two ways to multiply 20000, its reciprocal and their squares round alike, and what
+    comes out of them was multiplied again, to a million nodes in 14 iterations: the time was up, nothing rewritten."""
+    found = forms(lambda x, y: (x / 20000) / (y / 20000) ** 2, x=(8,), y=(8,))
+    assert found.saturation.stop is Stop.NodeLimit and found.snapshot.nodes < 10000
+    assert found.of('(Mul s (Zip "div" @x (Map "square" @y)))')

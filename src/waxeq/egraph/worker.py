@@ -169,8 +169,9 @@ class _Run:
         begun, matches, iterations, stop = time.perf_counter(), {}, 0, None
         run = " ".join(f"(run {r})" for r in phase.rulesets)
         nodes = self.egraph.nodes()
+        sizes = [nodes]
         while iterations < phase.iterations:
-            if not phase.required and nodes > self.task.nodes:
+            if not phase.required and (nodes > self.task.nodes or _endless(sizes, self.task.nodes)):
                 stop = "NodeLimit"
                 break
             if not phase.required and time.perf_counter() - self.start > 0.8 * self.task.seconds:
@@ -188,9 +189,20 @@ class _Run:
                 nodes, stop = before, "NodeLimit"
                 break
             iterations += 1
+            sizes.append(nodes)
             for k, n in step.matches.items():
                 matches[k] = matches.get(k, 0) + n
             if not step.updated:
                 break
         self.done.append(PhaseRun(phase.name, iterations, nodes, time.perf_counter() - begun, matches))
         return stop
+
+
+def _endless(sizes: list[int], most: int) -> bool:
+    """Whether an e-graph of these sizes after the iterations of a phase grows faster and faster, and would pass the
+    limit two iterations later: products of numbers that differ by their rounding only (x/n over the square of y/n)
+    multiply each other again, none is the last, and the phases that follow had no time left for so many."""
+    if len(sizes) < 4:
+        return False
+    first, second, third = (b / a for a, b in zip(sizes[-4:-1], sizes[-3:], strict=True))
+    return first < second < third and third * third * sizes[-1] > most
