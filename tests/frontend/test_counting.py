@@ -94,10 +94,17 @@ def test_what_depends_on_the_data_is_refused_with_the_way_out() -> None:
     refused("bins='auto'.*give a number", lambda a: np.histogram(a, "auto", (0, 1)), X)
     refused("not a number", lambda a: np.histogram(a, [0, 1, np.nan]), X)
     refused("bins that are data.*np.searchsorted", lambda a, e: np.digitize(a, e), X, X[:3])
-    way = r"np\.zeros\(n, int\); np\.add\.at\(counts, x, 1\)"
-    refused(way, lambda a: np.bincount(a, minlength=5), np.array([1, 2]))
-    refused(way, lambda a: np.bincount(a, minlength=255), np.array([1, 2], np.uint8))
-    refused(way, lambda a: np.bincount(a), np.array([True]))
+    refused("bincount without minlength.*give minlength", lambda a: np.bincount(a), np.array([True]))
+
+
+def test_bincount_is_as_long_as_minlength_says() -> None:
+    """Where all numbers are below it; others are refused when they come, negative ones as well."""
+    signed, few = np.array([1, 2, 0, 4]), np.array([1, 2], np.uint8)
+    check(lambda a: (np.bincount(a, minlength=5), np.bincount(a, a / 2, 7)), signed)
+    check(lambda a: np.bincount(a, minlength=200), few)
+    for bad in (5, -1):
+        with pytest.raises(IndexError, match="out of bounds"):
+            run(lambda a: np.bincount(a, minlength=5), np.array([1, bad]))
 
 
 def test_errors_are_numpys() -> None:

@@ -167,7 +167,7 @@ def _digitize(t: Tracer, x: Any, bins: Any, right: bool = False) -> Any:
 
 
 def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
-    """Of unsigned integers of a dtype that holds none from minlength on, or of known ones."""
+    """Of integers below minlength: as many counts as that, and an IndexError of the call where one is not below it."""
     if minlength is None:
         raise TypeError("use 0 instead of None for minlength")
     a, n = t.array(x), index(minlength)
@@ -185,10 +185,12 @@ def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> 
     known = t.known(a)
     if known is not None:
         n = np.bincount(known.astype(np.int64), minlength=n).size
-    elif a.dtype.kind == "i" or n <= (1 if a.dtype == bool else np.iinfo(a.dtype).max):
-        what = "the length of np.bincount, which the largest number says, where minlength may be less"
-        raise t.refuse(what, "write counts = np.zeros(n, int); np.add.at(counts, x, 1)")
-    return _counts(t, n, a.astype(np.int64), None if w is None else w.astype(np.float64))
+    elif n == 0:
+        what = "np.bincount without minlength: the largest number says how long it is"
+        raise t.refuse(what, "give minlength, as many as numbers can be")
+    place = np.where(a < 0, n, a.astype(np.int64)) if a.dtype.kind == "i" else a.astype(np.int64)
+    w = t.wrap(t.explicit.full(1, "int64", place.shape)) if w is None else w.astype(np.float64)
+    return scattered(t, "add", t.wrap(t.explicit.full(0, w.type.dtype, (n,))), 0, place, w)
 
 
 HANDLERS: Mapping[str, Callable[..., Any]] = {
