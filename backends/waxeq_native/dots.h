@@ -80,17 +80,11 @@ static int N(dots_pay)(int64_t M, int64_t K, int64_t cas, int64_t rbs) {
   return cas == 1 && rbs == 1 && M <= WX_DOT_ROWS && M * WX_DOT_DEPTH <= K;
 }
 
-/* How far apart rows of A are that were copied: an odd number of lines, so that no two lie whole pages apart. */
-static int64_t N(dot_step)(int64_t K) {
-  const int64_t size = sizeof(T), lines = wx_parts(wx_min(K, N(dot_depth)) * size, WX_LINE_BYTES);
-  return (lines | 1) * WX_LINE_BYTES / size;
-}
-
 /* All rows by N(side) columns before the next are read. Rows are copied to where vectors are whole lines: one that lies
  * across two takes the time of two. */
 static void N(dot_rows)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, const T *B, int64_t cbs, T *C,
                         int64_t ldc, int accumulate, char *scratch) {
-  const int64_t layers = wx_parts(K, N(dot_depth)), step = N(dot_step)(K), next = N(side) * cbs;
+  const int64_t layers = wx_parts(K, N(dot_depth)), step = N(apart)(wx_min(K, N(dot_depth))), next = N(side) * cbs;
   const wx_tiling tiling = wx_tiling_of(M, N(dot_height));
   T *const rows = (T *)wx_align(scratch);
   for (int64_t k = 0, layer = 0, depth; k < K; k += depth, layer++, accumulate = 1) {

@@ -89,8 +89,14 @@ static void N(pack_a)(int64_t rows, int64_t depth, const T *A, int64_t ras, int6
   }
 }
 
-/* Elements of a packed block of A. */
-static int64_t N(left_size)(int64_t M, int64_t K) { return wx_min(M, N(height)) * wx_min(K, N(depth)); }
+/* How far apart rows are that were copied: an odd number of lines, so that no two lie whole pages apart. */
+static int64_t N(apart)(int64_t depth) {
+  const int64_t line = WX_LINE_BYTES / sizeof(T);
+  return (wx_parts(depth, line) | 1) * line;
+}
+
+/* Elements of a block of A that was copied: in panels, or row by row. */
+static int64_t N(left_size)(int64_t M, int64_t K) { return wx_min(M, N(height)) * N(apart)(wx_min(K, N(depth))); }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
@@ -113,11 +119,16 @@ static N(left) N(as_it_lies)(const T *A, int64_t ras, int64_t cas) {
   return cas == 1 ? (N(left)){A, ras, ras, WX_BY_ROWS} : (N(left)){A, ras, cas, WX_BY_COLUMNS};
 }
 
-/* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache, and
- * those that are pages apart for so few of them that two panels are enough. */
+/* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache. Those
+ * that are pages apart do so for eight lines, and are copied at least. */
 static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, T *scratch) {
-  const int apart = cas == 1 && ras * (int64_t)sizeof(T) % WX_PAGE_BYTES == 0 && rows > 4 * WX_ROWS;
-  if ((cas == 1 || ras == 1) && n < (apart ? 2 * N(columns) : 512)) return N(as_it_lies)(A, ras, cas);
+  const int64_t step = N(apart)(depth);
+  if ((cas == 1 || ras == 1) && n < 512) {
+    if (cas != 1 || ras * (int64_t)sizeof(T) % WX_PAGE_BYTES || rows <= 2 * WX_ROWS || n < 2 * N(columns))
+      return N(as_it_lies)(A, ras, cas);
+    for (int64_t i = 0; i < rows; i++) __builtin_memcpy(scratch + i * step, A + i * ras, depth * sizeof(T));
+    return N(as_it_lies)(scratch, step, 1);
+  }
   N(pack_a)(rows, depth, A, ras, cas, scratch);
   return (N(left)){scratch, depth, 0, WX_PACKED};
 }
@@ -143,8 +154,9 @@ static int64_t N(run)(int64_t depth, int accumulate) {
  * have at most so many rows. */
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate, int most) {
-  const wx_tiling tiling = wx_tiling_of(rows, most);
-  const int panels = B.row == N(columns) && tiling.tiles >= 3 && most == WX_ROWS;
+  const int in_panels = B.row == N(columns), lying = A.form == WX_BY_ROWS && in_panels;
+  const wx_tiling tiling = wx_tiling_of(rows, lying ? wx_min(most, WX_LYING_ROWS) : most);
+  const int panels = in_panels && tiling.tiles >= 3 && most == WX_ROWS;
   const int64_t run = depth ? N(run)(depth, accumulate) : 1;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
@@ -319,7 +331,7 @@ static int64_t N(width)(int64_t M, int64_t n) { return wx_min(n, M <= N(height) 
 
 static int64_t N(gemm_any_scratch)(int64_t M, int64_t n, int64_t K) {
   const int64_t panels = N(packed_size)(wx_min(K, N(depth)), N(width)(M, n)), item = sizeof(T);
-  const int64_t copied = wx_min(M, WX_DOT_ROWS) * N(dot_step)(K) * item + WX_ALIGN;
+  const int64_t copied = wx_min(M, WX_DOT_ROWS) * N(apart)(wx_min(K, N(dot_depth))) * item + WX_ALIGN;
   return wx_max(N(gemm_scratch)(M, n, K) + panels * item, copied);
 }
 

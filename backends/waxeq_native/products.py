@@ -40,6 +40,10 @@ _NARROW = 64
 """Columns of the narrowest tiles: a multiple of a panel's."""
 _SHARES = 3
 """Tiles for each thread: one that is held up leaves some to the others."""
+_BEGUN = 16
+"""Columns that take as long as to begin a tile, for which its rows are packed."""
+_LINE = 16
+"""Rows of a tile that is turned: those of a line of memory, which two threads would else write to."""
 _SHALLOW = 128
 """Depth from which a product gains nothing from more: its sums are made in runs of so many."""
 _BLOCK = 256
@@ -111,15 +115,14 @@ class Products(NativeKernel):
         """Tiles as large as they may be while every thread has some."""
         p, sizes = products[-1], values.sizes
         m, n, rows = sizes[p.rows], sizes[p.columns], self.room(values, products)
-        whole = chained(values, products)
-        columns = n if whole else self.most.columns
+        turned = _LINE if values.out.stride(p.rows) == 1 else 1
         written = math.prod(sizes[k] for k in sizes if values.out.stride(k) and k not in (p.rows, p.columns))
         wanted = 1 if threads == 1 else _SHARES * threads
-        if not whole:
-            parts = max(-(-n // columns), -(-wanted // (written * -(-m // rows))))
-            columns = max(_NARROW, -(-n // (parts * _NARROW)) * _NARROW)
+        rows = _even(m, rows, turned)
+        bands = written * -(-m // rows)
+        columns = n if chained(values, products) else _columns(n, self.most.columns, bands, wanted, threads)
         while written * -(-m // rows) * -(-n // columns) < wanted and rows > 24:
-            rows //= 2
+            rows = _even(m, rows // 2, turned)
         return Tile(rows, columns)
 
     def written(self, call: Call, s: Space) -> Work | None:
@@ -193,6 +196,20 @@ class Products(NativeKernel):
         for name, count in operations(s).items():
             rows[name] = max(0.0, count - inside.get(name, 0.0))
         return {**rows, "flops": flops}
+
+
+def _even(size: int, most: int, unit: int) -> int:
+    """The width of parts of an axis that are about as wide: a last one of few rows costs as much as one of many."""
+    even = -(-size // -(-size // most))
+    return min(size, -(-even // unit) * unit)
+
+
+def _columns(n: int, most: int, bands: int, wanted: int, threads: int) -> int:
+    """Columns of a tile such that `wanted` tiles of so many bands of rows are shared out, and the thread that has most
+    to do is done soonest."""
+    least = max(-(-n // most), -(-wanted // bands))
+    widths = {-(-n // (parts * _NARROW)) * _NARROW for parts in range(least, 2 * least + 1)}
+    return min(widths, key=lambda w: (-(-(bands * -(-n // w)) // threads) * (w + _BEGUN), -w))
 
 
 def _right_bytes(values: Values, products: tuple[Product, ...]) -> int:

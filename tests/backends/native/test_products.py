@@ -51,6 +51,22 @@ def test_tiles_leave_a_share_to_every_thread() -> None:
     assert tasks[1] == 2 and all(tasks[n] >= 2 * n for n in (2, 4))
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "threads", "tile"),
+    [
+        *((128, 1024, 1, (64, 1024)), (197, 1024, 1, (50, 1024)), (100, 768, 2, (50, 256))),
+        (64, 1024, 2, (64, 128)),
+    ],
+)
+def test_tiles_are_about_as_large(rows: int, columns: int, threads: int, tile: tuple[int, int]) -> None:
+    """A last tile of five rows of 197 read all columns once more, and of six tiles of 192 of 1024 columns one had 64: a
+    thread of two had 9 of 16 parts."""
+    values, products = KERNEL._arranged(_gated(rows, columns, 64, threads))
+    assert products is not None
+    made = KERNEL.tile(values, products[-1:], threads)
+    assert (made.rows, made.columns) == tile
+
+
 def _attention(rows: int, keys: int) -> Call:
     sizes = {"m": rows, "d": 8, "n": keys, "e": 8}
     views = tuple(View.dense(axes, sizes, "float32") for axes in ("md", "nd", "ne", "me"))
