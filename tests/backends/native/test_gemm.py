@@ -128,6 +128,14 @@ def test_few_rows_whole_pages_apart(api: Api, kind: str, deep: int, rows: int) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["packed", "careful", "any"])
+@pytest.mark.parametrize("sides", [(9, 1019, 40), (12, 1019, 40), (28, 1019, 300), (70, 1019, 300), (70, 507, 600)])
+def test_rows_of_the_result_whole_pages_apart(api: Api, kind: str, form: str, sides: tuple[int, int, int]) -> None:
+    """These too: tiles and the panels that they read are lower. Rows of `product` have five elements more."""
+    case(api, kind, form, sides, (((1, 1), False),) * 2, sides[2] > 40)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @given(
     sides=st.tuples(st.integers(2, 33), st.integers(0, 20), st.integers(0, 40)),
     depths=st.integers(1, 4),
