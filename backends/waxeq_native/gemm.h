@@ -119,8 +119,8 @@ static N(left) N(as_it_lies)(const T *A, int64_t ras, int64_t cas) {
   return cas == 1 ? (N(left)){A, ras, ras, WX_BY_ROWS} : (N(left)){A, ras, cas, WX_BY_COLUMNS};
 }
 
-/* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache. Those
- * that are pages apart do so for eight lines, and are copied at least. */
+/* Packing A pays where many columns pass over it: where it lies, its rows compete for the same lines of the cache.
+ * Those that are pages apart do so for eight lines, and are copied at least. */
 static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, int64_t ras, int64_t cas, int most,
                           T *scratch) {
   const int64_t step = N(apart)(depth);
@@ -134,8 +134,8 @@ static N(left) N(prepare)(int64_t rows, int64_t n, int64_t depth, const T *A, in
   return (N(left)){scratch, depth, 0, WX_PACKED};
 }
 
-/* Most rows of a tile. Those that are pages apart compete for eight lines of the first-level cache: with such rows of C,
- * tiles of 8 have 82 GFLOP/s and of 13 76 where they are 64 deep, 110 and 106 where they are 512 deep (Zen 4). */
+/* Most rows of a tile. Those that are pages apart compete for eight lines of the first-level cache: with such rows of
+ * C, tiles of 8 have 82 GFLOP/s and of 13 76 where they are 64 deep, 110 and 106 where they are 512 deep (Zen 4). */
 static int N(most)(int64_t step) {
   return WX_ROWS > 8 && step * (int64_t)sizeof(T) % WX_PAGE_BYTES == 0 ? 8 : WX_ROWS;
 }

@@ -114,16 +114,15 @@ class Products(NativeKernel):
     def tile(self, values: Values, products: tuple[Product, ...], threads: int) -> Tile:
         """Tiles as large as they may be while every thread has some."""
         p, sizes = products[-1], values.sizes
-        m, n, rows = sizes[p.rows], sizes[p.columns], self.room(values, products)
+        m, n, most = sizes[p.rows], sizes[p.columns], self.room(values, products)
         turned = _LINE if values.out.stride(p.rows) == 1 else 1
         written = math.prod(sizes[k] for k in sizes if values.out.stride(k) and k not in (p.rows, p.columns))
         wanted = 1 if threads == 1 else _SHARES * threads
-        rows = _even(m, rows, turned)
-        bands = written * -(-m // rows)
+        bands = written * -(-m // _even(m, most, turned))
         columns = n if chained(values, products) else _columns(n, self.most.columns, bands, wanted, threads)
-        while written * -(-m // rows) * -(-n // columns) < wanted and rows > 24:
-            rows = _even(m, rows // 2, turned)
-        return Tile(rows, columns)
+        while written * -(-m // most) * -(-n // columns) < wanted and most > 24:
+            most //= 2
+        return Tile(_even(m, most, turned), columns)
 
     def written(self, call: Call, s: Space) -> Work | None:
         """The work of a call along a walk; None where it needs too much memory. Raises Unsupported."""
@@ -199,7 +198,10 @@ class Products(NativeKernel):
 
 
 def _even(size: int, most: int, unit: int) -> int:
-    """The width of parts of an axis that are about as wide: a last one of few rows costs as much as one of many."""
+    """The width of parts of an axis that are about as wide: a last one of few rows costs as much as one of many. One
+    part is half as wide again, as `tiled` has it: of a right side that all rows share, panels are no phase of their own."""
+    if size <= most + most // 2:
+        return size
     even = -(-size // -(-size // most))
     return min(size, -(-even // unit) * unit)
 
