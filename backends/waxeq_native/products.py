@@ -199,7 +199,7 @@ class Products(NativeKernel):
 
 def _even(size: int, most: int, unit: int) -> int:
     """The width of parts of an axis that are about as wide: a last one of few rows costs as much as one of many. One
-    part is half as wide again, as `tiled` has it: of a right side that all rows share, panels are no phase of their own."""
+    part is half as wide again, as `tiled` has it: panels that all rows share are no phase of their own."""
     if size <= most + most // 2:
         return size
     even = -(-size // -(-size // most))
