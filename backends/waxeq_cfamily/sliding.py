@@ -19,23 +19,24 @@ from waxeq_cfamily.walks import LANES, Walk, origin
 
 @dataclass(frozen=True)
 class Sought:
-    """A row of an array that is asked for a step of the walk before it is needed: the address of its element number
-    `left` is `text`, its elements take `size` bytes."""
+    """Rows of an array that are asked for a step of the walk before they are needed: the addresses of their elements
+    number `left` are the `texts`, their elements take `size` bytes."""
 
-    text: str
+    texts: tuple[str, ...]
     size: int
     write: bool = False
 
     def lines(self, many: int) -> Iterator[str]:
-        """Asks for the next so many elements."""
+        """Asks for the next so many elements of each."""
         for at in range(max(1, -(-many * self.size // LINE))):
-            yield f"__builtin_prefetch({self.text} + next + {at * LINE // self.size}{', 1' * self.write});"
+            for text in self.texts:
+                yield f"__builtin_prefetch({text} + next + {at * LINE // self.size}{', 1' * self.write});"
 
 
 def sought(
     walk: Walk, operands: Sequence[View], shared: Sequence[Hashable], results: Sequence[str]
 ) -> tuple[Sought, ...]:
-    """What is asked for: of each array the row that any sweep reads first, and the row of each result. `operands` are
+    """What is asked for: of each array the rows that any sweep reads first, and the rows of each result. `operands` are
     the meaning's own, those of one buffer have equal names in `shared`; `results`: the texts of their addresses."""
     if walk.rows is None:
         return ()
@@ -45,19 +46,19 @@ def sought(
             if r.op != "load" or r.name[0] >= len(operands):
                 continue
             k, where = r.name
-            step, text = where.stride(s.axes[walk.rows]), walk.address(n, where)
-            if text is None or not step or step < 0:
+            step, texts = where.stride(s.axes[walk.rows]), walk.addresses(n, where, f"x{k}")
+            if not texts or not step or step < 0:
                 continue
             place = operands[k].offset + where.const + step * walk.along(n)[1]
             group = shared[k] if shared else k
             if group not in found or found[group][0] < place:
-                found[group] = place, Sought(f"x{k} + {text}", numpy_dtype(r.dtype).itemsize)
+                found[group] = place, Sought(texts, numpy_dtype(r.dtype).itemsize)
     written = []
     ends = ((n, row) for n in range(walk.first, len(walk.sweeps)) for row in walk.sweeps[n].values.results)
     for (n, (row, where)), result in zip(ends, results, strict=True):
-        dtype, text = walk.sweeps[n].values.rows[row].dtype, walk.address(n, where)
-        if text is not None:
-            written.append(Sought(f"({CTYPES[dtype]} *){result} + {text}", numpy_dtype(dtype).itemsize, True))
+        dtype = walk.sweeps[n].values.rows[row].dtype
+        if texts := walk.addresses(n, where, f"({CTYPES[dtype]} *){result}"):
+            written.append(Sought(texts, numpy_dtype(dtype).itemsize, True))
     return (*(row for _, row in found.values()), *written)
 
 
@@ -98,23 +99,37 @@ class Row(Emitter):
     def number(self) -> int:
         return self.group[0]
 
+    def step(self) -> list[str]:
+        """The rows of a step of the walk that the sweep has and the tile needs, one after another."""
+        w, n, inside = self._walk, self.number, ["  " + x for x in self.text()]
+        if w.rows is None:
+            return ["{", *inside, "}"]
+        row, v = f"now + {w.along(n)[1]}", var(w.sweeps[n].axes[w.rows])
+        if w.step == 1:
+            own = f"  const int64_t {v} = {row};"
+            return [f"if ({row} >= first{n} && {row} < last{n}) {{", own, *inside, "}"]
+        low, high = f"{row} > first{n} ? {row} : first{n}", f"now + {w.along(n)[1] + w.step}"
+        return [f"for (int64_t {v} = {low}; {v} < {high} && {v} < last{n}; {v}++) {{", *inside, "}"]
+
     def place(self) -> Iterator[str]:
-        """The place of the row: sweeps that others read are ahead of those."""
+        """The place of the row along the other axes: sweeps that others read are ahead of those."""
         w, n = self._walk, self.number
-        axes = w.sweeps[n].axes
-        if w.rows is not None:
-            yield f"const int64_t {var(axes[w.rows])} = now + {w.along(n)[1]};"
         for i in w.points:
-            yield f"const int64_t {var(axes[i])} = at{i};"
-        v, size, (low, high) = var(axes[-1]), w.sweeps[n].sizes()[-1], w.beside(n)
+            yield f"const int64_t {var(w.sweeps[n].axes[i])} = at{i};"
+        v, size, (low, high) = var(w.sweeps[n].axes[-1]), w.sweeps[n].sizes()[-1], w.beside(n)
         yield f"const int64_t {v}_lo = left + {low} > 0 ? left + {low} : 0;"
         yield f"const int64_t {v}_hi = right + {high} < {size} ? right + {high} : {size};"
         if n < len(w.sweeps) - 1:
-            kept = w.one(self.group)[1] if n < w.first else ()
-            places = [f"ring{m}{self._slot(m, 0)}" for m in kept] or [name for _, name, _ in self.named()]
-            for i, place in enumerate(places):
-                t = CTYPES[self.values.rows[self.values.results[i][0]].dtype]
-                yield f"{t} *restrict out{nth(i)} = {place};"
+            yield from self.places()
+
+    def places(self) -> Iterator[str]:
+        """The addresses of what the row makes."""
+        w, n = self._walk, self.number
+        kept = w.one(self.group)[1] if n < w.first else ()
+        places = [f"ring{m}{self.slot(m, 0)}" for m in kept] or [name for _, name, _ in self.named()]
+        for i, text in enumerate(places):
+            t = CTYPES[self.values.rows[self.values.results[i][0]].dtype]
+            yield f"{t} *restrict out{nth(i)} = {text};"
 
     def named(self) -> Iterator[tuple[str, str, str]]:
         """Of each result of the row its type, its name in the function, and the text of its address."""
@@ -129,7 +144,7 @@ class Row(Emitter):
         for row in self.sought:
             yield from row.lines(many // parts)
 
-    def _slot(self, n: int, beside: int) -> str:
+    def slot(self, n: int, beside: int) -> str:
         """Where a row of sweep n lies, so many rows on from that of this one."""
         w = self._walk
         if w.rows is None:
@@ -155,7 +170,7 @@ class Row(Emitter):
             along, beside = found[k]
             inside = inside.plus(Index(((along, step),), beside * step))
             step *= span
-        slot = self._slot(m, 0 if w.rows is None else found[axes[w.rows]][1])
+        slot = self.slot(m, 0 if w.rows is None else found[axes[w.rows]][1])
         return f"ring{m}[{self.index(inside)}{slot}]"
 
 
@@ -169,11 +184,12 @@ def function(rows: Sequence[Row], name: str) -> str:
         lines += [f"  {t} * restrict {name} = ({t} *)({text});" for t, name, text in r.named()]
     lines.append("  for (int64_t t = begin; t < end; t++) {")
     lines += ["    " + x for x in (*_tile(w), *_rings(w))]
-    body = [x for r in rows for x in _step(w, r)]
+    body = [x for r in rows for x in r.step()]
     if w.rows is None:
         return "\n".join([*lines, *("    " + x for x in body), "  }", "}"])
     before = max(high - low for low, high in map(w.along, range(len(w.sweeps))))
-    lines.append(f"    for (int64_t now = low - {before}; now < high; now++) {{")
+    first = -(-before // w.step) * w.step
+    lines.append(f"    for (int64_t now = low - {first}; now < high; now += {w.step}) {{")
     return "\n".join([*lines, *("      " + x for x in body), "    }", "  }", "}"])
 
 
@@ -202,12 +218,3 @@ def _rings(w: Walk) -> Iterator[str]:
         (low, high), size = w.along(n), s.sizes()[w.rows]
         yield f"const int64_t first{n} = low + {low} > 0 ? low + {low} : 0;"
         yield f"const int64_t last{n} = high + {high} < {size} ? high + {high} : {size};"
-
-
-def _step(w: Walk, r: Row) -> list[str]:
-    """One row of a sweep, where it has that row and the tile needs it."""
-    inside = ["  " + x for x in r.text()]
-    if w.rows is None:
-        return ["{", *inside, "}"]
-    row = f"now + {w.along(r.number)[1]}"
-    return [f"if ({row} >= first{r.number} && {row} < last{r.number}) {{", *inside, "}"]

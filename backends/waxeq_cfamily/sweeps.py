@@ -16,7 +16,7 @@ from waxeq.basis.ways import swept
 from waxeq.ir.term import Term, postorder
 from waxeq_cfamily.resolved import resolve
 from waxeq_cfamily.settled import settled
-from waxeq_cfamily.values import Index, Row, Unsupported, Values, renumbered
+from waxeq_cfamily.values import Guard, Index, Row, Unsupported, Values, reindexed, renumbered
 
 _FAR = 1 << 24
 """Steps between axes of what an earlier loop makes, as later ones see it: more than any axis of it has places, so that
@@ -163,3 +163,40 @@ def merged(sweeps: Sequence[Sweep]) -> tuple[Sweep, tuple[int, ...]]:
         reads[m] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in pairs)
     values = Values(tuple(numbers), sweeps[first].values.sizes, sweeps[first].values.out, others)
     return Sweep(values, sweeps[first].axes, reads), order
+
+
+@dataclass(frozen=True)
+class Jammed:
+    """What values are at several places along an axis at once, where all of `inside` hold, and of each result which of
+    theirs it is, at which of the places."""
+
+    values: Values
+    results: tuple[tuple[int, int], ...]
+    inside: tuple[Guard, ...]
+
+
+def jammed(values: Values, axis: str, many: int, last: str) -> Jammed:
+    """Values at so many places along an axis, one after another: what several of these have in common is one row. The
+    guards of loads that are the same all along the `last` axis hold: those of two places differ."""
+    numbers: dict[Row, int] = {}
+    inside: dict[Guard, None] = {}
+    found = list[tuple[int, Index, tuple[int, int]]]()
+    for by in range(many):
+        new = list[int]()
+        for r in values.rows:
+            there = reindexed(renumbered(r, dict(enumerate(new))), lambda i, by=by: i.moved(axis, by))
+            along = tuple(g for g in there.guards if r.op != "load" or not _apart(g[0], last))
+            inside |= dict.fromkeys(g for g in there.guards if g not in along)
+            new.append(numbers.setdefault(replace(there, guards=along), len(numbers)))
+        found += ((new[n], where.moved(axis, by), (i, by)) for i, (n, where) in enumerate(values.results))
+    found.sort(key=lambda result: result[0] != len(numbers) - 1)
+    (_, out, _), *others = found
+    results = tuple((n, where) for n, where, _ in others)
+    return Jammed(
+        Values(tuple(numbers), values.sizes, out, results), tuple(which for _, _, which in found), tuple(inside)
+    )
+
+
+def _apart(where: Index, axis: str) -> bool:
+    """Whether an index is plain, and the same all along an axis."""
+    return all(isinstance(a, str) and a != axis for a, _ in where.terms)

@@ -36,6 +36,15 @@ class Index:
         kept = sorted(((a, c) for a, c in found.items() if c), key=lambda row: (isinstance(row[0], tuple), repr(row)))
         return Index(tuple(kept), self.const + other.const)
 
+    def moved(self, axis: str, by: int) -> Index:
+        """The index so many places on along an axis."""
+        found = Index((), self.const)
+        for a, c in self.terms:
+            if isinstance(a, tuple) and a[0] != "row":
+                a = (a[0], a[1].moved(axis, by), a[2])
+            found = found.plus(Index(((a, c),), c * by if a == axis else 0))
+        return found
+
     def stride(self, axis: str) -> int | None:
         """How far a step along an axis leads; None where that is not one number."""
         step = 0

@@ -9,14 +9,14 @@ row behind the other (M. Wolfe, Loop skewing, 1986).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.joint import STREAMS
 from waxeq_cfamily.stages import Space
-from waxeq_cfamily.sweeps import Places, Sweep, merged, reach, shifted
+from waxeq_cfamily.sweeps import Jammed, Places, Sweep, jammed, merged, place, reach, shifted
 from waxeq_cfamily.values import Index, Unsupported, Values
 
 _RINGS = 1 << 17
@@ -35,6 +35,17 @@ LANES = 16
 """Elements that rows in cache begin at multiples of, and most vectors of a loop too: what lies across two lines is read
 and written twice (four sweeps of Jacobi 2048^2 took 1.15 times as long)."""
 
+_JAMMED = 2
+"""Rows of a sweep that are made at once, where that saves reads: a row that is read from above, from its own place and
+from below comes out of the second cache for each of them (four sweeps of Jacobi 2048^2 took 1.24 times as long)."""
+
+_SAVED = 0.8
+"""The part of those reads from which it is worth the text. Waves of three fields, of which most is read on one side,
+need 0.8 to 0.9 of them and take as long."""
+
+_HELD = 64
+"""Values of several rows up to which these are made at once."""
+
 _TWICE = 0.25
 """The part of a tile that may be made by its neighbours as well."""
 
@@ -43,7 +54,7 @@ _TWICE = 0.25
 class Walk:
     """How sweeps are walked: along axis number `rows` row by row (None: there is one), tiles of `height` rows and
     `width` elements of the last axis; the axes numbered `points` are apart. The last sweeps make the `results`, which
-    no other one reads."""
+    no other one reads. A step of the walk is `step` rows of each sweep."""
 
     sweeps: tuple[Sweep, ...]
     rows: int | None
@@ -51,6 +62,7 @@ class Walk:
     height: int
     width: int
     results: int = 1
+    step: int = 1
 
     @staticmethod
     def of(found: tuple[Sweep, ...], threads: int, results: int = 1) -> Walk:
@@ -69,7 +81,8 @@ class Walk:
                 raise Unsupported("rows that fit no cache")
         if max(walk.twice(n) for n in range(len(found))) > _TWICE:
             raise Unsupported("tiles of which most is made by others too")
-        return walk
+        more = replace(walk, height=-(-height // _JAMMED) * _JAMMED, step=_JAMMED)
+        return more if more._saves() and more.bytes <= _RINGS else walk
 
     @cached_property
     def reach(self) -> tuple[tuple[Places, ...], ...]:
@@ -127,7 +140,7 @@ class Walk:
             return 1
         reads = ((m, s.reads[n][self.rows][0]) for m, s in enumerate(self.sweeps) if n in s.reads)
         oldest = min(self.along(m)[1] + low for m, low in reads)
-        return 1 << (self.along(n)[1] - oldest).bit_length()
+        return 1 << (self.along(n)[1] + self.step - 1 - oldest).bit_length()
 
     def begin(self, n: int) -> int:
         """The element of the last axis, counted from a tile's first, that rows of sweep n begin with in cache."""
@@ -144,17 +157,21 @@ class Walk:
         """Axes of the loops inside a row of sweep n, the last one innermost."""
         return tuple(k for i, k in enumerate(self.sweeps[n].axes) if i != self.rows and i not in self.points)
 
-    def address(self, n: int, where: Index) -> str | None:
-        """Where the element of a tile's first column is that sweep n finds there in the next step of the walk. None
-        where rows do not lie side by side in one loop."""
+    def addresses(self, n: int, where: Index, base: str) -> tuple[str, ...]:
+        """Where the elements of a tile's first column are, from a base on, that the rows of sweep n find there in the
+        next step of the walk; none where rows do not lie side by side in one loop."""
         s, inner = self.sweeps[n], self.inner(n)
         if self.rows is None or len(inner) != 1 or where.stride(inner[0]) != 1:
-            return None
-        at = {inner[0]: "left", s.axes[self.rows]: f"(now + {self.along(n)[1] + 1})"}
-        at |= {s.axes[i]: f"at{i}" for i in self.points}
-        if not all(a in at for a, _ in where.terms):
-            return None
-        return " + ".join([*(f"{at[a]} * {c}" for a, c in where.terms if isinstance(a, str)), str(where.const)])
+            return ()
+        at, rows = {inner[0]: "left", **{s.axes[i]: f"at{i}" for i in self.points}}, s.axes[self.rows]
+        if not all(a in at or a == rows for a, _ in where.terms):
+            return ()
+        found = list[str]()
+        for row in range(self.step):
+            at[rows] = f"(now + {self.along(n)[1] + self.step + row})"
+            parts = [*(f"{at[a]} * {c}" for a, c in where.terms if isinstance(a, str)), str(where.const)]
+            found.append(" + ".join([base, *parts]))
+        return tuple(found)
 
     def row(self, n: int) -> int:
         """Elements that a row of sweep n takes in cache."""
@@ -185,10 +202,36 @@ class Walk:
         s, order = merged([replace(self.sweeps[n], values=self._kept_at(n)) for n in group])
         return s.values, tuple(group[i] for i in order)
 
-    def space(self, group: tuple[int, ...]) -> Space:
-        """The walk of one row of a group. Raises Unsupported where it is not one loop nest."""
+    def jammed(self, group: tuple[int, ...]) -> Jammed | None:
+        """What the loop of a group computes for all rows of a step at once. None where that is one row, or too much for
+        the registers."""
         n = group[0]
-        s, inner, (values, _) = self.sweeps[n], self.inner(n), self.one(group)
+        if self.rows is None or self.step == 1 or len(self.inner(n)) > 1:
+            return None
+        values = self.one(group)[0]
+        s = self.sweeps[n]
+        found = jammed(values, s.axes[self.rows], self.step, s.axes[-1])
+        if len(found.values.rows) > _HELD or any(r.costly for r in values.rows):
+            return None
+        return found
+
+    def _saves(self) -> bool:
+        """Whether rows of a step that are made at once read far fewer rows of earlier sweeps than one after another."""
+        at_once, singly = 0, 0
+        for group in self.groups:
+            axes, one = self.sweeps[group[0]].axes, self.one(group)[0]
+            found = self.jammed(group)
+            rows = self.step * len({*_lines(one, axes)})
+            at_once += rows if found is None else len({*_lines(found.values, axes)})
+            singly += rows
+        return at_once < _SAVED * singly
+
+    def space(self, group: tuple[int, ...], values: Values | None = None) -> Space:
+        """The walk of one row of a group, or of `values` for several. Raises Unsupported where it is not one loop
+        nest."""
+        n = group[0]
+        s, inner = self.sweeps[n], self.inner(n)
+        values = self.one(group)[0] if values is None else values
         low, high = self.beside(n)
         outer = tuple(k for k in s.axes if k not in inner)
         made = Space(values, outer, {inner[-1]: self.width + high - low}, (inner[-1],))
@@ -215,6 +258,13 @@ def _guards(s: Sweep) -> frozenset[object]:
     """What is asked at each place of a sweep."""
     rows = s.values.rows
     return frozenset(g for r in rows for g in (*r.guards, *((r.name,) if r.op == "within" else ())))
+
+
+def _lines(values: Values, axes: Sequence[str]) -> Iterator[Hashable]:
+    """Of each load of what an earlier sweep made the row that it reads."""
+    for k, where in (r.name for r in values.rows if r.op == "load"):
+        if (found := place(where, sorted(axes))) is not None:
+            yield k, tuple((axis, beside) for axis, beside in found.values() if axis != axes[-1])
 
 
 def origin(n: int) -> str:

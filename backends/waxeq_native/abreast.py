@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import islice
 
 from waxeq.backend.call import View
 from waxeq.backend.kernel import Features
 from waxeq_cfamily.abreast import abreast
+from waxeq_cfamily.jammed import Rows
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.sliding import Row, Sought, function, sought
 from waxeq_cfamily.taken import NAME, Named
@@ -123,5 +124,11 @@ def written(
             excess=style.excess, walk=walk, turn=turn, own=len(texts), sought=asked,
         )  # fmt: skip
         row.check()
+        jammed = walk.jammed(group)
+        if jammed is not None:
+            several = walk.space(group, jammed.values)
+            named = {f.name: getattr(row, f.name) for f in fields(row)}
+            found.append(Rows(**{**named, "space": several, "one": replace(row, sought=())}, jammed=jammed))
+            continue
         found.append(row)
     return tuple(found)

@@ -63,7 +63,7 @@ def test_every_sweep_is_written_once() -> None:
     """As loops of one element each, the first of four would be computed at 25 places."""
     work = Sliding().of(call(300, 300, 4))
     assert work is not None
-    assert work.parts[0].text.count("if (now + ") == 4
+    assert len(re.findall(r"const int64_t p0 = now \+ \d;", work.parts[0].text)) == 4
     many, few = (Sliding().features(call(300, 300, n))["operations"] for n in (4, 2))
     assert 2.0 < many / few < 2.2  # and a little more of what two tiles make
 
@@ -107,7 +107,7 @@ def test_next_rows_are_asked_for_a_part_in_each_sweep() -> None:
     work = Sliding().of(call(1500, 1500, 4))
     assert work is not None
     asked = re.findall(r"__builtin_prefetch\((.*?) \+ next \+ (\d+)(, 1)?\)", work.parts[0].text)
-    assert len({(row, write) for row, _, write in asked}) == 3
+    assert len({(row, write) for row, _, write in asked}) == 3 * Sliding().walk(call(1500, 1500, 4)).step
     assert 3 * sum(bool(write) for *_, write in asked) == len(asked)
     assert {int(at) for _, at, _ in asked} == {0, 16}, "128 elements are two lines for each of four sweeps"
     begins = re.findall(r"next = (\d+) \+", work.parts[0].text)
@@ -120,21 +120,43 @@ def test_next_rows_are_asked_for_a_part_in_each_sweep() -> None:
 @pytest.mark.parametrize("kernel", [Sliding, FastSliding])
 def test_tiles_that_overlap(kernel: type[Sliding], asks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With tiles of a few rows, and rows that are cut in pieces, most elements are near the edge of one; and where what
-    is read next is asked for too."""
+    is read next is asked for too. Rows are made two at once wherever they can be."""
     if asks:
         monkeypatch.setattr("waxeq_native.abreast._CACHED", 0)
         monkeypatch.setattr("waxeq_cfamily.nest._ASKED", 8)
     monkeypatch.setattr(walking, "_ROWS", 3)
     monkeypatch.setattr(walking, "_RINGS", 1 << 12)
     monkeypatch.setattr(walking, "_COLUMNS", 32)
+    monkeypatch.setattr(walking, "_SAVED", 9.0)
     monkeypatch.setattr("waxeq_native.work._known", {})  # what was found for equal calls had tiles of the usual size
     k = kernel()
     walks = [k.walk(c) for c in generated(f"native.{k.name}", k, np.random.default_rng(5), 30)]
-    assert sum(w.tiles()[0] > 1 for w in walks) > 3
+    assert sum(w.tiles()[0] > 1 for w in walks) > 3 and any(w.step > 1 for w in walks)
     assert any(w.tiles()[1] > 1 for w in walks)
     works = [k.of(c) for c in generated(f"native.{k.name}", k, np.random.default_rng(5), 30)]
     assert any(w is not None and "prefetch" in w.parts[0].text for w in works) == asks
     check_kernel(f"native.{k.name}", k, calls=30, seed=5).require()
+
+
+def test_rows_of_a_step_are_made_at_once() -> None:
+    """A row that is read from above, from its own place and from below comes out of the second cache for each of them
+    otherwise. Rows at the border are made one by one."""
+    c = call(301, 300, 3)
+    walk, (part,) = Sliding().walk(c), Sliding().work(c).parts  # type: ignore[union-attr]
+    assert walk.step == 2 and walk.height % 2 == 0
+    assert [walk.kept(n) for n in range(2)] == [4, 4], "as many rows as of one at a time"
+    assert part.source.count("now += 2") == 1
+    assert len(re.findall(r"out1 = ring\d \+ \(\(p0 \+ 0\) & 3\)", part.source)) == 2
+    assert "(uint64_t)(p0 + -1) < 299u) & ((uint64_t)(p0) < 299u)" in part.source
+
+
+def test_rows_that_share_no_reads_are_made_one_by_one() -> None:
+    """Differences along rows, of several functions: nothing is read above or below."""
+    x = Term("Map", "abs", X)
+    slope = Term("Zip", "sub", Term("Slice", "j", "b", 1, 1, x), Term("Slice", "j", "b", 0, 1, x))
+    sizes, dense = {"i": 40, "j": 300, "b": 299}, View.dense("ij", {"i": 40, "j": 300}, "float32")
+    c = Call("native.sliding", slope, sizes, (dense,), View.dense("ib", sizes, "float32"))
+    assert Sliding().walk(c).step == 1
 
 
 def test_what_it_does_not_take() -> None:
