@@ -32,6 +32,7 @@ class NativeBackend(Backend):
             scan,
             scatter,
             sized,
+            sized_products,
             sliding,
             sort,
             winograd,
@@ -40,7 +41,7 @@ class NativeBackend(Backend):
         products_of = (products, products_blas, products_deep, products_in_f32)
         modules = (copying, factored, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
-        ranges = {k.name: k() for k in sized.KERNELS}
+        ranges = {k.name: k() for k in (*sized.KERNELS, *sized_products.KERNELS)}
         for k in (*found, *ranges.values()):
             k.sized, k.direct = ranges.get(k.name), calling.direct
         if products_blas.borrower not in BORROWERS:

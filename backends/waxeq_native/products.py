@@ -9,7 +9,7 @@ block by block too. Weights are packed once, when the call is bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -38,7 +38,7 @@ _FEW = 32
 """Rows of a tile below which reading the right sides takes longer than multiplying."""
 _NARROW = 64
 """Columns of the narrowest tiles: a multiple of a panel's."""
-_SHARES = 3
+SHARES = 3
 """Tiles for each thread: one that is held up leaves some to the others."""
 _BEGUN = 16
 """Columns that take as long as to begin a tile, for which its rows are packed."""
@@ -99,8 +99,7 @@ class Products(NativeKernel):
 
     def _arranged(self, call: Call) -> tuple[Values, tuple[Product, ...] | None]:
         def make() -> tuple[Values, tuple[Product, ...] | None]:
-            values = collapsed(parted(self.values(call)))
-            return values, arranged(values)
+            return products_of(self.values(call))
 
         return call.remember("products", lambda: kept(("arranged", *same(call)), make))
 
@@ -117,9 +116,9 @@ class Products(NativeKernel):
         m, n, most = sizes[p.rows], sizes[p.columns], self.room(values, products)
         turned = _LINE if values.out.stride(p.rows) == 1 else 1
         written = math.prod(sizes[k] for k in sizes if values.out.stride(k) and k not in (p.rows, p.columns))
-        wanted = 1 if threads == 1 else _SHARES * threads
+        wanted = 1 if threads == 1 else SHARES * threads
         bands = written * -(-m // _even(m, most, turned))
-        columns = n if chained(values, products) else _columns(n, self.most.columns, bands, wanted, threads)
+        columns = n if chained(values, products) else shared_columns(n, self.most.columns, bands, wanted, threads)
         while written * -(-m // most) * -(-n // columns) < wanted and most > 24:
             most //= 2
         return Tile(_even(m, most, turned), columns)
@@ -129,9 +128,8 @@ class Products(NativeKernel):
         packs, parts, workspace, texts, deeper = self._packed(call, s)
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        emitter = BlockEmitter if isinstance(s, Blocks) else ProductEmitter
         functions = {**libm(), **own()}
-        e = emitter(
+        e = self.writer(call, s)(
             s, functions, operands, "args[2]", dtypes, limits=limits(), packs=texts, deeper=deeper, excess=True
         )  # fmt: skip
         room = max(scratch(s, p, p.fold in texts, deeper.get(p.fold)) for p in s.products)
@@ -143,6 +141,10 @@ class Products(NativeKernel):
             return (*parts, Part(function(e, room), e.space.points(), 1))
 
         return Work(write, workspace, packs=packs)
+
+    def writer(self, call: Call, s: Space) -> Callable[..., ProductEmitter]:
+        """What writes the text of a walk."""
+        return BlockEmitter if isinstance(s, Blocks) else ProductEmitter
 
     def _packed(
         self, call: Call, s: Space
@@ -159,7 +161,7 @@ class Products(NativeKernel):
             if r.op != "load" or not _worth_packing(s, p, r.name[0] in call.fixed):
                 continue
             pack = _pack(s, p)
-            if pack.repeats:
+            if pack.repeats or (r.name[0] in call.fixed and pack.varies):
                 continue
             if (axis := _deeper(s, p)) is not None:
                 pack, deeper[p.fold] = pack.deeper(axis), axis
@@ -168,7 +170,7 @@ class Products(NativeKernel):
                 packs.append(pack)
             else:
                 place = f"(args[1] + {at})"
-                parts.append(pack.part(at))
+                parts.append(pack.part(at, call.sized))
                 at += -(-pack.bytes // 64) * 64
             low = f"{var(p.columns)}_lo * {pack.depth}" if p.columns in s.tiles else "0"
             texts[p.fold] = f"(const {CTYPES[pack.dtype]} *){place} + {pack.offset()} + {low}"
@@ -206,12 +208,18 @@ def _even(size: int, most: int, unit: int) -> int:
     return min(size, -(-even // unit) * unit)
 
 
-def _columns(n: int, most: int, bands: int, wanted: int, threads: int) -> int:
+def shared_columns(n: int, most: int, bands: int, wanted: int, threads: int) -> int:
     """Columns of a tile such that `wanted` tiles of so many bands of rows are shared out, and the thread that has most
     to do is done soonest."""
     least = max(-(-n // most), -(-wanted // bands))
     widths = {-(-n // (parts * _NARROW)) * _NARROW for parts in range(least, 2 * least + 1)}
     return min(widths, key=lambda w: (-(-(bands * -(-n // w)) // threads) * (w + _BEGUN), -w))
+
+
+def products_of(values: Values) -> tuple[Values, tuple[Product, ...] | None]:
+    """The values as products are sought in them, and these. Raises Unsupported."""
+    values = collapsed(parted(values))
+    return values, arranged(values)
 
 
 def _right_bytes(values: Values, products: tuple[Product, ...]) -> int:

@@ -63,7 +63,7 @@ class ProductEmitter(Emitter):
     def _buffers(self) -> Iterator[str]:
         yield from super()._buffers()
         for n in sorted(self.space.crossed):
-            size = math.prod(self.space.width(k) for k in self.space.buffered[n])
+            size = int(math.prod(self.space.width(k) for k in self.space.buffered[n]))
             yield f"WX_ALIGNED {variable(self.values.rows[n].dtype)} across{n}[{max(1, size)}];"
 
     def adds(self, p: Product) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from waxeq_cfamily.sized import SizedEmitter, at_most, require_elements
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.values import Unsupported, Values
 from waxeq_native import loops
-from waxeq_native.work import NativeKernel, Work
+from waxeq_native.work import NativeKernel, Pack, Work
 
 
 class Sized(NativeKernel):
@@ -37,7 +37,10 @@ class Sized(NativeKernel):
         try:
             require_elements(self.values(call))
             found = self.work(call)
-            return None if found is None else replace(found, write=lambda parts=found.parts: parts, walk=None)
+            if found is None:
+                return None
+            packs = tuple(map(_Panels.of, found.packs))
+            return replace(found, write=lambda parts=found.parts: parts, walk=None, packs=packs)
         except (Unsupported, Unknown):
             return None
 
@@ -65,6 +68,26 @@ def _bound(work: Work, sizes: Sizes) -> Work:
     """The work at some sizes: the same text, as many tasks and as much scratch memory as there are at these."""
     parts = tuple(replace(p, tasks=at(p.tasks, sizes)) for p in work.parts)
     return replace(work, write=lambda: parts, workspace=at(work.workspace, sizes))
+
+
+@dataclass(frozen=True)
+class _Panels(Pack):
+    """Panels that serve calls of all sizes: by where an operand lies, those that were made of it, and itself, so that
+    no other can come to lie there."""
+
+    have: dict[tuple[int, tuple[int, ...]], tuple[np.ndarray, np.ndarray]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @staticmethod
+    def of(pack: Pack) -> _Panels:
+        return _Panels(**{f.name: getattr(pack, f.name) for f in fields(Pack)})
+
+    def made(self, operand: np.ndarray) -> np.ndarray:
+        place = operand.ctypes.data, operand.strides
+        if place not in self.have:
+            self.have[place] = operand, super().made(operand)
+        return self.have[place][1]
 
 
 class _Loops(Sized, loops.Loops):

@@ -16,6 +16,7 @@ import numpy as np
 
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
+from waxeq.backend.extent import Extent, variable
 from waxeq.backend.kernel import OUT, Instruction, Kernel
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import LINE
@@ -89,6 +90,12 @@ class Pack:
         around = ((n, step) for _, n, step in self.axes)
         return overlaps((*around, (self.depth, self.depth_step), (self.columns, self.column_step)))
 
+    @property
+    def varies(self) -> bool:
+        """Whether it is another at other sizes."""
+        own = (self.depth, self.columns, self.depth_step, self.column_step, self.start)
+        return any(isinstance(n, Extent) for n in (*own, *(n for _, *row in self.axes for n in row)))
+
     def deeper(self, axis: str) -> Pack:
         """The same panels with the places along one of the axes on top of each other, one layer for each."""
         n, step = next((n, step) for k, n, step in self.axes if k == axis)
@@ -127,8 +134,9 @@ class Pack:
         begin = -raw.ctypes.data % LINE
         return raw[begin : begin + self.bytes].view(numpy_dtype(self.dtype))
 
-    def part(self, at: int) -> Part:
-        """The phase that packs into the workspace, from byte `at` on: a task for some columns of a stack."""
+    def part(self, at: int, sizes: Mapping[str, int]) -> Part:
+        """The phase that packs into the workspace, from byte `at` on: a task for some columns of a stack. `sizes`: for
+        each size that numbers depend on the operand that it is."""
         t, s = CTYPES[self.dtype], DTYPES[self.dtype]
         wide = self._nr if self.layers > 1 else -(-128 // self._nr) * self._nr
         pieces, layer = -(-self.columns // wide), self.depth // self.layers
@@ -136,6 +144,7 @@ class Pack:
             f"void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{",
             "  (void)thread;",
             "  const wx_api *api = (const wx_api *)((wx_context *)args[0])->api;",
+            *(f"  const int64_t {variable(k)} = *(const int64_t *)args[{OPERANDS + n}];" for k, n in sizes.items()),
             f"  const {t} *x = (const {t} *)args[{OPERANDS + self.operand}];",
             f"  {t} *to = ({t} *)(args[1] + {at});",
             "  for (int64_t t = begin; t < end; t++) {",
