@@ -142,10 +142,10 @@ def _cut(values: Values, n: int, threads: int, *, many: bool = False) -> tuple[s
         width = max(_FEW, math.isqrt(values.sizes[axis]))
         return axis, -(-values.sizes[axis] // width), width
     volume = _size(values, n) * math.prod(values.sizes[k] for k in axes)
+    largest = int(values.sizes[axis])  # of a size that varies: pieces are as wide at all sizes
     # as many as each has elements: of few that are large nothing is left in cache for a walk beside this one
-    most = max(8 * threads, math.isqrt(values.sizes[axis]))
-    pieces = min(values.sizes[axis], most, max(2, int(volume) // _PIECE))
-    width = -(-values.sizes[axis] // pieces)
+    most = max(8 * threads, math.isqrt(largest))
+    width = -(-largest // min(largest, most, max(2, int(volume) // _PIECE)))
     return axis, -(-values.sizes[axis] // width), width
 
 

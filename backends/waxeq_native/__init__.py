@@ -33,6 +33,7 @@ class NativeBackend(Backend):
             scatter,
             sized,
             sized_products,
+            sized_scan,
             sliding,
             sort,
             winograd,
@@ -41,7 +42,7 @@ class NativeBackend(Backend):
         products_of = (products, products_blas, products_deep, products_in_f32)
         modules = (copying, factored, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
-        ranges = {k.name: k() for k in (*sized.KERNELS, *sized_products.KERNELS)}
+        ranges = {k.name: k() for m in (sized, sized_products, sized_scan) for k in m.KERNELS}
         for k in (*found, *ranges.values()):
             k.sized, k.direct = ranges.get(k.name), calling.direct
         if products_blas.borrower not in BORROWERS:

@@ -9,7 +9,7 @@ threads share out: each begins with the folds of those before it (G. E. Blelloch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -56,7 +56,7 @@ class _Down(Space):
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """How a scan is walked: a block of `space` after the other, `blocks` of them for each of `pieces` of a row.
     `totals`: the walk that folds all pieces before, where there are several."""
 
@@ -66,7 +66,7 @@ class _Way:
     totals: Nest | None
 
     @staticmethod
-    def of(scan: Scan, threads: int, operand: int) -> _Way:
+    def of(scan: Scan, threads: int, operand: int) -> Way:
         """`operand`: the number of the one that folds of pieces are. Raises Unsupported."""
         values, k = scan.values, scan.axis
         whole = space(values, Widths(columns=_COLUMNS), merge=False)
@@ -76,7 +76,7 @@ class _Way:
         if v != k and threads > 1 and whole.points() < threads:
             narrow = max(_NARROWEST, -(-values.sizes[v] // threads))
             whole = space(values, Widths(columns=min(_COLUMNS, narrow)), merge=False)
-        run, columns = Run(scan, lies=v == k), 1 if v == k else whole.width(v)
+        run, columns = Run(scan, lies=v == k), 1 if v == k else int(whole.width(v))
         width = max(1, _BLOCK // columns)
         blocks = -(-scan.size // width)
         pieces = 1
@@ -85,7 +85,7 @@ class _Way:
         each = -(-blocks // max(1, pieces))
         walk = (Space if v == k else _Down)(values, (*whole.outer, k), {**whole.tiles, k: width}, whole.vectors)
         totals = scan.totals(each * width, Widths(), operand, run.dtype) if each < blocks else None
-        return _Way(run, walk, each, totals)
+        return Way(run, walk, each, totals)
 
     @property
     def scan(self) -> Scan:
@@ -113,14 +113,14 @@ class _Way:
     @property
     def columns(self) -> int:
         """How many scans are walked side by side: as many numbers go from one block to the next."""
-        return 1 if self.lies else self.space.width(self.space.vector or "")
+        return 1 if self.lies else int(self.space.width(self.space.vector or ""))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Emitter(Emitter):
+class WayEmitter(Emitter):
     """Text for one scan. `way`: how it is walked. `folds`: the argument where the folds of pieces are."""
 
-    way: _Way
+    way: Way
     folds: str
 
     @cached_property
@@ -197,7 +197,7 @@ class _Runs(Loop):
     """The stage that a scan is made in. Where rows lie side by side what is scanned is made first, as any value is, and
     run through in the buffer where it lies."""
 
-    def __init__(self, e: _Emitter, stage: Stage) -> None:
+    def __init__(self, e: WayEmitter, stage: Stage) -> None:
         super().__init__(e, replace(stage, straight=True))
         self.way, self.carry = e.way, e.carry
 
@@ -256,20 +256,24 @@ class Scans(Loops):
         except Unsupported:
             return None
 
-    def way(self, call: Call) -> _Way:
+    def way(self, call: Call) -> Way:
         """Raises Unsupported."""
 
-        def made() -> _Way:
-            return _Way.of(Scan.of(self.values(call)), call.threads, len(call.operands))
+        def made() -> Way:
+            return Way.of(Scan.of(self.values(call)), call.threads, len(call.operands))
 
         key = "way of a scan"
         return call.remember(key, lambda: kept((key, *same(call)), made))
 
-    def _parts(self, call: Call, way: _Way) -> Work:
+    def writer(self, call: Call) -> Callable[..., WayEmitter]:
+        """What writes the text of a walk."""
+        return WayEmitter
+
+    def _parts(self, call: Call, way: Way) -> Work:
         """Raises Unsupported."""
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
-        e = _Emitter(
+        e = self.writer(call)(
             way.space, self.functions(), operands, "args[2]", dtypes, frozenset(self.in_place(call)), self.limits(),
             self.streams, way=way, folds="args[1]", excess=self.excess,
         )  # fmt: skip
@@ -290,7 +294,7 @@ class Scans(Loops):
             tasks = way.rows * way.pieces
             grain = 1 if way.totals is not None else -(-self.grain(e, call.threads) // way.blocks)
             used = way.run.text() * way.lies + ("" if e.through is None else e.through.text())
-            last = Part(used + e.function(NAME), tasks, min(grain, tasks))
+            last = Part(used + e.function(NAME), tasks, min(grain, int(tasks)))
             if first is None:
                 return (last,)
             return Part(first.function(NAME), first.space.points(), self.grain(first, call.threads)), last

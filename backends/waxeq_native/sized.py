@@ -90,7 +90,7 @@ class _Panels(Pack):
         return self.have[place][1]
 
 
-class _Loops(Sized, loops.Loops):
+class Walks(Sized, loops.Loops):
     """What all kernels of loops have in common."""
 
     def looped(self, call: Call) -> Values:
@@ -109,27 +109,27 @@ class _Loops(Sized, loops.Loops):
         return super().grain(replace(e, space=at_most(e.space)), max(threads, e.space.points()))
 
 
-class SizedLoops(_Loops):
+class SizedLoops(Walks):
     """Loops over any sizes."""
 
 
-class SizedFastLoops(_Loops, loops.FastLoops):
+class SizedFastLoops(Walks, loops.FastLoops):
     """The same with functions of our own."""
 
 
-class SizedNarrowLoops(_Loops, loops.NarrowLoops):
+class SizedNarrowLoops(Walks, loops.NarrowLoops):
     """Loops in smaller pieces over any sizes."""
 
 
-class SizedNarrowFastLoops(_Loops, loops.NarrowFastLoops):
+class SizedNarrowFastLoops(Walks, loops.NarrowFastLoops):
     """The same with functions of our own."""
 
 
-class SizedStreaming(_Loops, loops.Streaming):
+class SizedStreaming(Walks, loops.Streaming):
     """Loops over any sizes whose results are written past the cache."""
 
 
-class SizedFastStreaming(_Loops, loops.FastStreaming):
+class SizedFastStreaming(Walks, loops.FastStreaming):
     """The same with functions of our own."""
 
 

@@ -63,3 +63,26 @@ def test_one_text_for_all_sizes(name: str) -> None:
     for _ in range(4):
         works = [kernel.of(c) for c in everywhere(call, rng) if kernel.accepts(c)]  # pyright: ignore[reportAttributeAccessIssue]
         assert len({tuple(p.text for p in w.parts) for w in works}) <= 1
+
+
+@pytest.mark.parametrize("t", [2, 300, 5000, 20_000])
+def test_long_sums_along_an_axis_that_varies_are_shared_out(t: int) -> None:
+    """In pieces of one width: a width that hung on the size was refused, and NumPy summed."""
+    meaning = Term("Mul", operand(1, "", "float32"), Term("Sum", "t", operand(0, "tj", "float32")))
+    low, rng = Extent.of("T", 2, 20_000), np.random.default_rng(0)
+    inputs = rng.normal(size=(t, 64)).astype(np.float32), np.array(1 / t, np.float32)
+
+    def made(n: int) -> Call:
+        sizes = {"t": n, "j": 64}
+        operands = (View.dense("tj", sizes, "float32"), View.dense("", sizes, "float32"))
+        return Call("native.loops", meaning, sizes, operands, View.dense("j", sizes, "float32"), threads=2)
+
+    template = made(low)
+    more = View((size_axis("T"),), (1,), (1,), "int64")
+    template = replace(template, operands=(*template.operands, more), sizes={**template.sizes, size_axis("T"): 1})
+    call, kernel = replace(made(t), over=Over(template, {"T": t}, (np.array([t]),))), KERNELS["native.loops"].sized
+    assert kernel is not None and kernel.accepts(call)
+    out = np.empty(64, np.float32)
+    for run in kernel.bind(call, inputs, out, np.zeros(max(1, kernel.workspace(call)), np.uint8)):
+        run()
+    np.testing.assert_allclose(out, inputs[0].mean(0, dtype=np.float64), atol=1e-6)

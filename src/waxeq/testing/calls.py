@@ -85,9 +85,10 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
 
 def nested(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
     """About so many calls of random nests of loops, for kernels of form "loops", and as many of products of matrices
-    where the kernel takes some."""
+    and of running folds where the kernel takes some."""
     own = _own(kernel)
-    for source in (lambda: _pattern(_tree(rng, int(rng.integers(1, 5)), own)), lambda: multiplied(rng)):
+    nests = (lambda: _pattern(_tree(rng, int(rng.integers(1, 5)), own)), lambda: multiplied(rng))
+    for source in (*nests, *([lambda: scanned(rng, _MOST)] if kernel.matches(RUN) else [])):
         wanted = calls
         for _ in range(_ATTEMPTS * calls):
             call = _draw(name, kernel, source(), rng) if wanted else None

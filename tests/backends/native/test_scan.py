@@ -20,7 +20,7 @@ from waxeq.testing.conformance import check_call
 from waxeq_cfamily.scans import Scan
 from waxeq_native import library
 from waxeq_native.compiler import find
-from waxeq_native.scan import FastScans, Scans, StreamingScans, _Way
+from waxeq_native.scan import FastScans, Scans, StreamingScans, Way
 
 KERNEL = Scans()
 SHAPES = ((1, 5), (3, 2049), (1, 70_001), (700, 3), (4099, 40), (60, 9001))
@@ -259,7 +259,7 @@ def test_what_comes_before_and_after_is_made_beside(kernel: Scans, threads: int)
 def test_few_long_rows_are_cut_in_pieces_and_others_are_not() -> None:
     def pieces(shape: tuple[int, int], axis: str, threads: int) -> int:
         call = called(shape, axis, "sum", "float32", threads)
-        return _Way.of(Scan.of(KERNEL.values(call)), threads, 1).pieces
+        return Way.of(Scan.of(KERNEL.values(call)), threads, 1).pieces
 
     assert pieces((1, 1_000_000), "j", 1) == 1
     assert pieces((1, 1_000_000), "j", 2) > 8
