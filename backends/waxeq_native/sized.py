@@ -55,7 +55,12 @@ class Sized(NativeKernel):
         return tuple(n for n in found if n < len(call.operands))  # what depends on sizes comes after those
 
     def features(self, call: Call) -> Mapping[str, float]:
-        return super().features(replace(call, over=None))
+        """Those of the call alone. A kernel that does not take it alone, as an axis of one element is no axis to
+        multiply or to run along, moves memory."""
+        alone = replace(call, over=None)
+        if not self.accepts(alone):
+            return {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
+        return super().features(alone)
 
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray

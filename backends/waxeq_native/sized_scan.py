@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from waxeq.backend.call import Call
-from waxeq.backend.kernel import Features
 from waxeq_cfamily.scans import Scan
 from waxeq_cfamily.sized import SizedEmitter
-from waxeq_cfamily.values import Unsupported
 from waxeq_native import scan
 from waxeq_native.sized import Walks
 
@@ -32,13 +30,6 @@ class _Scans(Walks, scan.Scans):
 
     def writer(self, call: Call) -> Callable[..., scan.WayEmitter]:
         return partial(SizedWayEmitter, sizes=call.sized) if call.sized else super().writer(call)
-
-    def features(self, call: Call) -> Features:
-        """At sizes where no axis is left to run along, which the kernel of one size does not take, it moves memory."""
-        try:
-            return super().features(call)
-        except Unsupported:
-            return {"launches": 1.0, "bytes": float(call.bytes_read + call.out.bytes)}
 
 
 class SizedScans(_Scans):

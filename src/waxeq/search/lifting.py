@@ -37,7 +37,7 @@ from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.graph import Sized
 from waxeq.symbolic.literals import ROUNDED, Literals
 from waxeq.symbolic.offsets import places
-from waxeq.symbolic.plan import SizedPlan, alike
+from waxeq.symbolic.plan import SizedPlan, alike, compiles
 from waxeq.symbolic.size import Number, Size, template
 
 Amount = Size | int
@@ -83,13 +83,22 @@ class OtherKernel(PlanError):
 
 
 def _taken(call: Call, kernels: Mapping[str, Kernel]) -> Call:
-    """The call, by a kernel that takes it at all sizes. Raises OtherKernel."""
+    """The call, by a kernel that takes it at all sizes: of loops another that is compiled, or else one for the same
+    meanings that compiles nothing. Raises OtherKernel."""
     if kernels[call.kernel].accepts(call):
         return call
-    other = alike(call, kernels)
+    other = next(_compiled(call, kernels), None) or alike(call, kernels)
     if other is None:
         raise OtherKernel(call.kernel)
     return other
+
+
+def _compiled(call: Call, kernels: Mapping[str, Kernel]) -> Iterator[Call]:
+    for name, k in kernels.items():
+        if k.form == kernels[call.kernel].form == "loops" and compiles(k) and k.matches(call.meaning):
+            other = replace(call, kernel=name)
+            if k.accepts(other):
+                yield other
 
 
 def _with_calls(plan: Plan, calls: Sequence[Call]) -> Plan:
@@ -274,9 +283,17 @@ class _Lift:
                 return _dense(order, self.axes, v.dtype).ordered(v.axes)
         if state is not None:
             for path in self._paths.get(state.number, ()):
-                if path.view(View.dense(state.order, here, v.dtype), here) == v:
-                    return self._along(path, _dense(state.order, self.axes, v.dtype))
+                found = path.view(View.dense(state.order, here, v.dtype), here)
+                if found is not None and (names := self._names(found, v)) is not None:
+                    return self._along(path, _dense(state.order, self.axes, v.dtype)).renamed(names)
         raise PlanError("a kernel reads a view that is no function of the dims")
+
+    def _names(self, found: View, v: View) -> dict[str, str] | None:
+        """The axes of a view by those of another that lies alike: a kernel that reads one tensor twice has names of its
+        own for axes of the second. None where they are not alike."""
+        names = dict(zip(found.axes, v.axes, strict=False))
+        alike = len(found.axes) == len(v.axes) and all(self.axes[a] == self.axes[b] for a, b in names.items())
+        return names if alike and found.renamed(names) == v else None
 
     @cached_property
     def _paths(self) -> dict[int, list[Source]]:

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -350,7 +350,7 @@ def _timed(work: Work, plans: Sequence[SizedPlan], sizes: Sizes) -> dict[int, tu
     programs = {i: p for i, plan in enumerate(plans) if (p := work.tried(plan, sizes)) is not None}
     o, inputs = work.session.options, work.at(sizes).inputs
     if not (o.trial and o.measure) or work.session.deadline.expired or work.session.events.stop_requested:
-        return {i: (_predicted(work.session, p.plan, sizes), ()) for i, p in programs.items()}
+        return {i: (_predicted(work, p.plan, sizes), ()) for i, p in programs.items()}
     taken: dict[int, list[float]] = {i: [] for i in programs}
     begun = time.perf_counter()
     for turn in range(_TURNS):
@@ -363,12 +363,15 @@ def _timed(work: Work, plans: Sequence[SizedPlan], sizes: Sizes) -> dict[int, tu
     return {i: (Point(dict(sizes), statistics.median(t), "measured"), tuple(t)) for i, t in taken.items()}
 
 
-def _predicted(session: Session, plan: Plan, sizes: Sizes) -> Point:
+def _predicted(work: Work, plan: Plan, sizes: Sizes) -> Point:
     """The sum of what the kernels of a plan take. The model as written has none: it counts as slow as can be, so that
     it is chosen where nothing else runs."""
     if plan.written:
         return Point(dict(sizes), 1e3, "estimated")
-    rows = session.prices.of([s.call for s in plan.steps])
+    calls = [s.call for s in plan.steps]
+    for c in calls:  # a kernel for one size may not take what is left of a call at this one
+        c.remember("features", partial(work.kernels[c.kernel].features, c))
+    rows = work.session.prices.of(calls)
     basis = "kernels" if all(e.source == "measured" for e in rows) else "estimated"
     return Point(dict(sizes), sum(e.seconds for e in rows), basis)
 
