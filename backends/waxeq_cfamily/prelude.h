@@ -185,11 +185,21 @@ static inline void wx_stream(void *to, const void *from, int64_t bytes) {
 }
 static inline void wx_streamed(void) { __builtin_ia32_sfence(); }
 #else
+#define WX_WIDE 16
+static inline void wx_stream_wide(char *to, const char *from) { __builtin_memcpy(to, from, WX_WIDE); }
 static inline void wx_stream(void *to, const void *from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i++) ((char *)to)[i] = ((const char *)from)[i];
 }
 static inline void wx_streamed(void) {}
 #endif
+/* Whole lines; through the cache where they are none in memory. What was just made need not leave its registers. */
+static inline void wx_stream_lines(void *to, const void *from, int64_t bytes) {
+  if ((uintptr_t)to & 63) {
+    __builtin_memcpy(to, from, bytes);
+    return;
+  }
+  for (int64_t i = 0; i < bytes; i += WX_WIDE) wx_stream_wide((char *)to + i, (const char *)from + i);
+}
 
 /* A row of float16 as float32, and back, as wx_widened_f16 and wx_narrowed_f16 of each element; payloads of NaN apart.
    Eight at a time where the machine converts vectors, and sixteen where those are as long: a core that reads as a whole

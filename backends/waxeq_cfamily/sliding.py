@@ -11,7 +11,10 @@ from waxeq.backend.call import View
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.nest import Loop
+from waxeq_cfamily.past import Past
 from waxeq_cfamily.scalars import CTYPES, nth, var, widened
+from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.sweeps import place
 from waxeq_cfamily.values import Index
 from waxeq_cfamily.walks import LANES, Walk, origin
@@ -66,12 +69,15 @@ def sought(
 class Row(Emitter):
     """Text of one row of group `turn` of a walk's sweeps; operands from number `own` on are earlier sweeps. What is
     `sought` is asked for bit by bit, as a core waits for so many lines only: a part in each group, by its whole pieces;
-    the last of a part, and rows shorter than a piece, come when they are read."""
+    the last of a part, and rows shorter than a piece, come when they are read. `past`: the results go past the cache,
+    but for lines at the ends of rows; `ends`: what these are near in the next step, which is asked for."""
 
     walk: Walk | None = None
     turn: int = 0
     own: int = 0
     sought: tuple[Sought, ...] = ()
+    past: bool = False
+    ends: tuple[str, ...] = ()
     converts: ClassVar[bool] = False
     ahead: ClassVar[str | None] = None
     lined: ClassVar[int] = LANES
@@ -79,7 +85,12 @@ class Row(Emitter):
 
     def text(self) -> list[str]:
         """What is done for one step of the walk."""
-        return [*self._hidden(), *self.point()]
+        ends = [f"__builtin_prefetch({x}{end}, 1);" for x in self.ends for end in ("", " + (right - left - 1)")]
+        return [*ends, *self._hidden(), *self.point()]
+
+    def loop(self, stage: Stage) -> Loop:
+        loop = super().loop(stage)
+        return Past(self, stage) if self.past and type(loop) is Loop else loop
 
     def pointers(self) -> Iterator[str]:
         """The addresses of all operands, and of the result."""
@@ -184,13 +195,13 @@ def function(rows: Sequence[Row], name: str) -> str:
         lines += [f"  {t} * restrict {name} = ({t} *)({text});" for t, name, text in r.named()]
     lines.append("  for (int64_t t = begin; t < end; t++) {")
     lines += ["    " + x for x in (*_tile(w), *_rings(w))]
-    body = [x for r in rows for x in r.step()]
+    body, done = [x for r in rows for x in r.step()], ["  wx_streamed();"] * any(r.past for r in rows)
     if w.rows is None:
-        return "\n".join([*lines, *("    " + x for x in body), "  }", "}"])
+        return "\n".join([*lines, *("    " + x for x in body), "  }", *done, "}"])
     before = max(high - low for low, high in map(w.along, range(len(w.sweeps))))
     first = -(-before // w.step) * w.step
     lines.append(f"    for (int64_t now = low - {first}; now < high; now += {w.step}) {{")
-    return "\n".join([*lines, *("      " + x for x in body), "    }", "  }", "}"])
+    return "\n".join([*lines, *("      " + x for x in body), "    }", "  }", *done, "}"])
 
 
 def _tile(w: Walk) -> Iterator[str]:

@@ -11,6 +11,7 @@ from waxeq.backend.call import View
 from waxeq.backend.kernel import Features
 from waxeq_cfamily.abreast import abreast
 from waxeq_cfamily.jammed import Rows
+from waxeq_cfamily.past import in_lines
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.sliding import Row, Sought, function, sought
 from waxeq_cfamily.taken import NAME, Named
@@ -23,12 +24,13 @@ _CACHED = 1 << 23
 
 @dataclass(frozen=True)
 class Style:
-    """How a kernel writes functions: their C names, where they end, and whether narrow floats are rounded only where it
-    matters."""
+    """How a kernel writes functions: their C names, where they end, whether narrow floats are rounded only where it
+    matters, and whether results are written past the cache."""
 
     functions: Mapping[tuple[str, str], str]
     limits: Mapping[tuple[str, str], tuple[float, str]]
     excess: bool
+    streams: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,22 +115,26 @@ def written(
     asked: tuple[Sought, ...] = ()
     if moved > _CACHED:
         asked = sought(walk, [v for v, _ in reads], [shared for _, shared in reads], results)
+    ends = tuple(x for row in asked if row.write for x in row.texts) if style.streams else ()
+    asked = tuple(row for row in asked if not (row.write and style.streams))
     found, left = [], iter(results)
     for turn, group in enumerate(walk.groups):
         s = walk.space(group)
         if any(r.dtype not in CTYPES for r in s.values.rows):
             raise Unsupported("a dtype that C has not")
+        past = style.streams and group[0] >= walk.first and in_lines(s.values, walk.inner(group[0])[-1])
         first, *others = islice(left, len(s.values.results)) if group[0] >= walk.first else [""] * len(s.values.results)
         row = Row(
             s, style.functions, texts, first, dtypes, limits=style.limits, others=others,
             excess=style.excess, walk=walk, turn=turn, own=len(texts), sought=asked,
+            past=past, ends=ends if past and group[-1] == len(walk.sweeps) - 1 else (),
         )  # fmt: skip
         row.check()
         jammed = walk.jammed(group)
         if jammed is not None:
             several = walk.space(group, jammed.values)
             named = {f.name: getattr(row, f.name) for f in fields(row)}
-            found.append(Rows(**{**named, "space": several, "one": replace(row, sought=())}, jammed=jammed))
+            found.append(Rows(**{**named, "space": several, "one": replace(row, sought=(), ends=())}, jammed=jammed))
             continue
         found.append(row)
     return tuple(found)

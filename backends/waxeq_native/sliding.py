@@ -14,6 +14,7 @@ from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported
 from waxeq_cfamily.walks import Walk
 from waxeq_native.abreast import Slid, Style, written
+from waxeq_native.joint import STREAMED
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.steps import OPERANDS, OUT_PLACE
 from waxeq_native.work import GRAIN, Part, Work, kept, same
@@ -38,9 +39,11 @@ class Sliding(Loops):
             walk = self.walk(call)
             texts = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
             reads = [*zip(c.operands, call.shared or range(len(texts)), strict=True)]
-            style = Style(self.functions(), self.limits(), self.excess)
+            style = Style(self.functions(), self.limits(), self.excess, self.streams)
             rows = written(walk, style, texts, reads, ["args[2]"], call.bytes_read + call.out.bytes)
         except Unsupported:
+            return None
+        if self.streams and not all(r.past for r in rows[-walk.results :]):
             return None
         slid = Slid(walk, style, reads, call.threads, call.out.bytes, OUT_PLACE, _chunk, _told)
         return Work(lambda: (Part(function(rows, NAME), walk.tasks(), _chunk(walk)),), walk=slid)
@@ -96,4 +99,20 @@ class FastSliding(Sliding):
     functions, limits, matches, excess = FastLoops.functions, FastLoops.limits, FastLoops.matches, FastLoops.excess
 
 
-KERNELS = (Sliding, FastSliding)
+class StreamingSliding(Sliding):
+    """The same for results that no cache holds, of rows that begin with its lines: they are written past it."""
+
+    name = "sliding_stream"
+    streams = True
+    smallest = STREAMED
+
+
+class FastStreamingSliding(FastSliding):
+    """The same with functions of our own."""
+
+    name = "sliding_fast_stream"
+    streams = True
+    smallest = STREAMED
+
+
+KERNELS = (Sliding, FastSliding, StreamingSliding, FastStreamingSliding)

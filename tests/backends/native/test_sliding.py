@@ -13,7 +13,7 @@ from waxeq.ir.term import Term
 from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call, check_kernel
 from waxeq_cfamily import walks as walking
-from waxeq_native.sliding import FastSliding, Sliding
+from waxeq_native.sliding import FastSliding, FastStreamingSliding, Sliding, StreamingSliding
 
 X, F = operand(0, "ij", "float32"), operand(1, "ij", "float32")
 
@@ -185,3 +185,51 @@ def test_what_is_known_of_a_call_grows_with_its_sweeps() -> None:
     few, many = (whole(Sliding().features(c), c.text, c.dims, c.layout, "float32") for c in calls)
     assert many["rows"] == 4 * few["rows"] == 8 * 300
     assert few["folds"] == many["folds"] == 0.0
+
+
+@pytest.mark.parametrize("begin", [0, 1], ids=["lines", "parts of lines"])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows, columns, times", [(2, 128, 2), (33, 160, 2), (130, 2048, 4), (301, 1040, 5)])
+def test_results_past_the_cache(rows: int, columns: int, times: int, threads: int, begin: int) -> None:
+    """Lines at the ends of rows have places of the border, too; nothing outside the result is written."""
+    c, rng = call(rows, columns, times, threads), np.random.default_rng(rows)
+    u, f = rng.standard_normal((2, rows, columns), np.float32)
+    u[rows // 2, columns // 2], u[0, -1] = np.nan, -np.inf
+    memory = np.full(rows * columns + 64, 7, np.float32)
+    first = -memory.ctypes.data % 64 // 4 + 16 + begin
+    out = memory[first : first + rows * columns].reshape(rows, columns)
+    (step,) = StreamingSliding().bind(c, [u, f], out, np.empty(0, np.uint8))
+    step()
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(out, swept(u, f, times))
+    assert (memory[:first] == 7).all() and (memory[first + rows * columns :] == 7).all()
+
+
+def test_results_past_the_cache_are_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows at once, from registers; only lines at the ends of rows are asked for. Rows that begin within lines, and
+    results that a cache may hold, are the other kernel's."""
+    monkeypatch.setattr("waxeq_native.work._known", {})
+    kernel = StreamingSliding()
+    (part,) = kernel.work(call(1504, 1504, 4)).parts  # type: ignore[union-attr]
+    assert "wx_stream_lines(&out[p0 * 1504 + p1 + 1504], line, sizeof line);" in part.source
+    assert part.source.rstrip().endswith("  }\n  wx_streamed();\n}")
+    asked = {x for x in re.findall(r"__builtin_prefetch\((.*), 1\);", part.source) if "next" not in x}
+    assert len(asked) == 2 * kernel.walk(call(1504, 1504, 4)).step
+    assert "next + 0, 1)" not in part.source
+    assert kernel.work(call(1504, 1500, 4)) is None
+    assert "wx_stream" not in Sliding().work(call(1504, 1504, 4)).parts[0].source  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kernel", [StreamingSliding, FastStreamingSliding])
+def test_tiles_past_the_cache(kernel: type[Sliding], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are cut in pieces, and the ends of tiles."""
+    monkeypatch.setattr(walking, "_ROWS", 8)
+    monkeypatch.setattr(walking, "_RINGS", 1 << 14)
+    monkeypatch.setattr("waxeq_native.work._known", {})
+    meaning = sweep(Term("Map", "exp", sweep(X))) if kernel is FastStreamingSliding else sweep(sweep(X))
+    sizes = {"i": 70, "j": 1600, "a": 68, "b": 1598}
+    view = View.dense("ij", sizes, "float32")
+    c = Call(f"native.{kernel.name}", meaning, sizes, (view, view), view, threads=2)
+    k = kernel()
+    assert min(k.walk(c).tiles()) > 1 and "wx_stream_lines" in k.work(c).parts[0].source  # type: ignore[union-attr]
+    assert check_call(k, c, np.random.default_rng(2)) is None

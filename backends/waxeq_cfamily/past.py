@@ -1,0 +1,89 @@
+"""C text of loops whose results go past the cache from the registers that they were made in, a line at a time: nobody
+reads them soon, and a line that is overwritten whole need not be fetched first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.fission import Fission
+from waxeq_cfamily.nest import Loop
+from waxeq_cfamily.scalars import CTYPES, narrowed, nth, var
+from waxeq_cfamily.values import Values
+
+LINES = 16
+"""Elements that are written at a time: one or two lines."""
+
+_MANY = 128
+"""Elements of a piece before which something is asked for."""
+
+
+def in_lines(values: Values, axis: str) -> bool:
+    """Whether all results lie side by side along an axis, and places of it that are multiples of `LINES` begin lines
+    of theirs where the arrays do."""
+    for n, where in values.results:
+        if numpy_dtype(values.rows[n].dtype).itemsize not in (4, 8) or where.stride(axis) != 1 or where.const % LINES:
+            return False
+        if any(c % LINES for a, c in where.terms if a != axis):
+            return False
+    return True
+
+
+class Past(Loop):
+    """The text of a stage whose results are `in_lines`. Only lines at the ends of a row, which others may have part
+    of, go through the cache."""
+
+    def _vectors(self, low: str, high: str, most: int) -> list[str]:
+        if most < _MANY or self.stage.folds or not self.stage.result or len(Fission(self).parts) > 1:
+            return super()._vectors(low, high, most)
+        v, body = var(self.order[-1]), self.nest(len(self.order))
+        at, line = f"{v}_at", f"{v}_line"
+
+        def plain(first: str, last: str) -> list[str]:
+            text = [f"for (int64_t {v} = {first}; {v} < {last}; {v}++) {{", *("  " + x for x in body), "}"]
+            return self._straight(text, v, first, last)
+
+        return [
+            f"{{ int64_t {at} = {low};",
+            f"if ({at} % {LINES} && {at} + {LINES} <= {high}) {{",
+            *plain(at, f"{at} + {LINES} - {at} % {LINES}"),
+            f"  {at} += {LINES} - {at} % {LINES};",
+            "}",
+            f"for (; {at} + {_MANY} <= {high}; {at} += {_MANY}) {{",
+            *("  " + x for x in self.e.soon(v, _MANY)),
+            f"  for (int64_t {line} = {at}; {line} < {at} + {_MANY}; {line} += {LINES}) {{",
+            *("    " + x for x in self._line(line)),
+            "  }",
+            "}",
+            f"for (; {at} + {LINES} <= {high}; {at} += {LINES}) {{",
+            f"  const int64_t {line} = {at};",
+            *("  " + x for x in self._line(line)),
+            "}",
+            *plain(at, high),
+            "}",
+        ]
+
+    def _line(self, line: str) -> Iterator[str]:
+        """The elements from one that begins a line: a compiler keeps them in registers until they are written."""
+        v = var(self.order[-1])
+        body = _Line(self.e, self.stage).nest(len(self.order))
+        made = [(nth(i), CTYPES[self.values.rows[n].dtype], at) for i, (n, at) in enumerate(self.values.results)]
+        yield from (f"WX_ALIGNED {t} line{i}[{LINES}];" for i, t, _ in made)
+        yield "#pragma omp simd"
+        yield f"for (int64_t {v} = {line}; {v} < {line} + {LINES}; {v}++) {{"
+        yield from ("  " + x for x in body)
+        yield "}"
+        yield f"const int64_t {v} = {line};"
+        for i, (name, _, _) in enumerate(made):
+            yield f"wx_stream_lines(&{self.e.written(i)}, line{name}, sizeof line{name});"
+
+
+class _Line(Loop):
+    """The text of the elements of a line."""
+
+    def written(self) -> Iterator[str]:
+        v = var(self.order[-1])
+        for i in self.stage.results:
+            n = self.values.results[i][0]
+            result = narrowed(self.e.name(n), self.values.rows[n].dtype)
+            yield f"line{nth(i)}[{v} - {v}_line] = {result};"
