@@ -20,6 +20,7 @@ class NativeBackend(Backend):
     @cached_property
     def _kernels(self) -> Mapping[str, Kernel]:
         from waxeq_native import (
+            argmax,
             calling,
             copying,
             factored,
@@ -40,7 +41,7 @@ class NativeBackend(Backend):
         )
 
         products_of = (products, products_blas, products_deep, products_in_f32)
-        modules = (copying, factored, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
+        modules = (argmax, copying, factored, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
         found = [k() for m in modules for k in m.KERNELS]
         ranges = {k.name: k() for m in (sized, sized_products, sized_scan) for k in m.KERNELS}
         for k in (*found, *ranges.values()):

@@ -28,6 +28,7 @@ from waxeq.search.samples import windows
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.pattern import Pattern, pattern
+from waxeq.testing.picks import PICK, picked
 from waxeq.testing.runs import RUN, scanned
 from waxeq.testing.scatters import PUT, scattered
 from waxeq.testing.stencils import swept
@@ -110,7 +111,7 @@ def _source(kernel: Kernel) -> Source:
         return swept
     if dtypes := _multiplied_dtypes(kernel):
         return partial(multiplied, dtypes=dtypes)
-    for one, drawn in ((RUN, scanned), (PUT, scattered)) if kernel.form == "loops" else ():
+    for one, drawn in ((RUN, scanned), (PUT, scattered), (PICK, picked)) if kernel.form == "loops" else ():
         if kernel.matches(one) and not any(map(kernel.matches, one.terms)):
             return lambda rng, drawn=drawn: next(f for _ in range(_RARE) if kernel.matches((f := drawn(rng, _MOST))[0]))
     if kernel.form == "loops":
