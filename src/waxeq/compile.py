@@ -33,6 +33,7 @@ from waxeq.search.sized_lock import reproduce_sizes, write_sizes
 from waxeq.search.sizes import SizedResult, optimize_sizes
 from waxeq.search.tables import Opened
 from waxeq.search.trial import Begun, Proofs, confirm, judged
+from waxeq.search.whole_calls import in_whole_calls, overhead
 from waxeq.symbolic.dims import dims_of
 from waxeq.symbolic.family import Family, examples_of
 
@@ -164,6 +165,7 @@ def proposed(
     new = [b for b in every if b.key not in known]
     begun = until.enter_context(closing(Begun.beside(session, traced))) if new and until is not None else None
     blocks, plans = cheapest(ways, known | searched(session, new, sole=all(len(blocks) == 1 for blocks in ways)))
+    plans = in_whole_calls(session, graph, blocks, plans)
     return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], begun
 
 
@@ -174,6 +176,7 @@ def assemble(
     about = {**session.about(), **traced.about}
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, about)
     plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
+    plan = replace(plan, around=overhead(session, plan))
     plan_estimate(plan).require(session.options.max_memory, "the limit is")
     require_room(plan, storages(session.kernels.values()))
     return Result(

@@ -140,13 +140,14 @@ def encode(p: Plan) -> dict[str, Any]:
         "structure": encode_structure(p.structure),
         "written": p.written,
         **({"arenas": dict(p.arenas)} if p.arenas else {}),
+        **({"around": p.around} if p.around else {}),
     }
 
 
 def running(p: Plan) -> dict[str, Any]:
     """Of `encode` what decides what runs: not what is predicted and said of a plan, what it is called and where in a
     file its model stands."""
-    rows = {k: v for k, v in encode(p).items() if k not in ("about", "name")}
+    rows = {k: v for k, v in encode(p).items() if k not in ("about", "name", "around")}
     steps = [{k: v for k, v in s.items() if k not in ("predicted", "runner_up", "sources")} for s in rows["steps"]]
     return {**rows, "graph": print_graph(p.graph, sources=False), "steps": steps}
 
@@ -170,6 +171,7 @@ def decode(d: Mapping[str, Any], constants: Mapping[str, Any]) -> Plan:
             d["written"],
             d["about"],
             dict(d.get("arenas", {})),
+            d.get("around", 0.0),
         )
     except (KeyError, ValueError, TypeError, IndexError) as e:
         raise PlanError(f"the plan is damaged ({type(e).__name__}: {e}); make it anew with `waxeq optimize`") from e

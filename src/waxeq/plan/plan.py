@@ -96,7 +96,8 @@ class Plan:
     With `written`, the plan has no steps: nothing was found that is faster than the model as written, so that is what
     runs. `states` pairs a state leaf with the buffer whose content replaces it after a call. `about` holds what made
     the plan: versions, options, hashes, the user's own rules (all repeatable, no times and no machine paths).
-    `arena_bytes` is of the CPU's memory, `arenas` of that of other devices.
+    `arena_bytes` is of the CPU's memory, `arenas` of that of other devices. `around`: seconds of a call besides those
+    of its steps (`waxeq.plan.around`); 0 in plans written before they were predicted.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Plan:
     written: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
     arenas: Mapping[str, int] = field(default_factory=dict)
+    around: float = 0.0
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -120,8 +122,8 @@ class Plan:
 
     @property
     def predicted(self) -> float:
-        """Seconds a call should take: the sum of its steps."""
-        return sum(s.predicted for s in self.steps)
+        """Seconds a call should take: the sum of its steps, and what is around them."""
+        return sum(s.predicted for s in self.steps) + self.around
 
     def bytes_of(self, *roles: Role, place: str = CPU) -> int:
         """Bytes of all buffers of these roles in the memory of one device."""

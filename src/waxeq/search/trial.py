@@ -215,4 +215,5 @@ def as_written(plan: Plan) -> Plan:
     """The plan that runs the model op by op."""
     kept = ("input", "weight", "state", "constant")
     leaves = {n: replace(b, place=CPU) for n, b in plan.buffers.items() if b.role in kept}
-    return replace(plan, buffers=leaves, folds=(), steps=(), arena_bytes=0, arenas={}, in_place=(), written=True)
+    bare = replace(plan, buffers=leaves, folds=(), steps=(), arena_bytes=0, arenas={}, in_place=(), around=0.0)
+    return replace(bare, written=True)
