@@ -112,10 +112,11 @@ def test_a_model_of_several_blocks_pays_once(
 
 def test_runs_of_one_kind_are_started_together() -> None:
     def of(names: str, **more: Any) -> float:
-        rows: Any = [SimpleNamespace(direct={"n": "native", "p": None}[n], device="cpu", origin="cpu") for n in names]
+        ways = {"n": "native"}
+        rows: Any = [SimpleNamespace(direct=ways.get(n), device="cpu", origin="cpu", blas=n == "b") for n in names]
         return around(rows, 2, 1.0, **more)
 
-    assert [of(names) for names in ("nn", "p", "pp", "npn", "nnp", "npnpn")] == [0, 5, 5, 11, 8, 14]
+    assert [of(names) for names in ("nn", "p", "pp", "npn", "nnp", "npnpn", "bpb")] == [0, 5, 5, 11, 8, 14, 13]
     assert of("nn", states=True) == 8
     elsewhere: Any = [SimpleNamespace(direct=None, device="gpu", origin="cpu")]
     assert around(elsewhere, 2, 1.0) == 0

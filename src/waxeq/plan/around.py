@@ -10,11 +10,13 @@ from waxeq.backend.direct import Directly
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
 
-_CALL, _ARRAY, _RUN = 3, 1, 3
-"""What a call takes in Python, for itself, for each input and result, and for each run of steps that a backend makes
-one of, in starts of a ufunc. Measured on a Zen 4, where one takes 0.28 us: a sort by NumPy took 1.5 us longer as a plan
-than alone (1.4 by this), with native steps before and after it 3.2 (3.1), by turns with them, three runs of them in
-all, 3.9 (4.0), and two results of four inputs with two such runs 4.2 (4.2)."""
+_CALL, _ARRAY, _RUN, _BLAS = 3, 1, 3, 8
+"""What a call takes in Python, in starts of a ufunc: for itself, for each input and result, for each run of steps that
+a backend makes one of, and where steps call BLAS, whose threads are seen to.
+
+Measured on a Zen 4, where a start takes 0.28 us, in us (by this): a sort by NumPy took 1.5 (1.4) longer as a plan than
+alone, with native steps before and after it 3.2 (3.1), two of them between three runs 3.9 (4.0), two results of four
+inputs with two runs 4.2 (4.2), products of matrices 3.9 to 4.4 (4.0)."""
 MOST = 1e-4
 """Seconds of a plan from which on nobody notices what is around it."""
 
@@ -32,4 +34,4 @@ def around(kernels: Sequence[Kernel], passed: int, start: float, *, states: bool
     if (kind(kernels) is not None and not states) or any({k.device, k.origin} != {CPU} for k in kernels):
         return 0.0
     runs = sum(way is not None for way, _ in groupby(k.direct for k in kernels))
-    return start * (_CALL + _ARRAY * passed + _RUN * runs)
+    return start * (_CALL + _ARRAY * passed + _RUN * runs + _BLAS * any(k.blas for k in kernels))
