@@ -20,6 +20,7 @@ from waxeq.memory.estimate import plan_estimate, require_room
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
+from waxeq.plan.looks import in_their_place
 from waxeq.search.block import Optimized
 from waxeq.search.blocks import recalled, searched
 from waxeq.search.itself import told
@@ -175,7 +176,8 @@ def assemble(
     """Plans of blocks, by key, as one plan in one arena."""
     about = {**session.about(), **traced.about}
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, about)
-    plan = assign_plan(replace(plan, graph=traced.graph), session.kernels).check()
+    plan = in_their_place(replace(plan, graph=traced.graph), session.kernels)
+    plan = assign_plan(plan, session.kernels).check()
     plan = replace(plan, around=overhead(session, plan))
     plan_estimate(plan).require(session.options.max_memory, "the limit is")
     require_room(plan, storages(session.kernels.values()))

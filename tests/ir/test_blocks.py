@@ -307,3 +307,24 @@ def test_a_long_graph_is_gone_through_a_few_times(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Word, "pointwise", lambda self, v: looks.append(v) or usual(self, v))
     assert len(cut(graph)) >= 40
     assert len(looks) < 6 * len(graph.nodes)
+
+
+def recursive(x: np.ndarray) -> np.ndarray:
+    y = np.zeros_like(x)
+    for i in range(2, len(x)):
+        y[i] = 0.2 * x[i] + 0.3 * x[i - 1] + 0.2 * x[i - 2] + 0.4 * y[i - 1] - 0.3 * y[i - 2]
+    return y
+
+
+def test_steps_that_read_an_element_each_are_one_block() -> None:
+    """A thousand steps of a filter were 82 blocks, of which 48 were different: each was searched."""
+    x = np.random.default_rng(0).standard_normal(400)
+    graph = expand(trace(recursive, {"x": x}).graph)
+    blocks = cut(graph)
+    keys = [b.key for b in blocks if any(n.op.label == "mul" for n in b.graph.nodes)]
+    assert len(set(keys)) <= 4 and max(map(keys.count, keys)) > 100
+    values: dict[int, np.ndarray] = {0: x}
+    for b in blocks:
+        made = interpret(b.graph, {n: values[v] for n, v in b.leaves.items()})
+        values |= {v: made[o] for o, v in b.outputs.items()}
+    np.testing.assert_allclose(values[graph.results[0]], recursive(x), rtol=1e-12)

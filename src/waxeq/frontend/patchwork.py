@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,9 @@ from waxeq.ops.source import Const
 
 _DEEP = 4
 """Patches in patches that are kept apart: a register that is shifted would be one deeper at each step."""
+
+_MANY, _GROUP = 24, 12
+"""Pieces that are put together at once, and of more than these how many at a time: about what one loop reads."""
 
 Box = tuple[tuple[int, int], ...]
 """For each axis where it begins and where it ends."""
@@ -156,10 +159,10 @@ class Patchwork:
         b, leaves = self.builder, list(tree.leaves())
         deep = any(p.parts for p in tree.parts) or len(self.shown) < len(self.edges)
         if deep and self._in_a_row(tree.box, [leaf.box for leaf in leaves]):
-            row = [self._piece(leaf.box, (math.prod(self._sizes(leaf.box)),)) for leaf in leaves]
-            joined = Value(b(Concat(0), *row))
+            row = (self._piece(leaf.box, (math.prod(self._sizes(leaf.box)),)) for leaf in leaves)
+            joined = together(b, 0, row, len(leaves))
             return joined if tree.box == whole else valued(shaped(b, joined, sizes))
-        return Value(b(Concat(tree.axis), *(self._joined(p, whole) for p in tree.parts)))
+        return together(b, tree.axis, (self._joined(p, whole) for p in tree.parts), len(tree.parts))
 
     def _in_a_row(self, outer: Box, boxes: list[Box]) -> bool:
         """Whether the elements of boxes, one box after another, follow each other in the one around them."""
@@ -252,6 +255,17 @@ def _repeated(b: GraphBuilder, v: int) -> int | None:
 
 def _full(b: GraphBuilder, number: int, shape: tuple[int, ...]) -> int:
     return b(BroadcastTo(shape), number) if shape else number
+
+
+def together(b: GraphBuilder, axis: int, pieces: Iterable[int], count: int) -> Value:
+    """So many pieces one after another along an axis: many of them a few at a time, and what that makes again. Equal
+    groups are equal blocks, and none is copied as often as it has others before it."""
+    rows, groups = iter(pieces), list[int]()
+    if count <= _MANY:
+        return Value(b(Concat(axis), *rows))
+    while group := [*islice(rows, _GROUP)]:
+        groups.append(b(Concat(axis), *group) if len(group) > 1 else group[0])
+    return together(b, axis, groups, len(groups))
 
 
 def cut(b: GraphBuilder, v: int, axis: int, r: range) -> Value:

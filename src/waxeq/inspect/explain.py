@@ -22,9 +22,10 @@ from waxeq.inspect.follow import Calls, Nodes, Piece
 from waxeq.inspect.match import Index
 from waxeq.inspect.report import kernels as facts
 from waxeq.ir.blocks import Block, cut
-from waxeq.ir.graph import expand
+from waxeq.ir.graph import Graph, expand
+from waxeq.ir.parts import parts_of
 from waxeq.plan.encode import decode_rules
-from waxeq.plan.plan import Plan
+from waxeq.plan.plan import Plan, Step
 from waxeq.search.result import Result
 
 Rules = tuple[str, ...] | None
@@ -126,7 +127,8 @@ def _rules_of(
     nodes: dict[str, dict[int, Nodes | None]] = {key: {} for key in blocks}
     values: dict[str, tuple[int, ...]] = {x.name: (i,) for i, x in enumerate(graph.leaves)}
     for p in pieces:
-        followed = p.follow(calls[p.block.key], blocks[p.block.key], values)
+        p, apart = _apart(p, graph, values)
+        followed = p.follow(calls[p.block.key], blocks[p.block.key], values | apart)
         nodes[p.block.key] |= followed.nodes
         values |= {r: (*values.get(r, ()), *vs) for r, vs in followed.values.items()}
     found, ended, until = dict[int, Rules](), dict[str, None](), Deadline(_SECONDS)
@@ -152,6 +154,23 @@ def _pieces(plan: Plan, kernels: Mapping[str, Kernel], blocks: Sequence[Block]) 
         steps = {i: replace(s, call=_plain(s.call, kernels)) for i, s in own.items()}
         if steps:
             yield Piece(name, b, steps, [f for f in plan.folds if f.writes.startswith(name)])
+
+
+def _apart(p: Piece, graph: Graph, values: Mapping[str, tuple[int, ...]]) -> tuple[Piece, dict[str, tuple[int, ...]]]:
+    """A piece whose steps read parts of buffers as buffers of their own, as the block has them, and what lies in these:
+    the plan has no copies of parts that can be read where they are."""
+    parts = {(w, first): v for v in p.block.leaves.values() for w, first in parts_of(graph, v)}
+    named: dict[str, tuple[int, ...]] = {}
+    steps: dict[int, Step] = {}
+    for i, s in p.steps.items() if parts else ():
+        reads, views = [*s.reads], [*s.call.operands]
+        for n, (r, x) in enumerate(zip(s.reads, s.call.operands, strict=True)):
+            of = next((v for w in values.get(r, ()) if (v := parts.get((w, x.offset))) is not None), None)
+            if of is not None and graph.type(of).elements >= x.extent - x.offset:
+                reads[n], views[n] = f"{r}[{x.offset}]", replace(x, offset=0)
+                named[reads[n]] = (of,)
+        steps[i] = replace(s, reads=tuple(reads), call=replace(s.call, operands=tuple(views)))
+    return replace(p, steps=steps or p.steps), named
 
 
 @dataclass(frozen=True)

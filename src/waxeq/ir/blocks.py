@@ -181,14 +181,14 @@ class _Passed:
         home = {v: n for n, (a, b) in enumerate(spans) for v in word.nodes[a:b]}
         values = {i for v, n in home.items() for i in word.node(v).inputs if home.get(i, n) != n}
         views: dict[int, list[int]] = {}
-        made = set[int]()
+        made, results = set[int](), {*word.graph.results}
         for v in reversed(range(word.nodes[-1])):  # what is looked at after all views of it
             passed = values & {v, *views.get(v, ())}
             again = [x for x in views.get(v, ()) if word.node(x).op.view == "again"]
             if len(passed) > 1 or again or (passed and v not in home):
                 made |= passed - {v}
                 values.add(v)
-            if v in values & home.keys() and word.node(v).op.view and v not in word.graph.results:
+            if v in home and v in values and word.node(v).op.view and v not in results:
                 views.setdefault(word.node(v).inputs[0], []).append(v)
         return _Passed(frozenset(values - made), frozenset(made))
 

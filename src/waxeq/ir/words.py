@@ -42,7 +42,7 @@ class Word:
         nodes = tuple(v for v, n in graph.values() if v not in sources)
         known: dict[str, int] = {}
         texts = (
-            f"{n.op!r}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}"
+            f"{_named(n)}:{n.type}:{','.join(str(graph.type(i)) for i in n.inputs)}"
             for v, n in graph.values()
             if v not in sources
         )
@@ -70,6 +70,13 @@ class Word:
         while value >= len(self.graph.leaves) and self.node(value).op.view == "once":
             value = self.node(value).inputs[0]
         return value < len(self.graph.leaves)
+
+
+def _named(node: Node) -> str:
+    """What a node does. One element of an array is like any other, as each step of a loop reads its own."""
+    if node.op.label == "Slice" and node.type.elements == 1:
+        return "one element"
+    return repr(node.op)
 
 
 def elementwise(graph: Graph, value: int) -> bool:

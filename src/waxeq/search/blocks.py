@@ -15,6 +15,7 @@ from waxeq.egraph.lower import lower
 from waxeq.ir.blocks import Block
 from waxeq.plan.encode import decode_block, encode_block
 from waxeq.search.block import Optimized, place, saturated, search_block, stage
+from waxeq.search.parts import copied
 from waxeq.search.session import Session
 
 _EVEN = 0.5
@@ -50,6 +51,9 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
     rows: dict[str, Optimized] = {}
     given, work = _given(session, blocks), _works(blocks)
     blocks = sorted({b.key: b for b in blocks}.values(), key=lambda b: (-work[b.key], b.key))
+    if not sole:
+        rows |= {b.key: plain for b in blocks if (plain := copied(session, b)) is not None}
+        blocks = [b for b in blocks if b.key not in rows]
     session.sole = sole
     begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
     for b in blocks:  # worked out while the worker is at work: the first of them takes as long
