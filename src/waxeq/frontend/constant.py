@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from waxeq.frontend.array import TracedArray
 from waxeq.frontend.handlers import indexing
 from waxeq.frontend.selection import Selection
+from waxeq.frontend.ufuncs import Ufunc
 
 _MOST = 50_000
 """Elements of containers among which arrays are looked for."""
@@ -46,9 +47,10 @@ class Constant(np.ndarray):
 
 
 class Constants:
-    """The constants in place of arrays, one for each."""
+    """The constants in place of arrays, one for each; and what stands for ufuncs, as `ufunc` gives it."""
 
-    def __init__(self) -> None:
+    def __init__(self, ufunc: Callable[[Any], Any]) -> None:
+        self._ufunc = ufunc
         self._made: dict[int, tuple[np.ndarray, Constant]] = {}
         self._arrays: dict[int, np.ndarray] = {}
         self._seen: set[int] = set()
@@ -60,12 +62,16 @@ class Constants:
             array, made = self._made.setdefault(id(value), (value, value.view(Constant)))
             self._arrays[id(made)] = array
             return made
+        if type(value) is np.ufunc:
+            return self._ufunc(value)
         return self._tuple(value, self.of)
 
     def back(self, value: Any) -> Any:
         """The array that a constant stands for, or a tuple with arrays in place of constants."""
         if type(value) is Constant:
             return self._arrays.get(id(value), value.view(np.ndarray))
+        if type(value) is Ufunc:
+            return value.real
         return self._tuple(value, self.back)
 
     def _tuple(self, value: Any, each: Any) -> Any:

@@ -70,7 +70,8 @@ holds it to them. {have} of {all} functions on numbers are traced. Each is teste
 Functions that take no arrays (`np.arange`, `np.eye`, `np.linspace` ...) give plain arrays, which are constants, as are
 arrays that the model names and is not given (of its module, around it, its defaults, attributes that its object has of
 its own, in lists and dicts of these). They may be indexed by what is traced: `np.eye(10)[labels]`, `TABLE[tokens]`.
-Folds and the like take lists of arrays: `np.mean([f(x), g(x)], axis=0)`.
+Folds and the like take lists of arrays, and so do ufuncs and their methods: `np.mean([f(x), g(x)], axis=0)`,
+`np.maximum.reduce([a, b, c])`.
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
 tracing, `x[mask] = v` by any mask. Of what a mask that is data picks, functions of each element, sums, means and the
 like are traced (`x[mask].mean(axis=0)`, `y[mask] = x[i[mask], j[mask]]`), and nothing that depends on how many there
@@ -93,7 +94,7 @@ def _call(name: str) -> str:
 
 def _is_method(name: str) -> bool:
     first, _, last = name.rpartition(".")
-    return last in ("reduce", "accumulate", "at") and first != ""
+    return last in ("reduce", "accumulate", "reduceat", "at") and first != ""
 
 
 def _kind(f: Any) -> str:

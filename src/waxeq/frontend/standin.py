@@ -18,6 +18,7 @@ from waxeq.frontend.array import OWN, TracedArray, Tracer, holds_traced
 from waxeq.frontend.constant import Constants
 from waxeq.frontend.handlers import joining
 from waxeq.frontend.handlers.positions import BY_POSITION
+from waxeq.frontend.ufuncs import Ufunc, is_traced
 from waxeq.ir.types import is_floating
 
 PLAIN = (
@@ -76,7 +77,7 @@ class _Names:
     """What each thing that a model may refer to by name is replaced by."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self.tracer, self.constants = tracer, Constants()
+        self.tracer, self.constants = tracer, Constants(self._ufunc)
         self._known = self._all_known()
         self._of_lists: dict[Any, Callable[..., Any]] = {}  # each once: a model may ask which function it has
 
@@ -108,7 +109,7 @@ class _Names:
             if value.__name__ in _LATE and value not in self._known:
                 self._known = self._all_known()
             return _Module(value, self) if value in self._known else value
-        if isinstance(value, (np.ndarray, tuple)):
+        if isinstance(value, (np.ndarray, tuple)) or type(value) is np.ufunc:
             return self.constants.of(value)
         try:
             known = callable(value) and (value in self._known or value in _DRAWING)
@@ -119,6 +120,9 @@ class _Names:
         if value in _DRAWING:
             return _Random(self.tracer).function(_DRAWING[value])
         return _scalar_type(value) if isinstance(value, type) else self._creator(self._known[value], value)
+
+    def _ufunc(self, f: np.ufunc) -> Any:
+        return self._of_lists.setdefault(f, Ufunc(self.tracer, f)) if is_traced(f) else f
 
     def _creator(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         t = self.tracer
@@ -174,9 +178,9 @@ def _scalar_type(real: type) -> type:
 
 
 @contextmanager
-def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
+def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[Callable[[np.ufunc], Any]]:
     """Inside, the module of the function, and those of its own helper functions, see stand-ins, and so does what they
-    name that is around them; put back whatever happens."""
+    name that is around them; put back whatever happens. Gives what stands for a ufunc: one may be an argument."""
     names = _Names(tracer)
     tables: list[tuple[MutableMapping[str, Any], dict[str, Any]]] = []
     inside: list[list[Any] | dict[Any, Any]] = []
@@ -191,7 +195,7 @@ def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[None]:
             table.update(new)
         for container in inside:
             names.constants.put(container)
-        yield
+        yield names.replaced
     finally:
         builtins.__import__ = real_import
         for table, real in tables:

@@ -75,8 +75,8 @@ def trace(
     roles: dict[str, Kind] = {**notes, **dict.fromkeys(weights, "weight"), **dict.fromkeys(states, "state")}
     given = {k: arguments.argument(k, v, roles.get(k, "input")) for k, v in example.items()}
     draws = Draws(fn, example)
-    with swapped(fn, tracer):
-        result = _run(fn, given, tracer)
+    with swapped(fn, tracer) as ufunc:
+        result = _run(fn, {k: ufunc(v) if type(v) is np.ufunc else v for k, v in given.items()}, tracer)
     _refuse_draws(fn, draws)
     outputs: list[tuple[str, int]] = []
     taken = frozenset(arguments.states)

@@ -24,6 +24,7 @@ from waxeq.frontend.handlers import (
     polynomials,
     reductions,
     sampled,
+    segments,
     shapes,
     special,
     statistics,
@@ -35,7 +36,7 @@ Handler = Callable[..., Any]
 
 MODULES = (
     *(elementwise, reductions, ordering, contractions, shapes, joining, creation, indexing, tests, special),
-    *(updates, counting, sampled, statistics, places, bits, polynomials, linalg),
+    *(updates, counting, sampled, statistics, places, bits, polynomials, linalg, segments),
 )
 
 
@@ -64,6 +65,9 @@ CREATORS = _collect("CREATORS")
 
 HALF_DISPATCHED = ("take",)
 """Functions that NumPy dispatches on some of their arguments alone: np.take on the array, and not on the indices."""
+
+UFUNCS = elementwise.UFUNCS
+"""Meanings of element-wise ufuncs by NumPy name."""
 
 OF_LISTS = (
     *("sum", "prod", "mean", "std", "var", "median", "max", "min", "amax", "amin", "any", "all", "argmax", "argmin"),

@@ -61,22 +61,35 @@ def _typeless(f: str, t: Tracer, a: Any, axis: Axis = None, keepdims: bool = Fal
     return _fold(f, t, a, axis, None, keepdims, **kw)
 
 
-def _reduce(f: str, t: Tracer, a: Any, axis: Axis = 0, dtype: Any = None, *rest: Any, **kw: Any) -> TracedArray:
+def _reduce(f: str, t: Tracer, array: Any, axis: Axis = 0, dtype: Any = None, *rest: Any, **kw: Any) -> TracedArray:
     """ufunc.reduce, whose axis is 0 unless told."""
-    return _fold(f, t, a, axis, dtype, *rest, **kw)
+    x = t.array(array)
+    x = x if dtype is None or f not in ("max", "min") else x.astype(dtype)
+    return _fold(f, t, x, axis, dtype, *rest, **kw)
 
 
-def _pairs(f: np.ufunc, t: Tracer, a: Any, axis: Axis = 0, dtype: Any = None, keepdims: bool = False) -> Any:
+def _pairs(
+    f: np.ufunc, t: Tracer, array: Any, axis: Axis = 0, dtype: Any = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None,
+) -> Any:  # fmt: skip
     """ufunc.reduce of what no fold is for, and may be joined in any order: pairs, pairs of these, and so on."""
-    x = t.array(a)
+    x = t.array(array)
     x = x.astype(f.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else dtype)
     axes = axes_tuple(axis, x.ndim)
+    fill = initial if f.identity is None else f.identity
+    if where is not None:
+        if fill is None:
+            raise ValueError(f"np.{f.__name__}.reduce with where= needs initial=")
+        x = t.array(np.where(np.broadcast_to(where, x.shape), x, np.asarray(fill).astype(x.dtype)))
     rest = tuple(n for i, n in enumerate(x.shape) if i not in axes)
     rows = np.moveaxis(x, axes, range(len(axes))).reshape(math.prod(x.shape[i] for i in axes), *rest)
     while (n := rows.shape[0]) > 1:
         joined = f(rows[: n // 2], rows[n // 2 : n // 2 * 2])
         rows = np.concatenate([joined, rows[-1:]]) if n % 2 else joined
-    y = rows[0] if rows.shape[0] else np.full(rest, np.asarray(f.identity).astype(x.dtype), x.dtype)
+    if not rows.shape[0] and fill is None:
+        raise ValueError(f"zero-size array to reduction operation {f.__name__} which has no identity")
+    y = rows[0] if rows.shape[0] else np.full(rest, np.asarray(fill).astype(x.dtype), x.dtype)
+    y = y if initial is None else f(y, np.asarray(initial).astype(x.dtype))
     return np.expand_dims(y, axes) if keepdims else y
 
 
@@ -281,7 +294,10 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "logical_and.reduce": partial(_reduce, "all"),
     **{
         f"{f.__name__}.reduce": partial(_pairs, f)
-        for f in (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_xor, np.logaddexp, np.logaddexp2)
+        for f in (
+            *(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_xor, np.logaddexp, np.logaddexp2),
+            *(np.fmax, np.fmin),
+        )
     },
     "mean": _mean,
     "var": _var,
