@@ -6,17 +6,22 @@ import os
 import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from waxeq.backend.discover import backends, kernels
+from waxeq.egraph import saturate as saturation
 from waxeq.egraph import worker as server
 from waxeq.egraph.kernels import forms as kernel_forms
 from waxeq.egraph.kernels import patterns
 from waxeq.egraph.lower import Lowered, lower
-from waxeq.egraph.program import Phase, RuleProgram
+from waxeq.egraph.program import ModelText, Phase, RuleProgram
 from waxeq.egraph.saturate import Limits, Saturation, Stop, Worker, saturate
+from waxeq.egraph.snapshot import Snapshot
+from waxeq.egraph.worker import PhaseRun, Task
 from waxeq.errors import RuleError
 from waxeq.frontend.trace import trace
 from waxeq.ir.graph import expand
@@ -43,6 +48,12 @@ def program(rules: str, name: str, iterations: int = 1000) -> RuleProgram:
     phases = (Phase(name, (name,), iterations), Phase("kernels", ("kernels",), 4, required=True))
     texts = (("test.egg", (rules,)), ("kernels.egg", kernel_forms(PATTERNS.values())))
     return RuleProgram(texts, phases, tuple((c, p.tensors) for c, p in PATTERNS.items()))
+
+
+def once_and_then() -> RuleProgram:
+    """A phase of one iteration before one that never ends."""
+    grows = program(GROWS, "grow")
+    return replace(grows, phases=(Phase("once", ("grow",), 1), *grows.phases))
 
 
 def long_sum() -> Lowered:
@@ -96,6 +107,41 @@ def test_memory(worker: Worker) -> None:
     limits = Limits(nodes=10**9, seconds=300, memory_bytes=100 << 20)
     found = saturate(long_sum(), program(GROWS, "grow"), limits, worker)
     assert found.stop is Stop.MemoryLimit
+    check_usable(found)
+
+
+def test_cheap_phases_are_kept_where_a_later_one_is_cut_off(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block whose algebra took too long lost what had been simplified before that in a moment."""
+    one, attempt, tried = once_and_then(), saturation._attempt, list[tuple[str, ...]]()
+
+    def cut_off(rules: RuleProgram, task: Task, *rest: Any) -> Saturation:
+        tried.append(tuple(p.name for p in task.phases))
+        if len(tried) > 1:
+            return attempt(rules, task, *rest)
+        return replace(attempt(rules, replace(task, phases=task.phases[:1]), *rest), stop=Stop.TimeLimit)
+
+    bare = saturate(long_sum(), one.bare(), Limits(), worker)
+    monkeypatch.setattr(saturation, "_attempt", cut_off)
+    found = saturate(long_sum(), one, Limits(seconds=60), worker)
+    assert tried == [("once", "grow", "kernels"), ("once", "kernels")] and found.stop is Stop.TimeLimit
+    check_usable(found)
+    assert sum(len(c.nodes) for c in found.snapshot.classes) > sum(len(c.nodes) for c in bare.snapshot.classes)
+
+
+def test_phases_that_took_long_are_not_run_again() -> None:
+    """Nor is any where it was the user who asked to stop."""
+    task = Task(ModelText((), {}), (), 1000, 10.0, 1)
+    runs = (PhaseRun("a", 1, 50, 0.5), PhaseRun("b", 1, 150, 1.0), PhaseRun("c", 1, 150, 0.6))
+    found = Saturation(Snapshot((), {}), Stop.TimeLimit, runs)
+    assert saturation._cheap(found, task) == ("a", "b")
+    assert saturation._cheap(replace(found, stop=Stop.MemoryLimit), replace(task, nodes=500)) == ("a",)
+    assert saturation._cheap(replace(found, stop=Stop.Interrupted), task) == ()
+
+
+@pytest.mark.slow
+def test_phases_that_were_done_are_known_of_a_worker_that_was_killed(worker: Worker) -> None:
+    found = saturate(long_sum(), once_and_then(), Limits(nodes=10**9, seconds=1.0), worker)
+    assert found.stop is Stop.TimeLimit and found.phases[0].name == "once"
     check_usable(found)
 
 

@@ -12,6 +12,7 @@ import pytest
 import waxeq as wx
 from waxeq.errors import TargetError, UnsupportedError
 from waxeq.frontend.trace import trace
+from waxeq.ir.interpret import interpret
 
 pytestmark = pytest.mark.quick
 
@@ -120,3 +121,33 @@ def test_reduceat_raises_as_numpy_does(places: Any, error: str) -> None:
 def test_reduceat_of_places_that_are_data_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"np\.add\.reduceat of indices that are data; .*np\.add\.at"):
         wx.trace(lambda x, i: np.add.reduceat(x, i), np.ones(5), np.array([0, 2]))
+
+
+# -- ldexp
+
+POWERS = np.array([0, 1, -1, 5, -200, 200, -1074, 1023, -1100, 2000, -2000, 3, 7, 30, -30])
+SCALED = np.array([1, 0, -0.0, 3.3, np.nan, 1.5, 1, -np.inf, 1e300, 5e-324, 1e308, -7.25, 2.5, 1 / 3, 1 / 3])
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.int32, bool])
+@pytest.mark.parametrize("power", [np.int64, np.int32, np.int16])
+def test_ldexp_is_exact(dtype: Any, power: Any) -> None:
+    with np.errstate(all="ignore"):
+        x = (SCALED if np.dtype(dtype).kind == "f" else np.arange(15) - 7).astype(dtype)
+        n = np.clip(POWERS, -2000, 2000).astype(power)
+
+    def model(x: Any, n: Any) -> Any:
+        return np.ldexp(x, n), np.ldexp(x, 3), np.ldexp(x, POWERS), np.ldexp(x[:3, None], [1, -200]), np.ldexp(1.5, n)
+
+    traced = wx.trace(model, x, n)
+    for g, w in zip(interpret(traced.graph, traced.inputs).values(), model(x, n), strict=True):
+        assert (g.dtype, g.shape) == (w.dtype, w.shape)
+        np.testing.assert_array_equal(g, w)
+
+
+def test_ldexp_of_nothing_and_of_no_whole_numbers(check: Callable[..., None]) -> None:
+    check(lambda x, n: np.ldexp(x, n), np.zeros((0, 3)), np.zeros((0, 1), int))
+    for n in (np.ones(2), np.ones(2, np.uint64)):
+        with pytest.raises(TargetError, match="TypeError: ufunc 'ldexp' not supported"):
+            wx.trace(lambda x, n: np.ldexp(x, n), np.ones(2), n)

@@ -4,7 +4,7 @@ worker process, which imports no more of waxeq than it needs to run it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 
@@ -30,9 +30,13 @@ class RuleProgram:
     phases: tuple[Phase, ...]
     constructors: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
+    def repeated(self, names: Collection[str]) -> RuleProgram:
+        """With no more than these phases and what a plan cannot do without."""
+        return replace(self, phases=tuple(p for p in self.phases if p.required or p.name in names))
+
     def bare(self) -> RuleProgram:
         """Without what may be left out: no algebra, only what a plan cannot do without."""
-        return replace(self, phases=tuple(p for p in self.phases if p.required))
+        return self.repeated(())
 
     @property
     def hash(self) -> str:

@@ -25,6 +25,9 @@ _LOADING = 120.0
 """Seconds in which a worker must have read the rules and the model, which takes a fraction of one: no plan can be had
 without that, so the budget does not end it, and a machine that does something else for a while does not either."""
 
+_CHEAP = 0.2
+"""The share of the time and of the nodes up to which phases are run again after a saturation that was cut off."""
+
 
 class Stop(enum.Enum):
     """Why a saturation ended."""
@@ -152,13 +155,35 @@ def saturate(
             found = _attempt(program, task, lowered, worker, stopped)
             if found.stop in (Stop.Saturated, Stop.NodeLimit) or _has_kernels(found.snapshot, program):
                 return found
-            # Cut off before the kernels were in: run those phases alone, on the program as written.
-            needed = Task(model, program.bare().phases, limits.nodes, 600.0, limits.memory_bytes + (1 << 30))
-            plain = _attempt(program, needed, lowered, worker)
-            return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
+            return _shortened(program, task, found, lowered, worker)
         except BaseException:
             worker.close()
             raise
+
+
+def _shortened(program: RuleProgram, task: Task, found: Saturation, lowered: Lowered, worker: Worker) -> Saturation:
+    """Cut off before the kernels were in: they are put in on the program as written, after the phases that took little
+    of the time, and without any where those are too much once more."""
+    most = task.memory_bytes + (1 << 30)
+    plain = found
+    for names in dict.fromkeys((_cheap(found, task), ())):
+        phases = program.repeated(names).phases
+        plain = _attempt(program, Task(task.model, phases, task.nodes, 600.0, most), lowered, worker)
+        if _has_kernels(plain.snapshot, program):
+            break
+    return Saturation(plain.snapshot, found.stop, found.phases + plain.phases)
+
+
+def _cheap(found: Saturation, task: Task) -> tuple[str, ...]:
+    """The first phases of what was cut off, as long as together they took a small share of the time and of the nodes; a
+    user who asked to stop is not kept waiting for them."""
+    names, seconds = list[str](), 0.0
+    for p in found.phases:
+        seconds += p.seconds
+        if found.stop is Stop.Interrupted or seconds > _CHEAP * task.seconds or p.nodes > _CHEAP * task.nodes:
+            break
+        names.append(p.name)
+    return tuple(names)
 
 
 def _has_kernels(snapshot: Snapshot, program: RuleProgram) -> bool:
@@ -172,7 +197,7 @@ def _attempt(
     worker.send(program, task)
     again = True
     end = time.monotonic() + _LOADING
-    last = None
+    last, done = None, list[PhaseRun]()
     while True:
         try:
             message = worker.receive(min(NOTICE, end - time.monotonic()))
@@ -182,26 +207,29 @@ def _attempt(
                 again = False
                 worker.send(program, task)
                 continue
-            return _cut_off(last, Stop.MemoryLimit)
+            return _cut_off(last, done, Stop.MemoryLimit)
         if message is None:
             interrupted = last is not None and stopped()
             if not interrupted and time.monotonic() < end:
                 continue
             worker.close()
-            return _cut_off(last, Stop.Interrupted if interrupted else Stop.TimeLimit)
+            return _cut_off(last, done, Stop.Interrupted if interrupted else Stop.TimeLimit)
         if isinstance(message, Finished):
             if message.error is not None or message.snapshot is None:
                 raise RuleError(message.error or "the e-graph could not be read")
             return Saturation(message.snapshot, Stop[message.stop], message.phases)
+        if isinstance(message, PhaseRun):
+            done.append(message)
+            continue
         if last is None:
             require_loaded(message.snapshot, lowered)
             end = time.monotonic() + task.seconds + 2.0  # reading the snapshot back is not part of the limit
         last = message
 
 
-def _cut_off(last, stop: Stop) -> Saturation:
+def _cut_off(last, done: list[PhaseRun], stop: Stop) -> Saturation:
     if last is None:
         raise BudgetError(
             f"saturation ended before the model was loaded: {stop.value}; raise --search-memory or --budget"
         )
-    return Saturation(last.snapshot, stop, last.phases)
+    return Saturation(last.snapshot, stop, tuple(done))

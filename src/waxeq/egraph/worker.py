@@ -1,7 +1,8 @@
 """The child process that saturates: it may be killed, or run out of memory, without harm to anyone.
 
 Protocol over one connection: Rules come in, and Tasks under them; Progress messages go out, each with a snapshot that
-is usable as it is; a Finished ends the task. The process ends when its connection does.
+is usable as it is, and a PhaseRun for each phase that no limit ended; a Finished ends the task. The process ends when
+its connection does.
 
 Whoever waits for a first plan waits for this process to start: it is told models and rules as text, and imports no more
 than it takes to run that, NumPy not being among it.
@@ -195,6 +196,8 @@ class _Run:
             if not step.updated:
                 break
         self.done.append(PhaseRun(phase.name, iterations, nodes, time.perf_counter() - begun, matches))
+        if stop is None:  # the next may be cut off: what was done so far can be done again
+            self.connection.send(self.done[-1])
         return stop
 
 

@@ -20,6 +20,11 @@ _IGNORED = ("subok", "like", "device")
 _UNSET = ("where", "initial", "out", "order")
 _BY_INDEX = "read and write the array itself by index, or read x.reshape(-1)"
 _WINDOWS = "for windows take np.lib.stride_tricks.sliding_window_view(x, length)[::step], not as_strided"
+_INSTEAD = {
+    "strides": _WINDOWS,
+    "item": "leave it an array, which computes as a number does: x[0], x.reshape(()), or x where it has no axes",
+    "tolist": "go through the array itself: for row in x, [x[i] for i in range(len(x))]",
+}
 _SHARING = frozenset({
     *("resize", "setfield", "setflags", "byteswap", "view", "getfield", "data", "ctypes"),
 })  # fmt: skip
@@ -127,7 +132,8 @@ def method(x: TracedArray, name: str) -> Any:
     known = x.tracer.known(x)
     if known is not None:
         return getattr(known, name)
-    raise x.tracer.refuse(f"ndarray.{name} is not traced", _WINDOWS if name == "strides" else _LIST)
+    what = "gives Python numbers, which tracing does not know" if name in ("item", "tolist") else "is not traced"
+    raise x.tracer.refuse(f"ndarray.{name} {what}", _INSTEAD.get(name, _LIST))
 
 
 _OWN_ORDER = ("astype",)

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend import calls, handlers, scalars
-from waxeq.frontend.array import OWN, TracedArray, Tracer, holds_traced
+from waxeq.frontend.array import OWN, TracedArray, Tracer, holds_traced, theirs
 from waxeq.frontend.constant import Constants
+from waxeq.frontend.filled import FILLED, is_filled
 from waxeq.frontend.handlers import joining
+from waxeq.frontend.handlers.places import Flat
 from waxeq.frontend.handlers.positions import BY_POSITION
 from waxeq.frontend.ufuncs import Ufunc, is_traced
 from waxeq.ir.types import is_floating
@@ -133,13 +135,15 @@ class _Names:
         handler = next((table[name] for table in tables if name in table), None)
 
         def create(*args: Any, **kw: Any) -> Any:
-            traced = any(isinstance(a, TracedArray) for a in calls.flat((args, kw)))
+            traced = any(isinstance(a, (TracedArray, Flat)) for a in calls.flat((args, kw)))
             if handler is not None and (
                 traced or placed or (name in handlers.MUTABLE and "like" not in kw and _numeric(kw.get("dtype")))
             ):
                 t.builder.source = t.source()
                 return scalars.of_function(t, name, args, handler(t, *args, **kw))
-            return self.constants.of(real(*args, **kw))
+            made = real(*args, **kw)
+            filled = name in FILLED and "like" not in kw and _numeric(made.dtype) and is_filled(theirs)
+            return t.array(made) if filled else self.constants.of(made)
 
         return create
 
@@ -149,10 +153,12 @@ def _of_list(t: Tracer, constants: Constants, real: Callable[..., Any]) -> Calla
 
     @wraps(real)
     def given(*args: Any, **kw: Any) -> Any:
-        if not args or not isinstance(args[0], (list, tuple)) or not holds_traced(args[0]):
+        lists = [isinstance(x, (list, tuple)) and holds_traced(x) for x in args]
+        if not any(lists):
             return constants.of(real(*args, **kw))
         t.builder.source = t.source()
-        return real(handlers.CREATORS["array"](t, args[0]), *args[1:], **kw)
+        made = handlers.CREATORS["array"]
+        return real(*(made(t, x) if is_list else x for x, is_list in zip(args, lists, strict=True)), **kw)
 
     return given
 

@@ -72,9 +72,10 @@ UFUNCS = elementwise.UFUNCS
 OF_LISTS = (
     *("sum", "prod", "mean", "std", "var", "median", "max", "min", "amax", "amin", "any", "all", "argmax", "argmin"),
     *("ptp", "average", "quantile", "percentile", "sort", "argsort", "cumsum", "cumprod", "count_nonzero", "diff"),
-    *("linalg.norm", "transpose", "array_equal", "allclose", "tile", "repeat"),
+    *("linalg.norm", "transpose", "array_equal", "allclose", "tile", "repeat", "gradient", "trapezoid", "convolve"),
+    *("correlate", "interp", "clip", "round", "flip", "roll", "nansum", "nanmean", "nanmax", "nanmin"),
 )
-"""Functions of one array that are often given a list of arrays (`np.mean([f(x), g(x)], axis=0)`), on whose elements
+"""Functions of arrays that are often given a list of arrays (`np.mean([f(x), g(x)], axis=0)`), on whose elements
 NumPy does not dispatch."""
 
 MUTABLE = frozenset({

@@ -183,7 +183,7 @@ def _cross(t: Tracer, a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: i
 
 
 def _convolve(t: Tracer, a: Any, v: Any, mode: str = "full") -> Any:
-    x, y = t.array(a), t.array(v)
+    x, y = _rows(t, a, v)
     x, y = (y, x) if y.shape[0] > x.shape[0] else (x, y)
     m = y.shape[0]
     sides = {"full": (m - 1, m - 1), "same": (m // 2, (m - 1) // 2), "valid": (0, 0)}
@@ -192,10 +192,22 @@ def _convolve(t: Tracer, a: Any, v: Any, mode: str = "full") -> Any:
 
 
 def _correlate(t: Tracer, a: Any, v: Any, mode: str = "valid") -> Any:
-    x, y = t.array(a), t.array(v)
+    if not (np.ndim(a) and np.ndim(v)):
+        raise ValueError("object of too small depth for desired array")
+    x, y = _rows(t, a, v)
     if y.shape[0] > x.shape[0]:
         return _correlate(t, y, x, mode)[::-1]
     return _convolve(t, x, y[::-1], mode)
+
+
+def _rows(t: Tracer, *arrays: Any) -> tuple[Any, ...]:
+    """The arguments of np.convolve; one number is a row of it."""
+    rows = tuple(x if x.ndim else x.reshape(1) for x in map(t.array, arrays))
+    if any(x.ndim > 1 for x in rows):
+        raise ValueError("object too deep for desired array")
+    if any(not x.size for x in rows):
+        raise ValueError("an array that is convolved cannot be empty")
+    return rows
 
 
 def _polyval(t: Tracer, p: Any, x: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.handlers.places import Flat
 from waxeq.frontend.handlers.positions import counted
 from waxeq.frontend.handlers.shapes import diagonal
 from waxeq.ir.types import is_floating, numpy_name
@@ -31,7 +32,7 @@ def _full_like(t: Tracer, a: Any, fill_value: Any, dtype: Any = None, order: Any
 
 
 def _full(t: Tracer, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **_: Any) -> Any:
-    sizes = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(s) for s in shape)
+    sizes = (int(shape),) if np.ndim(shape) == 0 else tuple(int(s) for s in shape)
     if isinstance(fill_value, TracedArray) or np.ndim(fill_value):
         y = t.array(fill_value)
         return np.copy(np.broadcast_to(y if dtype is None else y.astype(dtype), sizes))
@@ -44,6 +45,8 @@ def _filled(value: float, t: Tracer, shape: Any, dtype: Any = float, order: Any 
 
 
 def _array(t: Tracer, x: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0, order: Any = None, **_: Any) -> Any:
+    if isinstance(x, Flat):  # of what lies in order NumPy makes no copy, even where it is asked to
+        x, copy = x.copy().perhaps_shares(x.base), False
     if isinstance(x, TracedArray):
         y = x if not copy and order in (None, "K", "A") else np.copy(x)
         y = y if copy or (dtype is not None and y.dtype != dtype) else _perhaps(t, x, y)

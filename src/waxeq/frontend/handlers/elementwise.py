@@ -330,6 +330,27 @@ def _astype(
     return t.wrap(t.explicit.cast(found.value, numpy_name(dtype)))
 
 
+_ONE_STEP = {"float16": 14, "float32": 126, "float64": 1022}
+"""Powers of two up to which a dtype holds them and their inverses in full."""
+
+
+def _ldexp(t: Tracer, x1: Any, x2: Any) -> Any:
+    """By powers of two, each of which the dtype holds; of narrow floats in float64, to round once."""
+    xs = [t.operand(x) for x in (x1, x2)]
+    kinds = tuple(t.explicit.type(x).numpy if isinstance(x, Value) else type(x) for x in xs)
+    dtype = _resolve(np.ldexp, kinds, None, "same_kind")[0]
+    x, known = t.array(x1).astype(dtype), t.known(x2)
+    most = _ONE_STEP[dtype.name]
+    if known is not None and (np.abs(known.astype(float)) <= most).all():
+        return x * np.ldexp(1.0, known).astype(dtype)
+    wide = x.astype(np.float64)
+    left = np.clip(t.array(x2).astype(np.int64), -2200, 2200)
+    for _ in range(3 if dtype == np.float64 else 1):
+        step = np.clip(left, -1022, 1022)
+        wide, left = wide * np.exp2(step.astype(np.float64)), left - step
+    return wide.astype(dtype)
+
+
 def _real(t: Tracer, val: Any) -> Any:
     return val
 
@@ -344,6 +365,7 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "nan_to_num": _nan_to_num,
     "select": _select,
     "astype": _astype,
+    "ldexp": _ldexp,
     "real": _real,
     "real_if_close": lambda t, a, tol=100: a,
     "imag": lambda t, val: np.zeros_like(val),
