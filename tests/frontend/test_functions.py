@@ -839,6 +839,7 @@ def cases() -> Iterator[str]:
     yield from ("logical_and.reduce", "add.accumulate", "multiply.accumulate", "maximum.accumulate")
     yield from ("minimum.accumulate", "logical_or.accumulate", "logical_and.accumulate", "logical_xor.reduce")
     yield from (f"{name}.reduce" for name in JOINED)
+    yield from ("ldexp", "fmax.reduce", "fmin.reduce", *(n for n in HANDLERS if n.endswith(".reduceat")))  # test_ufuncs
 
 
 def test_every_handler_has_cases() -> None:
