@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from waxeq.backend import blas
 from waxeq.backend.blas import BORROWERS, Pool, pool
 from waxeq.backend.discover import backends, kernels
 from waxeq.options import Options
+from waxeq.runtime.program import Program
 
 
 class Counted:
@@ -42,6 +44,23 @@ def number() -> int:
 def openblas() -> None:
     if pool() is None:
         pytest.skip("NumPy's BLAS is not OpenBLAS")
+
+
+@pytest.mark.usefixtures("openblas")
+def test_a_model_as_written_multiplies_with_the_threads_that_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what a plan for one thread is held against, and what is left where that is slower."""
+    monkeypatch.setattr(blas, "cores", lambda: 2)
+    x = np.ones((8, 8), np.float32)
+    found = wx.optimize(lambda x: x @ x, x, options=Options(threads=1, budget=0, table=tmp_path / "t.duckdb"))
+    plan = replace(found.plan, written=True, steps=())
+    seen = list[int]()
+    monkeypatch.setattr(np, "matmul", lambda a, b, f=np.matmul: (seen.append(number()), f(a, b))[1])
+    with threadpool_limits(2):
+        before = number()
+        Program(plan, kernels(backends()), {})(x)
+        assert (seen, number()) == ([1], before)
 
 
 @pytest.mark.usefixtures("openblas")

@@ -92,12 +92,22 @@ def _borrowing() -> Borrower | None:
     return None
 
 
-def within(rows: Iterable[tuple[Kernel, Call]]) -> Callable[[Iterable[Callable[[], object]]], None] | None:
-    """What runs the instructions of these calls with as many threads of BLAS as its callers among them may use, and no
-    more than there are cores. None where none calls it, or it cannot be told."""
+Runs = Callable[[Iterable[Callable[[], object]]], None]
+"""Runs instructions in order."""
+
+
+def within(rows: Iterable[tuple[Kernel, Call]]) -> Runs | None:
+    """What runs the instructions of these calls with as many threads of BLAS as its callers among them may use. None
+    where none calls it, or it cannot be told."""
     wanted = [c.threads for k, c in rows if k.blas]
-    found = pool() if wanted else None
-    return None if found is None else partial(found.run, min(max(wanted), cores()))
+    return bound(max(wanted)) if wanted else None
+
+
+def bound(threads: int) -> Runs | None:
+    """What runs instructions with so many threads of BLAS, and no more than there are cores. None where it cannot be
+    told."""
+    found = pool()
+    return None if found is None else partial(found.run, min(threads, cores()))
 
 
 @cache

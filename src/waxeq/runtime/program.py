@@ -51,7 +51,7 @@ class Program:
             self._runner = Placed(plan, kernels, bound, arena)
             self._take = self._runner.take
         else:
-            self._runner = Written(plan.graph, bound) if plan.written else Bound(plan, kernels, bound, arena)
+            self._runner = _as_written(plan, bound) if plan.written else Bound(plan, kernels, bound, arena)
         self._names = self._runner.names
         usual = self._names if len(self._names) != 1 else self._names[0]
         shape = plan.structure if plan.structure is not None else usual
@@ -125,6 +125,11 @@ def _again(
 ) -> Program:
     """A program from what pickle holds of one. Raises PlanError when a kernel is not installed here."""
     return Program(replace(decode(plan, constants), structure=structure), kernels_of(backends()), tensors)
+
+
+def _as_written(plan: Plan, tensors: Mapping[str, np.ndarray]) -> Written:
+    """The model as written, on as many threads of BLAS as plans were sought for."""
+    return Written(plan.graph, tensors, plan.about.get("search", {}).get("threads"))
 
 
 def _checked(plan: Plan, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

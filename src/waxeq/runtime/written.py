@@ -10,16 +10,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from waxeq.backend import blas
 from waxeq.ir.graph import Graph, Node
 from waxeq.ir.interpret import settle
 from waxeq.ir.op import Op
 from waxeq.ops.contraction import Einsum, Matmul
 from waxeq.ops.elementwise import Map, Zip
+from waxeq.ops.linalg import Cholesky, Determinant, Solve
 from waxeq.ops.movement import Reshape, Slice
 from waxeq.ops.reduction import Reduce
 from waxeq.runtime.quiet import in_use, quiet_context
 
 _Array = np.ndarray
+_BY_BLAS = (Einsum, Matmul, Solve, Cholesky, Determinant)
+"""What NumPy has done by its BLAS and LAPACK, where it can."""
 
 
 class _Step(NamedTuple):
@@ -38,13 +42,16 @@ class Written:
     """Runs a graph; leaves are bound by name. Allocates as NumPy does, which writes a result over an operand that
     nobody else holds.
 
-    `tensors`: weights and states; states are replaced by a call.
+    `tensors`: weights and states; states are replaced by a call. `threads`: of BLAS while it runs; None: as many as the
+    process gives it.
     """
 
     direct: ClassVar[None] = None
 
-    def __init__(self, graph: Graph, tensors: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, graph: Graph, tensors: Mapping[str, np.ndarray], threads: int | None = None) -> None:
         self.graph = graph
+        multiplies = threads is not None and any(isinstance(n.op, _BY_BLAS) for n in graph.nodes)
+        self._within = blas.bound(threads) if threads is not None and multiplies else None
         self.names = tuple(n for n, _ in graph.outputs)
         self._inputs = tuple(i for i, x in enumerate(graph.leaves) if x.kind == "input")
         self._takes = tuple(graph.leaves[i].name for i in self._inputs)
@@ -72,11 +79,18 @@ class Written:
         """Run once on arrays of the right types, in the order of the input leaves; results in order. They share no
         memory with anything else. Raises UsageError when another thread is in a call, of a model with states."""
         if not self.graph.states:
-            return self._context.copy().run(self._run, args)
+            return self._context.copy().run(self._bound, args)
         try:
-            return self._context.run(self._run, args)
+            return self._context.run(self._bound, args)
         except RuntimeError as e:
             raise in_use(e) from None
+
+    def _bound(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        if self._within is None:
+            return self._run(args)
+        rows: list[np.ndarray] = []
+        self._within((lambda: rows.extend(self._run(args)),))
+        return rows
 
     def _run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         values = self._start.copy()
