@@ -6,8 +6,6 @@ among its arguments. A call with another size finds everything made.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,6 +23,7 @@ from waxeq.ir.graph import Graph, expand
 from waxeq.memory.estimate import plan_estimate
 from waxeq.plan.plan import Plan
 from waxeq.runtime.sized import SizedProgram
+from waxeq.runtime.turns import take_turns
 from waxeq.runtime.verify import Accuracy
 from waxeq.search.blocks import searched
 from waxeq.search.curves import Contender, grid_of, intervals, key
@@ -46,8 +45,8 @@ _SEARCH = 0.55
 """Part of the budget for searching."""
 _GRID, _FEW = 9, 5
 """Points of a cost curve, along the only dim and along one of several."""
-_TURN, _TURNS = 0.03, 15
-"""Seconds and most calls of one timing of a whole plan."""
+_TURN, _LEAST, _TURNS = 0.03, 3, 15
+"""Seconds that a whole plan is timed at some sizes, and turns that it has at least and at most."""
 _TRIALS = 2
 """Times that intervals are held against the model as written: once more when they were drawn anew for that."""
 _SETTLED = 6
@@ -351,16 +350,9 @@ def _timed(work: Work, plans: Sequence[SizedPlan], sizes: Sizes) -> dict[int, tu
     o, inputs = work.session.options, work.at(sizes).inputs
     if not (o.trial and o.measure) or work.session.deadline.expired or work.session.events.stop_requested:
         return {i: (_predicted(work, p.plan, sizes), ()) for i, p in programs.items()}
-    taken: dict[int, list[float]] = {i: [] for i in programs}
-    begun = time.perf_counter()
-    for turn in range(_TURNS):
-        for i, p in programs.items():
-            start = time.perf_counter()
-            p.flat_results(inputs)
-            taken[i].append(time.perf_counter() - start)
-        if turn > 3 and time.perf_counter() - begun > _TURN * len(programs):
-            break
-    return {i: (Point(dict(sizes), statistics.median(t), "measured"), tuple(t)) for i, t in taken.items()}
+    rivals = {str(i): partial(p.flat_results, inputs) for i, p in programs.items()}
+    taken = take_turns(rivals, budget=_TURN * len(programs), rounds=_TURNS, fewest=_LEAST)
+    return {i: (Point(dict(sizes), t.median, "measured"), t.seconds) for i in programs for t in (taken[str(i)],)}
 
 
 def _predicted(work: Work, plan: Plan, sizes: Sizes) -> Point:
