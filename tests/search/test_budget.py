@@ -207,7 +207,7 @@ def test_no_more_is_compiled_than_there_is_time_for(tmp_path: Path, monkeypatch:
         session.deadline = Deadline(100.0, clock := Clock())
         compiled: list[Call] = []
 
-        def prepare(rows: Any) -> None:
+        def prepare(rows: Any, seconds: float) -> None:
             compiled.extend(c for _, c in rows)
             clock.now += 40.0
 

@@ -180,7 +180,7 @@ def test_what_there_is_no_time_to_time_is_not_compiled(tmp_path: Path, monkeypat
         calls = list({session.prices.key(r.call): r.call for r in rows}.values())[:5]
         of, compiled, timed = session.prices.of, list[Call](), _noted(session, monkeypatch)
         monkeypatch.setattr(session.prices, "of", lambda calls: [replace(e, seconds=1.0) for e in of(calls)])
-        monkeypatch.setattr("waxeq.search.readying.prepare", lambda rows: compiled.extend(c for _, c in rows))
+        monkeypatch.setattr("waxeq.search.readying.prepare", lambda rows, seconds: compiled.extend(c for _, c in rows))
         session.deadline, session.kept = Deadline(5.0), 0.0
         session.measure(calls)
         assert compiled == timed == calls[:2] and session.skipped == 3
@@ -202,9 +202,9 @@ def test_what_was_compiled_before_says_nothing_of_the_compiler(tmp_path: Path, m
     with opened(tmp_path) as session:
         rows, _, _ = _candidates(session)
         calls = [rows[0].call, rows[-1].call]
-        monkeypatch.setattr("waxeq.search.readying.prepare", lambda rows: None)
+        monkeypatch.setattr("waxeq.search.readying.prepare", lambda rows, seconds: None)
         assert session.require_ready(calls) and session.usual_seconds == 0.0
-        monkeypatch.setattr("waxeq.search.readying.prepare", lambda rows: time.sleep(0.04))
+        monkeypatch.setattr("waxeq.search.readying.prepare", lambda rows, seconds: time.sleep(0.04))
         assert session.require_ready(calls) and session.usual_seconds > 0.1 > session.compiling_seconds
 
 
