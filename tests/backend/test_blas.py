@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -105,6 +106,42 @@ def test_an_error_gives_the_threads_back() -> None:
     with pytest.raises(ZeroDivisionError):
         counted.pool().run(1, [lambda: 1 // 0])
     assert counted.asked == [1, 2]
+
+
+def test_an_interruption_while_threads_are_taken_gives_them_back() -> None:
+    counted = Counted(4)
+
+    def put(n: int) -> None:
+        counted.put(n)
+        if counted.asked == [1]:
+            raise KeyboardInterrupt
+
+    shared = Pool(lambda: counted.now, put)
+    with pytest.raises(KeyboardInterrupt):
+        shared.run(1, [lambda: None])
+    assert counted.asked == [1, 4]
+    shared.run(2, [lambda: None])
+    assert counted.now == 4
+
+
+@pytest.mark.usefixtures("openblas")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_is_forked_meanwhile_has_what_there_was() -> None:
+    """Nobody in it would have given the threads of the plan back."""
+    x, seen = np.ones((64, 64)), list[int]()
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            there = number()
+            pool().run(1, [lambda: x @ x])
+            os._exit(0 if there == number() == 2 else 1)
+        seen.append(os.waitpid(child, 0)[1])
+
+    with threadpool_limits(2, user_api="blas"):
+        pool().run(1, [fork])
+        assert number() == 2
+    assert seen == [0]
 
 
 def _overlapping(counted: Counted, first: int, second: int) -> list[int]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import waxeq as wx
-from waxeq.errors import TargetError, UnsupportedError
+from waxeq.errors import BoundsError, TargetError, UnsupportedError
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import interpret
 
@@ -95,6 +95,12 @@ def test_what_depends_on_the_data_is_refused_with_the_way_out() -> None:
     refused("not a number", lambda a: np.histogram(a, [0, 1, np.nan]), X)
     refused("bins that are data.*np.searchsorted", lambda a, e: np.digitize(a, e), X, X[:3])
     refused("bincount without minlength.*give minlength", lambda a: np.bincount(a), np.array([True]))
+
+
+def test_bincount_of_numbers_beyond_int64_counts_none_from_the_end() -> None:
+    check(lambda a: np.bincount(a, minlength=4), np.array([1, 3, 3], np.uint64))
+    with pytest.raises(BoundsError):
+        run(lambda a: np.bincount(a, minlength=4), np.array([1, 2**64 - 1], np.uint64))
 
 
 def test_bincount_is_as_long_as_minlength_says() -> None:

@@ -78,6 +78,29 @@ def test_known_arrays_are_written_to(check: Callable[..., None], model: Callable
     check(model, X.astype(dtype))
 
 
+@pytest.mark.parametrize("copy", [False, None])
+def test_an_array_that_shares_memory_with_what_is_known_is_not_written_to(copy: Any) -> None:
+    """What was written to it was missing in the other one, without a word."""
+
+    def model(x: Any) -> Any:
+        t = np.linspace(1.0, 2.0, 2)
+        a = np.array(t, copy=copy)
+        a[1] = x[0]
+        return t * x
+
+    with pytest.raises(UnsupportedError, match="an array that is known while tracing is written to"):
+        wx.trace(model, X)
+
+
+def test_creators_that_give_several_things(check: Callable[..., None]) -> None:
+    def model(x: Any) -> Any:
+        a, step = np.linspace(0, 1, 2, retstep=True)
+        rows, columns = np.indices((2, 1), sparse=True)
+        return a * x + step, rows[:, 0] * x + columns[0, 0]
+
+    check(model, X)
+
+
 def test_empty_and_nan(check: Callable[..., None]) -> None:
     def model(x: Any) -> Any:
         a = x[:0]

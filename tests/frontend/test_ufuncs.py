@@ -75,6 +75,11 @@ def test_reduce_of_nan_and_of_nothing(check: Callable[..., None]) -> None:
             wx.trace(lambda x, f=f: f.reduce([x], axis=-1), empty)
 
 
+def test_an_initial_value_that_the_dtype_has_not_is_refused_as_by_numpy() -> None:
+    with pytest.raises(TargetError, match="OverflowError: Python integer 300 out of bounds for int8"):
+        wx.trace(lambda x: np.fmax.reduce(x, initial=300), np.arange(3, dtype=np.int8))
+
+
 # -- ufuncs as values
 
 
@@ -144,6 +149,19 @@ def test_ldexp_is_exact(dtype: Any, power: Any) -> None:
     for g, w in zip(interpret(traced.graph, traced.inputs).values(), model(x, n), strict=True):
         assert (g.dtype, g.shape) == (w.dtype, w.shape)
         np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_ldexp_rounds_once(known: bool) -> None:
+    """A first step of 1022 down rounded what the next one rounded again."""
+    rng = np.random.default_rng(0)
+    x = np.ldexp(rng.uniform(1, 2, 4000), rng.integers(-60, 60, 4000)) * rng.choice([-1, 1], 4000)
+    x, n = np.append(x, np.ldexp(2.5000001, -52)), np.append(rng.integers(-1150, -960, 4000), -1023)
+    traced = wx.trace(
+        (lambda x: np.ldexp(x, n)) if known else (lambda x, n: np.ldexp(x, n)), *([x] if known else [x, n])
+    )
+    (found,) = interpret(traced.graph, traced.inputs).values()
+    np.testing.assert_array_equal(found, np.ldexp(x, n))
 
 
 def test_ldexp_of_nothing_and_of_no_whole_numbers(check: Callable[..., None]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import waxeq as wx
+from waxeq.backend.call import sharing
 
 
 @pytest.fixture
@@ -30,6 +31,10 @@ def test_elements_of_an_input_are_read_where_they_are(options: wx.Options) -> No
     assert {o.offset for s in result.plan.steps for n, o in zip(s.reads, s.call.operands, strict=True) if n == "x"} == {
         *range(300)
     }
+    several = [s for s in result.plan.steps if len({*s.reads}) < len(s.reads)]
+    assert several and all(s.call.shared == sharing(s.reads) for s in result.plan.steps), (
+        "as when the plan is read back"
+    )
     assert not result.explain().notes, "every kernel is traced back to rules, of blocks that have the copies"
     np.testing.assert_allclose(result.program(x), filtered(x), rtol=1e-12)
 

@@ -6,6 +6,7 @@ Only OpenBLAS is told, which NumPy's own wheels bring: any other multiplies with
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import product
@@ -40,7 +41,7 @@ class Pool:
 
     def __init__(self, get: Callable[[], int], put: Callable[[int], object]) -> None:
         self._get, self._put = get, put
-        self._wanted: list[int] = []
+        self._wanted: dict[object, int] = {}
         self._before = 0
         self._lock = Lock()
 
@@ -50,27 +51,35 @@ class Pool:
             for f in code:
                 f()
             return
-        self._take(threads)
+        turn = object()
         try:
+            self._take(turn, threads)
             for f in code:
                 f()
         finally:
-            self._give(threads)
+            self._give(turn)
 
-    def _take(self, threads: int) -> None:
+    def forked(self) -> None:
+        """In a new process, where none of the threads runs that had something to give back."""
+        self._lock, wanted, self._wanted = Lock(), self._wanted, {}
+        if wanted:
+            self._put(self._before)
+
+    def _take(self, turn: object, threads: int) -> None:
         with self._lock:
             if not self._wanted:
                 now = self._get()
                 other = _borrowing() if now == 1 else None
                 self._before = now if other is None else other.before
-            self._wanted.append(threads)
+            self._wanted[turn] = threads
             self._put(threads)
 
-    def _give(self, threads: int) -> None:
+    def _give(self, turn: object) -> None:
         with self._lock:
-            self._wanted.remove(threads)
+            if self._wanted.pop(turn, None) is None:  # an interruption came before it was taken
+                return
             if self._wanted:
-                self._put(self._wanted[-1])
+                self._put([*self._wanted.values()][-1])
                 return
             other = _borrowing()
             if other is None:
@@ -118,7 +127,10 @@ def pool() -> Pool | None:
         return None
     get.argtypes, get.restype = (), ctypes.c_int
     put.argtypes, put.restype = (ctypes.c_int,), None
-    return Pool(get, put)
+    found = Pool(get, put)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=found.forked)
+    return found
 
 
 def function(name: str) -> Any:

@@ -64,7 +64,6 @@ class Progress:
     """A snapshot to fall back on."""
 
     snapshot: Snapshot
-    phases: tuple[PhaseRun, ...]
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ class _Run:
 
     def _ship(self) -> None:
         self.shipped = self.egraph.nodes()
-        self.connection.send(Progress(self.egraph.snapshot(), tuple(self.done)))
+        self.connection.send(Progress(self.egraph.snapshot()))
 
     def _phase(self, phase: Phase) -> str | None:
         """Run a phase; the reason if it was cut off."""

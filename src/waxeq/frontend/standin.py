@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from functools import wraps
 from types import CellType, FunctionType, ModuleType
@@ -142,10 +142,17 @@ class _Names:
                 t.builder.source = t.source()
                 return scalars.of_function(t, name, args, handler(t, *args, **kw))
             made = real(*args, **kw)
-            filled = name in FILLED and "like" not in kw and _numeric(made.dtype) and is_filled(theirs)
-            return t.array(made) if filled else self.constants.of(made)
+            return (
+                t.array(made) if name in FILLED and _is_own(made, kw) and is_filled(theirs) else self.constants.of(made)
+            )
 
         return create
+
+
+def _is_own(made: Any, kw: Mapping[str, Any]) -> bool:
+    """Whether what a creator gives is one array of numbers that shares no memory with what it was given: who writes to
+    one that does writes to that too."""
+    return isinstance(made, np.ndarray) and "like" not in kw and kw.get("copy", True) is True and _numeric(made.dtype)
 
 
 def _of_list(t: Tracer, constants: Constants, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from waxeq.backend.call import View
+from waxeq.backend.call import View, sharing
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
 from waxeq.plan.plan import Plan, Step
@@ -67,4 +67,5 @@ def _reading(s: Step, parts: Mapping[str, Part]) -> Step:
     places = [parts.get(n, (n, 0)) for n in s.reads]
     rows = zip(s.call.operands, places, strict=True)
     views = tuple(replace(v, offset=v.offset + first) for v, (_, first) in rows)
-    return replace(s, call=replace(s.call, operands=views), reads=tuple(n for n, _ in places))
+    reads = tuple(n for n, _ in places)
+    return replace(s, call=replace(s.call, operands=views, shared=sharing(reads)), reads=reads)

@@ -188,7 +188,9 @@ def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> 
     elif n == 0:
         what = "np.bincount without minlength: the largest number says how long it is"
         raise t.refuse(what, "give minlength, as many as numbers can be")
-    place = np.where(a < 0, n, a.astype(np.int64)) if a.dtype.kind == "i" else a.astype(np.int64)
+    place = a.astype(np.int64)
+    if a.dtype.kind == "i" or a.dtype == np.uint64:  # those beyond int64 are below 0 there
+        place = np.where(place < 0, n, place)
     w = t.wrap(t.explicit.full(1, "int64", place.shape)) if w is None else w.astype(np.float64)
     return scattered(t, "add", t.wrap(t.explicit.full(0, w.type.dtype, (n,))), 0, place, w)
 

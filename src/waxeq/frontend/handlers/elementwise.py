@@ -333,6 +333,10 @@ def _astype(
 _ONE_STEP = {"float16": 14, "float32": 126, "float64": 1022}
 """Powers of two up to which a dtype holds them and their inverses in full."""
 
+_DOWN = -1022 + 53
+"""A step down that others follow, by more than 53 together: what it rounds is nothing after them, so that no result is
+rounded twice."""
+
 
 def _ldexp(t: Tracer, x1: Any, x2: Any) -> Any:
     """By powers of two, each of which the dtype holds; of narrow floats in float64, to round once."""
@@ -345,10 +349,10 @@ def _ldexp(t: Tracer, x1: Any, x2: Any) -> Any:
         return x * np.ldexp(1.0, known).astype(dtype)
     wide = x.astype(np.float64)
     left = np.clip(t.array(x2).astype(np.int64), -2200, 2200)
-    for _ in range(3 if dtype == np.float64 else 1):
-        step = np.clip(left, -1022, 1022)
+    for _ in range(2 if dtype == np.float64 else 0):
+        step = np.where(left > 1022, 1022, np.where(left < -1022, _DOWN, 0))
         wide, left = wide * np.exp2(step.astype(np.float64)), left - step
-    return wide.astype(dtype)
+    return (wide * np.exp2(np.clip(left, -1022, 1022).astype(np.float64))).astype(dtype)
 
 
 def _real(t: Tracer, val: Any) -> Any:

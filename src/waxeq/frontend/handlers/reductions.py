@@ -89,7 +89,7 @@ def _pairs(
     if not rows.shape[0] and fill is None:
         raise ValueError(f"zero-size array to reduction operation {f.__name__} which has no identity")
     y = rows[0] if rows.shape[0] else np.full(rest, np.asarray(fill).astype(x.dtype), x.dtype)
-    y = y if initial is None else f(y, np.asarray(initial).astype(x.dtype))
+    y = y if initial is None else f(y, np.asarray(initial, x.dtype))
     return np.expand_dims(y, axes) if keepdims else y
 
 
