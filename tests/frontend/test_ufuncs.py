@@ -75,6 +75,14 @@ def test_reduce_of_nan_and_of_nothing(check: Callable[..., None]) -> None:
             wx.trace(lambda x, f=f: f.reduce([x], axis=-1), empty)
 
 
+def test_arguments_by_name(check: Callable[..., None]) -> None:
+    """NumPy gives them to who overrides it twice, by place as well."""
+    x = numbers((2, 3), "f4")
+    check(lambda x: (np.add.reduceat(x, indices=[0, 1]), np.add.reduceat(indices=[1, 0], array=x)), x)
+    check(lambda x: np.maximum.reduceat(array=[x[0], x[1]], indices=[0, 2], axis=1), x)
+    check(lambda x: (np.fmax.reduce(x, where=True, initial=None), np.bitwise_or.reduce(array=x > 0, axis=1)), x)
+
+
 def test_an_initial_value_that_the_dtype_has_not_is_refused_as_by_numpy() -> None:
     with pytest.raises(TargetError, match="OverflowError: Python integer 300 out of bounds for int8"):
         wx.trace(lambda x: np.fmax.reduce(x, initial=300), np.arange(3, dtype=np.int8))

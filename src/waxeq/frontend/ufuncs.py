@@ -51,8 +51,9 @@ class Ufunc:
     def _given(self, f: Callable[..., Any], args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
         """What a ufunc or a method gives, with lists of traced arrays as arrays where NumPy would ask for their
         content: traced arrays themselves tell it not to."""
-        if "array" in kw and not args:  # which NumPy would give twice
-            args, kw = (kw["array"],), {k: x for k, x in kw.items() if k != "array"}
+        for n, name in enumerate(("array", "indices")):  # which NumPy would give twice
+            if name in kw and len(args) == n:
+                args, kw = (*args, kw[name]), {k: x for k, x in kw.items() if k != name}
         if any(map(holds_traced, args)) and not any(isinstance(x, (TracedArray, Selection)) for x in args):
             self.tracer.builder.source = self.tracer.source()
             args = tuple(handlers.CREATORS["array"](self.tracer, x) if holds_traced(x) else x for x in args)

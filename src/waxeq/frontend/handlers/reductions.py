@@ -77,7 +77,7 @@ def _pairs(
     x = x.astype(f.resolve_dtypes((x.dtype, x.dtype, None))[-1] if dtype is None else dtype)
     axes = axes_tuple(axis, x.ndim)
     fill = initial if f.identity is None else f.identity
-    if where is not None:
+    if where is not None and where is not True:
         if fill is None:
             raise ValueError(f"np.{f.__name__}.reduce with where= needs initial=")
         x = t.array(np.where(np.broadcast_to(where, x.shape), x, np.asarray(fill).astype(x.dtype)))
