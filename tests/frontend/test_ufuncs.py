@@ -172,6 +172,15 @@ def test_ldexp_rounds_once(known: bool) -> None:
     np.testing.assert_array_equal(found, np.ldexp(x, n))
 
 
+def test_ldexp_rounds_once_to_numbers_of_fewer_digits() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.standard_normal(4000) * 2.0 ** rng.integers(-60, 60, 4000), rng.random(4000) * 1e308])
+    n = np.concatenate([rng.integers(-1130, -1000, 4000), rng.integers(-2110, -2030, 4000)])
+    traced = wx.trace(lambda x, n: np.ldexp(x, n), x, n)
+    (got,) = interpret(traced.graph, traced.inputs).values()
+    np.testing.assert_array_equal(got, np.ldexp(x, n))
+
+
 def test_ldexp_of_nothing_and_of_no_whole_numbers(check: Callable[..., None]) -> None:
     check(lambda x, n: np.ldexp(x, n), np.zeros((0, 3)), np.zeros((0, 1), int))
     for n in (np.ones(2), np.ones(2, np.uint64)):

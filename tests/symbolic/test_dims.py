@@ -27,6 +27,11 @@ def test_what_is_no_dim_is_refused(text: str) -> None:
         Dim.parse(text)
 
 
+def test_a_range_that_begins_at_nothing_is_told_where_it_may_begin() -> None:
+    with pytest.raises(UsageError, match="dim T goes from 0 to 60; a range begins at 1 at the least"):
+        Dim.parse("T=0:60")
+
+
 @pytest.mark.parametrize(
     "given",
     [{}, {"T": 5}, {"T": (1,)}, {"T": ("1", 4)}, {"T": (1.0, 4)}, {"T": (1, 4, {"x": "0"})}, {"T": (1, 4, {"x": None})},

@@ -109,6 +109,40 @@ def test_sizes_that_a_model_asks_for_are_tried_whatever_other_numbers_it_has() -
             one(model, {"x": np.ones(4, np.float32)}, T=(1, 512, {"x": 0}))
 
 
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ({"x": 7}, r"T is to be axis 7 of input 'x', whose example has the shape \(\d+, 6\) where T = "),
+        ({"y": 0}, r"T is to be axis 0 of input 'y', whose example has the shape \(6, 4\)"),
+        ({"zz": 0}, "T is to be an axis of input 'zz', but the examples are of x, y"),
+    ],
+)
+def test_axes_that_examples_of_any_size_do_not_have_are_refused(axes: Any, said: str) -> None:
+    def model(x, y):
+        return x @ y
+
+    with pytest.raises(UsageError, match=said):
+        one(model, lambda T: {"x": np.ones((T, 6), "f"), "y": np.ones((6, 4), "f")}, T=(1, 64, axes))
+
+
+def test_an_axis_of_two_dims_is_refused() -> None:
+    with pytest.raises(UsageError, match="axis 0 of input 'x' is to be of size T and of size S"):
+        one(np.tanh, {"x": np.ones(4, np.float32)}, T=(1, 64, {"x": 0}), S=(1, 64, {"x": 0}))
+
+
+@pytest.mark.parametrize("example", [np.ones, np.zeros])
+def test_a_branch_that_changes_nothing_for_the_examples_alone_is_refused(example: Any) -> None:
+    """Of ones x * 2 is x + 1, of zeros x * 3."""
+
+    def model(x):
+        if x.shape[0] > 100:
+            return x * 2
+        return x + 1 if example is np.ones else x * 3.0 * x
+
+    with pytest.raises(UnsupportedError, match="the model is another one where T = "):
+        one(model, {"x": example(4, np.float32)}, T=(1, 512, {"x": 0}))
+
+
 def test_a_branch_that_changes_nothing_is_none() -> None:
     def model(x):
         return x * 1.0 if x.shape[0] == 1 else x + np.zeros_like(x)

@@ -32,7 +32,8 @@ class Dim:
         if not self.name.isidentifier() or iskeyword(self.name) or self.name in ("float", "sqrt", "max"):
             raise UsageError(f"{self.name!r} is no name for a dim; write a word such as T")
         if not (type(self.low) is int and type(self.high) is int and 1 <= self.low <= self.high):
-            raise UsageError(f"dim {self.name} goes from {self.low} to {self.high}; write a range such as 1:512")
+            begins = "a range begins at 1 at the least" if self.low == 0 else "write a range such as 1:512"
+            raise UsageError(f"dim {self.name} goes from {self.low} to {self.high}; {begins}")
 
     def __contains__(self, size: int) -> bool:
         return self.low <= size <= self.high

@@ -72,7 +72,7 @@ def examples_of(
     the axes that annotations and dims name. Raises UsageError where neither says which axes a dim has."""
     if not isinstance(given, Mapping):
         make = given
-        return lambda sizes: example_arguments(fn, make(**sizes), sizes)
+        return lambda sizes: example_arguments(fn, _with_axes(make(**sizes), dims, sizes), sizes)
     axes = _axes(fn, given, dims)
     unknown = [d.name for d in dims if not any(d.name in row.values() for row in axes.values())]
     if unknown:
@@ -82,6 +82,21 @@ def examples_of(
             f"(--dim {d}=1:512@x.0), or let example_inputs({d}) make examples of any size"
         )
     return lambda sizes: example_arguments(fn, {k: _resized(k, v, axes, sizes) for k, v in given.items()}, sizes)
+
+
+def _with_axes(given: Any, dims: Sequence[Dim], sizes: Sizes) -> Any:
+    """Examples that were made at some sizes, which must have every dim where it is said to be. Raises UsageError."""
+    named = [(d.name, k, axis) for d in dims for k, several in d.axes.items() for axis in several]
+    for d, k, axis in named if isinstance(given, Mapping) else ():
+        if k not in given:
+            raise UsageError(f"dim {d} is to be an axis of input {k!r}, but the examples are of {', '.join(given)}")
+        shape = np.shape(given[k])
+        if not -len(shape) <= axis < len(shape) or shape[axis] != sizes[d]:
+            raise UsageError(
+                f"dim {d} is to be axis {axis} of input {k!r}, whose example has the shape {shape} "
+                f"where {d} = {sizes[d]}"
+            )
+    return given
 
 
 def _axes(fn: Callable[..., Any], given: Mapping[str, Any], dims: Sequence[Dim]) -> dict[str, dict[int, str]]:
@@ -98,7 +113,10 @@ def _axes(fn: Callable[..., Any], given: Mapping[str, Any], dims: Sequence[Dim])
             if k not in given and k not in annotated(fn):
                 known = ", ".join(dict.fromkeys((*given, *annotated(fn))))
                 raise UsageError(f"dim {d.name} is to be an axis of input {k!r}, but the model takes {known}")
-            rows.setdefault(k, {}).update(dict.fromkeys(several, d.name))
+            row = rows.setdefault(k, {})
+            for axis in several:
+                if row.setdefault(axis, d.name) != d.name:
+                    raise UsageError(f"axis {axis} of input {k!r} is to be of size {row[axis]} and of size {d.name}")
     return {k: row for k, row in rows.items() if row}
 
 

@@ -266,13 +266,40 @@ def _require_same(sized: Sized, s: Sample, why: str) -> None:
     below = any(size < 0 for n in g.nodes for size in n.type.shape)
     if below or here != there or types != [(n, s.graph.type(v)) for n, v in (*s.graph.outputs, *s.graph.states)]:
         raise UnsupportedError(refusal)
-    want = interpret(s.graph, {**s.graph.constants, **s.arrays}, oracle=True)
-    try:
-        got = interpret(g, {**g.constants, **s.arrays}, oracle=True)
-    except (WaxeqError, ValueError, IndexError) as e:  # a place that is not there at this size
-        raise UnsupportedError(refusal) from e
-    if not all(_agree(got[n], w) for n, w in want.items()):
-        raise UnsupportedError(refusal)
+    for arrays in (s.arrays, *_others(s.arrays)):
+        try:
+            want = interpret(s.graph, {**s.graph.constants, **arrays}, oracle=True)
+        except (WaxeqError, ValueError, IndexError, np.linalg.LinAlgError):
+            if arrays is s.arrays:
+                raise
+            continue  # numbers that the model takes nowhere say nothing
+        try:
+            got = interpret(g, {**g.constants, **arrays}, oracle=True)
+        except (
+            WaxeqError,
+            ValueError,
+            IndexError,
+            np.linalg.LinAlgError,
+        ) as e:  # a place that is not there at this size
+            raise UnsupportedError(refusal) from e
+        if not all(_agree(got[n], w) for n, w in want.items()):
+            raise UnsupportedError(refusal)
+
+
+def _others(arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Other numbers for the same arguments: examples may be all ones, for which many functions are the same. First near
+    those that are given, which have a meaning for the model, then any."""
+    rng = np.random.default_rng(0)
+
+    def near(a: np.ndarray) -> np.ndarray:
+        if a.dtype.kind in "biu":  # positions, say, and kept in their range
+            return rng.permutation(a.reshape(-1)).reshape(a.shape)
+        return (a.astype(np.float64) * rng.uniform(0.5, 1.5, a.shape)).astype(a.dtype)
+
+    def any_of(a: np.ndarray) -> np.ndarray:
+        return near(a) if a.dtype.kind in "biu" else rng.standard_normal(a.shape).astype(a.dtype)
+
+    return [{n: f(a) for n, a in arrays.items()} for f in (near, any_of)]
 
 
 def _agree(a: np.ndarray, b: np.ndarray) -> bool:
