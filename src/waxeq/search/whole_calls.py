@@ -3,7 +3,7 @@ that steps which are slower one by one may be the faster ones together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from waxeq.backend.direct import Directly
@@ -39,10 +39,10 @@ def in_whole_calls(
     passed = sum(x.kind == "input" for x in graph.leaves) + len(graph.outputs)
 
     def seconds(plans: Mapping[str, Optimized]) -> float:
-        steps = [s for b in blocks for s in plans[b.key].plan.steps]
+        steps = _steps(plans[b.key] for b in blocks)
         return sum(s.predicted for s in steps) + _around(session, steps, passed, bool(graph.states))
 
-    steps = [s for o in best.values() for s in o.plan.steps]
+    steps = _steps(best.values())
     if session.hurried or graph.states or not around([session.kernels[s.call.kernel] for s in steps], passed, 1.0):
         return best
     taken = seconds(best)
@@ -59,6 +59,15 @@ def in_whole_calls(
     return best
 
 
+def _steps(found: Iterable[Optimized]) -> list[Step]:
+    """The steps of blocks, without copies of parts: those go, as a rule, where parts are read in their place."""
+    return [s for o in found if not _copies(o) for s in o.plan.steps]
+
+
+def _copies(o: Optimized) -> bool:
+    return o.choice is None and all(s.call.meaning.head == "In" for s in o.plan.steps)
+
+
 def _around(session: Session, steps: Sequence[Step], passed: int, states: bool) -> float:
     rows, launch = [session.kernels[s.call.kernel] for s in steps], session.prices.model.peaks.launch
     return around(rows, passed, launch, states=states)
@@ -70,7 +79,7 @@ def _all_by(session: Session, best: Mapping[str, Optimized], way: Directly) -> M
     def is_so(o: Optimized) -> bool:
         return kind([session.kernels[s.call.kernel] for s in o.plan.steps]) is way
 
-    mixed = [k for k, o in best.items() if not is_so(o)]
+    mixed = [k for k, o in best.items() if _steps([o]) and not is_so(o)]
     if any(best[k].choice is None for k in mixed):
         return None
     rows = dict(best)
