@@ -94,8 +94,10 @@ def _taken(call: Call, kernels: Mapping[str, Kernel]) -> Call:
 
 
 def _compiled(call: Call, kernels: Mapping[str, Kernel]) -> Iterator[Call]:
-    for name, k in kernels.items():
-        if k.form == kernels[call.kernel].form == "loops" and compiles(k) and k.matches(call.meaning):
+    """By others for the same meanings, those first that are as exact: exact ones are slow where others are not."""
+    own = kernels[call.kernel]
+    for name, k in sorted(kernels.items(), key=lambda row: abs(row[1].error - own.error)):
+        if k.form == own.form == "loops" and compiles(k) and k.matches(call.meaning):
             other = replace(call, kernel=name)
             if k.accepts(other):
                 yield other
