@@ -93,8 +93,8 @@ def _with_axes(given: Any, dims: Sequence[Dim], sizes: Sizes) -> Any:
         shape = np.shape(given[k])
         if not -len(shape) <= axis < len(shape) or shape[axis] != sizes[d]:
             raise UsageError(
-                f"dim {d} is to be axis {axis} of input {k!r}, whose example has the shape {shape} "
-                f"where {d} = {sizes[d]}"
+                f"dim {d} is to be axis {axis} of input {k!r}, whose example has the shape {shape} where {d} = "
+                f"{sizes[d]}"
             )
     return given
 

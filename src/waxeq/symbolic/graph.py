@@ -266,21 +266,17 @@ def _require_same(sized: Sized, s: Sample, why: str) -> None:
     below = any(size < 0 for n in g.nodes for size in n.type.shape)
     if below or here != there or types != [(n, s.graph.type(v)) for n, v in (*s.graph.outputs, *s.graph.states)]:
         raise UnsupportedError(refusal)
+    unfit = (WaxeqError, ValueError, IndexError, np.linalg.LinAlgError)
     for arrays in (s.arrays, *_others(s.arrays)):
         try:
             want = interpret(s.graph, {**s.graph.constants, **arrays}, oracle=True)
-        except (WaxeqError, ValueError, IndexError, np.linalg.LinAlgError):
+        except unfit:
             if arrays is s.arrays:
                 raise
             continue  # numbers that the model takes nowhere say nothing
         try:
             got = interpret(g, {**g.constants, **arrays}, oracle=True)
-        except (
-            WaxeqError,
-            ValueError,
-            IndexError,
-            np.linalg.LinAlgError,
-        ) as e:  # a place that is not there at this size
+        except unfit as e:  # a place that is not there at this size
             raise UnsupportedError(refusal) from e
         if not all(_agree(got[n], w) for n, w in want.items()):
             raise UnsupportedError(refusal)
