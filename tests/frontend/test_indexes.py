@@ -149,3 +149,15 @@ def test_any_index_is_numpys(use: Case, seed: int) -> None:
         arrays = [i for i, p in enumerate(index) if isinstance(p, np.ndarray) and p.dtype != bool]
         check(use, x, index, [], sized=bool(rng.integers(2)))
         check(use, x, index, [i for i in arrays if rng.random() < 0.7])
+
+
+@pytest.mark.parametrize("index", [range(3), (range(3), range(2, 5)), (range(1, 3), 0), (slice(1, 4), range(4, 0, -2))])
+def test_ranges_are_indexes_as_lists_are(check: Callable[..., None], index: Any) -> None:
+    def written(x: Any) -> Any:
+        y = np.zeros_like(x)
+        y[index] = x[index] + 1
+        return y
+
+    x = np.arange(25.0).reshape(5, 5)
+    check(lambda x: x[index], x)
+    check(written, x)

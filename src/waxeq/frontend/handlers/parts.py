@@ -18,7 +18,7 @@ def parts_of(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
     parts: list[Any] = []
     masks: list[tuple[int, Sequence[int]]] = []
     for p in index if isinstance(index, tuple) else (index,):
-        if isinstance(p, (list, tuple)):
+        if isinstance(p, (list, tuple, range)):
             p = np.asarray(p) if len(p) else np.zeros(0, np.int64)
         placed = traced(p) and t.sized and p.ndim and p.dtype != bool  # np.arange of a dim is no constant
         if isinstance(p, TracedArray) and not placed and (known := t.known(p)) is not None:
