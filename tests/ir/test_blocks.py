@@ -328,3 +328,18 @@ def test_steps_that_read_an_element_each_are_one_block() -> None:
         made = interpret(b.graph, {n: values[v] for n, v in b.leaves.items()})
         values |= {v: made[o] for o, v in b.outputs.items()}
     np.testing.assert_allclose(values[graph.results[0]], recursive(x), rtol=1e-12)
+
+
+def test_steps_that_read_a_row_each_are_equal_blocks() -> None:
+    """Each read another row, and was a block of its own: 18 searches, where one does."""
+
+    def smoothed(x):
+        y = np.zeros_like(x)
+        y[0] = x[0]
+        for i in range(1, len(x)):
+            y[i] = 0.9 * y[i - 1] + 0.1 * x[i]
+        return y
+
+    blocks = cut(expand(trace(smoothed, {"x": np.ones((300, 17), np.float32)}).graph))
+    computed = [b.key for b in blocks if any(n.op.label == "mul" for n in b.graph.nodes)]
+    assert len(computed) > 40 and len({*computed}) < 5

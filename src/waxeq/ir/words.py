@@ -73,9 +73,12 @@ class Word:
 
 
 def _named(node: Node) -> str:
-    """What a node does. One element of an array is like any other, as each step of a loop reads its own."""
-    if node.op.label == "Slice" and node.type.elements == 1:
-        return "one element"
+    """What a node does. One part of an array along its first axis is like any other, as each step of a loop reads its
+    own."""
+    if node.op.label == "Slice":
+        axis, count = (node.op.attributes[k] for k in ("axis", "count"))
+        if count == 1 and all(n == 1 for n in node.type.shape[:axis]):
+            return "one part"
     return repr(node.op)
 
 

@@ -92,7 +92,7 @@ def samples(quick: bool) -> Iterator[Sample]:
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
     yield from _attentions((512,) if quick else (320, 1024))
     yield from _large()
-    yield from _stencils((256,) if quick else (512, 1024, 2048))
+    yield from _stencils((256, 2048) if quick else (512, 1024, 2048))
     yield from _copies((256,) if quick else (64, 256, 1024))
     yield from _single((64,) if quick else (64, 512))
     yield from _factored((3, 64) if quick else (3, 6, 16, 64, 256))
@@ -239,11 +239,12 @@ _SWEPT = ("float32", "neg"), ("float32", "tanh"), ("float64", "neg")
 
 
 def _stencils(sizes: Sequence[int]) -> Iterator[Sample]:
-    """Sums of four neighbours, of what such sums are, and a function of all, in grids that get smaller by two: of each
-    dtype and function enough for a fit that is sure of itself, or nobody takes such loops where none can be timed."""
+    """Sums of four neighbours, of what such sums are, and a function of all, in grids that get smaller by two, down to
+    these sizes: of each dtype and function enough for a fit that is sure of itself, or nobody takes such loops where
+    none can be timed."""
     for n, times, (dtype, f) in product(sizes, (2, 3, 4), _SWEPT):
         t = operand(0, ("i0", "j0"), dtype)
-        table = {f"{k}{m}": n - 2 * m for k, m in product("ij", range(times + 1))}
+        table = {f"{k}{m}": n + 2 * (times - m) for k, m in product("ij", range(times + 1))}
         for m in range(times):
             views = (
                 Term("Slice", f"j{m}", f"j{m + 1}", y, 1, Term("Slice", f"i{m}", f"i{m + 1}", x, 1, t))
@@ -366,6 +367,7 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Argsort", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Red", "argmax", "j", x), "ij", [("ij", f)], "i"),
                 (Term("Red", "argmin", "j", x), "ij", [("ij", f)], "i"),
+                (Term("Red", "argmax", "j", Term("Map", "exp", x)), "ij", [("ij", f)], "i"),
                 (Term("Iota", "k", at), "k", [], "k"),
                 (Term("Ren", "i", "r", x), "ijr", [("ij", f)], "rj"),
                 (Term("Split", "i", "p", "q", x), "ijpq", [("ij", f)], "pqj"),
