@@ -50,8 +50,8 @@ class Written:
 
     def __init__(self, graph: Graph, tensors: Mapping[str, np.ndarray], threads: int | None = None) -> None:
         self.graph = graph
-        multiplies = threads is not None and any(isinstance(n.op, _BY_BLAS) for n in graph.nodes)
-        self._within = blas.bound(threads) if threads is not None and multiplies else None
+        multiplies = any(isinstance(n.op, _BY_BLAS) for n in graph.nodes)
+        self._within = None if threads is None or not multiplies else blas.bound(threads)
         self.names = tuple(n for n, _ in graph.outputs)
         self._inputs = tuple(i for i, x in enumerate(graph.leaves) if x.kind == "input")
         self._takes = tuple(graph.leaves[i].name for i in self._inputs)

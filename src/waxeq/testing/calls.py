@@ -29,6 +29,7 @@ from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.pattern import Pattern, pattern
 from waxeq.testing.picks import PICK, picked
+from waxeq.testing.rows import Found
 from waxeq.testing.runs import RUN, scanned
 from waxeq.testing.scatters import PUT, scattered
 from waxeq.testing.stencils import swept
@@ -98,8 +99,6 @@ def nested(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> I
                 yield call
 
 
-Found = tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]
-"""A meaning, its sizes, (axes, dtype) of its operands, and axes that only its result has."""
 Source = Callable[[np.random.Generator], Pattern | Found | None]
 
 
