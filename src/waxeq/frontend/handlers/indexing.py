@@ -11,6 +11,7 @@ from waxeq.frontend import selection
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axis_index
 from waxeq.frontend.handlers.parts import is_array, of_axis, parts_of, picks, side_by_side, signed, traced
+from waxeq.frontend.handlers.progressions import outer, taken
 from waxeq.frontend.handlers.shapes import view
 from waxeq.frontend.patchwork import Content, cut, one_by_one, positions, read, write
 from waxeq.frontend.selection import Selection, is_mask, require_fit
@@ -52,11 +53,26 @@ def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
     rest = [i for i in range(y.ndim) if i not in axes]
     order = [*rest[:first], *axes, *rest[first:]]
     y = np.transpose(y, order) if order != list(range(y.ndim)) else y
-    sizes = y.shape[first : first + len(axes)]
-    index = _combined(t, [real[i] for i in axes], sizes)
-    flat: Any = y.reshape((*y.shape[:first], int(np.prod(sizes, dtype=np.int64)), *y.shape[first + len(axes) :]))
-    z = t.wrap(t.builder(Gather(first), flat.value, t.value(index)))
-    return _with_new_axes(z, parts, first, np.ndim(index), together)
+    arrays: list[Any] = [real[i] for i in axes]
+    return _with_new_axes(_gathered(t, y, first, arrays), parts, first, max(map(np.ndim, arrays)), together)
+
+
+def _gathered(t: Tracer, y: Any, first: int, arrays: Sequence[Any]) -> TracedArray:
+    """What arrays pick from as many axes, `first` and those after it: axis by axis where each of them has dimensions of
+    its own, as those of np.ix_ have, and else from one axis that these become. Where rows lie behind the axes each
+    place is looked up once for a row, and one table is faster than one for each axis."""
+    last = first + len(arrays)
+    sizes = y.shape[first:last]
+    known = not t.sized and last == y.ndim and not any(map(traced, arrays))
+    if known and (apart := outer(arrays)) is not None:
+        _require_within(arrays, sizes)
+        shape = (*y.shape[:first], *np.broadcast_shapes(*(a.shape for a in arrays)), *y.shape[last:])
+        for i, own in reversed(list(enumerate(apart))):
+            y = taken(t, y, first + i, own)
+        return y.reshape(shape)
+    index = _combined(t, arrays, sizes)
+    flat = y.reshape((*y.shape[:first], int(np.prod(sizes, dtype=np.int64)), *y.shape[last:]))
+    return taken(t, flat, first, index)
 
 
 def _with_new_axes(z: Any, parts: Sequence[Any], first: int, rank: int, together: bool) -> Any:
@@ -76,11 +92,7 @@ def _with_new_axes(z: Any, parts: Sequence[Any], first: int, rank: int, together
 
 def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
     """One index into the axes merged to one: a plain array where all parts are plain, else a traced one."""
-    for p, n in zip(parts, sizes, strict=True):
-        if is_array(p) and p.dtype.kind not in "iu":
-            raise IndexError("arrays used as indices must be of integer (or boolean) type")
-        if not traced(p) and np.size(p) and not (-n <= np.min(p) and np.max(p) < n):
-            raise IndexError(f"an index is out of bounds for axis with size {n}")
+    _require_within(parts, sizes)
     if len(parts) == 1:
         return parts[0]
     total: Any = 0
@@ -94,6 +106,14 @@ def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
         total = total * n + i
     # what is outside of its own axis may be inside the merged one: put it where the reading finds it out
     return total if outside is None else np.where(outside, int(np.prod(sizes, dtype=np.int64)), total)
+
+
+def _require_within(parts: Sequence[Any], sizes: Sequence[int]) -> None:
+    for p, n in zip(parts, sizes, strict=True):
+        if is_array(p) and p.dtype.kind not in "iu":
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        if not traced(p) and np.size(p) and not (-n <= np.min(p) and np.max(p) < n):
+            raise IndexError(f"an index is out of bounds for axis with size {n}")
 
 
 # -- writing
@@ -263,7 +283,7 @@ def _take(t: Tracer, a: Any, indices: Any, axis: int | None = None, mode: str = 
         index = np.clip(index, 0, n - 1)
     elif not traced(index):
         _combined(t, [index], [n])
-    return t.wrap(t.builder(Gather(axis), x.value, t.value(index)))
+    return taken(t, x, axis, index)
 
 
 def _take_along_axis(t: Tracer, arr: Any, indices: Any, axis: int | None = -1) -> Any:
