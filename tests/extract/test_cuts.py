@@ -16,6 +16,7 @@ from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
+from waxeq.search import block as block_search
 from waxeq.search.block import grow, grow_all, make_space, saturated
 from waxeq.search.session import Session
 
@@ -142,3 +143,27 @@ def test_what_is_made_from_results_reads_them(tmp_path: Path) -> None:
         rows = grow(space, roots).rows
     *others, last = roots
     assert any(c.out == last and set(c.inputs) == set(others) for c in rows)
+
+
+def recurrence(x: np.ndarray) -> np.ndarray:
+    """Each result is made from the one before."""
+    rows = [x]
+    for _ in range(60):
+        rows.append(np.sqrt(rows[-1] * np.float32(0.5) + np.float32(1.0)))
+    return np.stack(rows)
+
+
+def test_where_there_is_no_time_a_recurrence_is_not_written_out_for_each_of_its_results(tmp_path: Path) -> None:
+    """Regression: each result was a cut of all before it, for each kernel of loops, which adds up to the square of what
+    there is: blocks of an edit distance took 70 ms each after the budget was over, of which there were a hundred."""
+    (block,) = cut(expand(trace(recurrence, {"x": X[:4]}).graph), most=1000)
+    options = Options.of(table=tmp_path / "t.duckdb", backends=("native", "numpy"), threads=1)
+    with Session.open(options, Events()) as session:
+        at = saturated(session, block, session.rules.bare())
+        space, roots = make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        rows = grow_all(space, Deadline(0.0)).rows
+        classes = [c for c in space.snapshot.classes if not c.weights_only]
+        assert block_search._whole(space, rows, roots), "there must be a plan"
+        assert sum(len(c.nodes) for c in rows) < 12 * len(classes)
+        loops = [c.out for c in rows if c.call.meaning.head in ("Map", "Mul", "Add", "Zip")]
+        assert len(loops) < 1.1 * len(set(loops)), "one kernel each, but for what is a whole stretch too"

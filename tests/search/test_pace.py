@@ -187,3 +187,12 @@ def test_the_longer_a_budget_is_over_the_less_is_begun(tmp_path: Path) -> None:
             moments.append(s.least)
         assert moments[0] == moments[1] > moments[2] > moments[3] > moments[4] > 0.0
         assert s.growing().left == pytest.approx(s.least)
+
+
+def test_many_blocks_share_the_time_for_what_there_must_be(tmp_path: Path) -> None:
+    """Regression: each of a hundred blocks had a quarter of a second beyond the budget."""
+    with opened(tmp_path, budget=2.0) as s:
+        s.deadline = Deadline(2.0, Clock())
+        alone = s.least
+        s.share(0.01)
+        assert alone == 0.25 and s.least == pytest.approx(0.01)

@@ -14,13 +14,18 @@ from waxeq.basis.heads import HEADS
 from waxeq.egraph.kernels import Pattern
 from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.events import FOREVER, Deadline
-from waxeq.extract.cuts import Cut, Cuts, folds
+from waxeq.extract.cuts import Cut, Cuts, folds, is_pointwise
 from waxeq.extract.orders import Order, Orders
 from waxeq.extract.sweeps import Sweeps
 from waxeq.extract.views import Source, sources
 from waxeq.ir.term import Term
 
 _COMBINATIONS = 8
+_BRIEF = 1e-3
+"""Seconds for each class below which there is no time for more than one kernel of what is made point by point."""
+_AGAIN = 4.0
+"""Times that whole stretches may make again what they have in common, where time is so short: the results of a
+recurrence are each a longer text than the one before, and their lengths add up to its square."""
 _LOOKED = 0.1
 """The part of the time for the cheapest cuts after which it is asked whether it will be enough."""
 
@@ -126,6 +131,7 @@ class _Found:
 
     def __init__(self, space: Space, cuts: Cuts, until: Deadline) -> None:
         self.space, self.cuts, self.until = space, cuts, until
+        self.brief = until.left < _BRIEF * len(space.snapshot.classes)
         self.longer = Sweeps(cuts, frozenset(space.leaves))
         self.calls: dict[int, list[Candidate]] = {}
         self.loops: dict[tuple[int, int], list[Candidate]] = {}
@@ -173,10 +179,13 @@ class _Found:
         return sorted(numbers, key=lambda i: -self.cuts.flow.get(i, 0.0))
 
     def _needed(self, i: int) -> None:
-        """Its own e-node alone, and a whole stretch."""
-        for n in range(len(self.cuts.of(i))):
-            if self.cuts.needed(i, n):
-                self._loops(i, n)
+        """Its own e-node alone, and a whole stretch; in brief, of what would be left to a pattern the smallest cut."""
+        cuts = self.cuts.of(i)
+        rows = [n for n in range(len(cuts)) if self.cuts.needed(i, n, _AGAIN if self.brief else math.inf)]
+        if self.brief and cuts and not rows:
+            rows = [min(range(len(cuts)), key=lambda n: len(cuts[n].inside))]
+        for n in rows:
+            self._loops(i, n)
 
     def _cheapest(self, i: int) -> None:
         """Its cheapest cut beside those."""
@@ -201,7 +210,7 @@ class _Found:
 
     def _loops(self, i: int, n: int) -> None:
         if i not in self.space.leaves:
-            self.loops[i, n] = list(loops_of(self.space, i, self.cuts.of(i)[n]))
+            self.loops[i, n] = list(loops_of(self.space, i, self.cuts.of(i)[n], brief=self.brief))
 
 
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
@@ -280,14 +289,17 @@ def _leaf(space: Space, i: int, number: int) -> Term:
     return operand(i, c.axes, c.dtype)
 
 
-def loops_of(space: Space, number: int, cut: Cut) -> Iterator[Candidate]:
+def loops_of(space: Space, number: int, cut: Cut, *, brief: bool = False) -> Iterator[Candidate]:
     """Loops of the quickest kernels of each device that take a cut: where one of them makes instructions of every
-    function, those of its pool that call a library are not looked at either."""
+    function, those of its pool that call a library are not looked at either. In `brief`, the first such kernel alone
+    where all is made point by point."""
+    brief = brief and is_pointwise(cut.inside)
     meaning = cut_meaning(space.snapshot, cut)
     able = [(n, k, k.swift(meaning)) for n, k in space.kernels.items() if _grown(k) and k.matches(meaning)]
     pace, pools = dict[str, float](), set[tuple[str, str]]()
     for name, k, swift in sorted(able, key=lambda row: not row[2]):
-        if k.pace > pace.get(k.device, math.inf) or ((k.device, k.pool) in pools and not swift):
+        known = (k.device, k.pool) in pools and (brief or not swift)
+        if known or k.pace > pace.get(k.device, math.inf):
             continue
         for c in _build(space, number, name, meaning, cut.leaves, tuple(cut.inside.items())):
             if swift:

@@ -6,8 +6,10 @@ structural choices. A cut of an e-class is a set of e-nodes computed together an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from graphlib import TopologicalSorter
 from itertools import product
 from typing import NamedTuple
@@ -94,11 +96,18 @@ class Cuts:
         """Whether this one of the cuts of a class is its cheapest, or one that there is whatever the time is."""
         return n == 0 or self.needed(number, n)
 
-    def needed(self, number: int, n: int) -> bool:
+    def needed(self, number: int, n: int, again: float = math.inf) -> bool:
         """Whether it is its own e-node alone, from which all can be made without running in a circle, or a whole
-        stretch."""
+        stretch, where what is in stretches is made at most so many times `again` by all of them together."""
         inside, whole = self.best[number][n].inside, self._whole.get(number)
-        return inside == {number: self.rough.maker.get(number)} or (whole is not None and inside == whole.inside)
+        stretch = whole is not None and inside == whole.inside and self._repeated <= again
+        return stretch or inside == {number: self.rough.maker.get(number)}
+
+    @cached_property
+    def _repeated(self) -> float:
+        """How many times an e-node of whole stretches is in one of them."""
+        rows = [c.inside for c in self._whole.values()]
+        return sum(map(len, rows)) / max(1, len(set[int]().union(*rows)))
 
     def _grow(self) -> None:
         """Cuts of classes in rising order of price, again where those of what they are made from changed."""

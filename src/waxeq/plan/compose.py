@@ -45,7 +45,8 @@ def compose(
             elif block.leaves[local] < len(graph.leaves) and b.place != CPU:
                 buffers[names[local]] = replace(buffers[names[local]], place=b.place)
         folds += [_fold(f, names) for f in plan.folds]
-        steps += [_step(s, names, _places(block)) for s in plan.steps]
+        places = _places(block)
+        steps += [_step(s, names, places) for s in plan.steps]
         where |= {v: names[plan.outputs[o]] for o, v in block.outputs.items()}
     outputs = tuple(Output(o, graph.type(v), where[v]) for o, v in graph.outputs)
     states = tuple((s, where[v]) for s, v in graph.states)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from waxeq.ops import OPS
 from waxeq.plan.plan import Buffer, Fold, Output, Plan, RunnerUp, Step
 from waxeq.plan.schedule import BlockPlan
 
+_dump = lru_cache(maxsize=8192)(dump)
 VERSION = 1
 """Version of the plan format; a plan of another version is refused."""
 
@@ -36,7 +38,7 @@ def _step(s: Step) -> dict[str, Any]:
     c = s.call
     return {
         "kernel": c.kernel,
-        "meaning": dump(c.meaning),
+        "meaning": _dump(c.meaning),
         "sizes": dict(c.sizes),
         "reads": [[n, _view(v)] for n, v in zip(s.reads, c.operands, strict=True)],
         "writes": [s.writes, _view(c.out)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -49,7 +49,8 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
     those before it left.
     `sole`: whether the model is one block, which occurs once."""
     rows: dict[str, Optimized] = {}
-    given, work = _given(session, blocks), _works(blocks)
+    work = _works(blocks)
+    given = _parts(session, work)
     blocks = sorted({b.key: b for b in blocks}.values(), key=lambda b: (-work[b.key], b.key))
     if not sole:
         rows |= {b.key: plain for b in blocks if (plain := copied(session, b)) is not None}
@@ -74,7 +75,12 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
 
 def _given(session: Session, blocks: Iterable[Block]) -> dict[str, float | None]:
     """Seconds of the budget that each of the blocks of a model is given, by key; the fewer others, the more."""
-    budget, work = session.given, _works(blocks)
+    return _parts(session, _works(blocks))
+
+
+def _parts(session: Session, work: Mapping[str, float]) -> dict[str, float | None]:
+    """The same, of what each has to compute."""
+    budget = session.given
     return {k: None if budget is None else budget * _share(w, list(work.values())) for k, w in work.items()}
 
 

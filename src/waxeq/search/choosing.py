@@ -89,7 +89,9 @@ class _Rounds:
     def one(self) -> Chosen | None:
         """A choice at the prices of now, once what it hangs on was measured; None when some root cannot be made."""
         session, begun = self.session, self.session.deadline.elapsed
-        looking = self.measuring and self.count < _HOPEFUL_ROUNDS and not (self.polished or self.short or self.tight)
+        hurried = session.hurried
+        looking = self.measuring and self.count < _HOPEFUL_ROUNDS
+        looking = looking and not (self.polished or self.short or self.tight or hurried)
         unusable = len(session.prices.excluded)
         problem = self._problem("expected" if looking or not self.measuring else "cautious")
         choice = start = greedy(problem, session.choosing())
@@ -110,7 +112,7 @@ class _Rounds:
         untold = looking and self.short  # nobody has the time to find out
         self.over = (new == 0 and not untold) or len(session.prices.excluded) > unusable or self.count > _ROUNDS
         self.longest = max(self.longest, session.deadline.elapsed - begun)
-        if not self.over:
+        if not self.over and not hurried:
             seconds = _TUNING * self.longest
             self.tight = self.measuring and session.searching < seconds and promises(session, self.space, start)
         return Chosen(problem, choice, (start,) if choice.method == "polished" else (), self.measured)

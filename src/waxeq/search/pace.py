@@ -10,7 +10,9 @@ _GROWN = 0.5
 """Part of the time for a block in which its candidates are grown."""
 _LEAST = 0.25
 """Seconds for a step of the search that a plan cannot be had without, where the budget is over."""
-_OVER = 4.0
+_TOGETHER = 1.0
+"""Seconds that all blocks of a model have for such a step together, where they are many."""
+_OVER = 2.0
 """Seconds after which only half as many are left for that."""
 _MOMENT = 1e-3
 """Seconds that a search has which begins when the budget is spent."""
@@ -114,10 +116,10 @@ class Pace:
 
     @property
     def least(self) -> float:
-        """Seconds that a step has which there must be: the fewer, the longer the budget is over, as a model may have
-        hundreds of blocks."""
+        """Seconds that a step has which there must be: the fewer, the more blocks are left and the longer the budget is
+        over, as a model may have hundreds of blocks."""
         over = max(0.0, -self.deadline.left)
-        return _LEAST / (1.0 + (over / _OVER) ** 2)
+        return min(_LEAST, self.part * _TOGETHER) / (1.0 + (over / _OVER) ** 2)
 
     def _unless_stopped(self, seconds: float) -> Deadline:
         return self.deadline.within(seconds).unless(lambda: self.events.stop_requested)
