@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from waxeq.amounts import cores
 from waxeq.backend.call import Call
 from waxeq.backend.code import code_hash
 from waxeq.backend.extent import Extent, variable
@@ -195,8 +196,17 @@ many names, and for one meaning on behalf of several kernels."""
 
 
 def same(call: Call) -> tuple[Hashable, ...]:
-    """What calls have in common that differ in names of axes only."""
-    return call.text, call.dims, call.layout, call.threads, tuple(v.offset for v in (call.out, *call.operands))
+    """What calls have in common that differ only in names of axes, and in which parts of buffers they read."""
+    return call.text, call.dims, call.layout, call.threads, _offsets(call)
+
+
+def _offsets(call: Call) -> tuple[tuple[int, bool], ...]:
+    """For each operand how far it begins from the first one in its buffer, and whether it begins where the result does
+    in its own: a kernel is given the address of what it reads, and knows of no other offsets."""
+    firsts: dict[int, int] = {}
+    groups = call.shared or range(len(call.operands))
+    rows = zip(groups, (v.offset for v in call.operands), strict=True)
+    return tuple((at - firsts.setdefault(group, at), at == call.out.offset) for group, at in rows)
 
 
 def kept(key: Hashable, make: Callable[[], Value]) -> Value:
@@ -264,8 +274,7 @@ class NativeKernel(Kernel):
     @staticmethod
     def prepare(rows: Sequence[tuple[Kernel, Call]]) -> None:
         works = (k.of(c) for k, c in rows if isinstance(k, NativeKernel))
-        threads = max((c.threads for _, c in rows), default=1)
-        compiled((p for w in works if w is not None for p in w.parts), threads)
+        compiled((p for w in works if w is not None for p in w.parts), cores())
 
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray

@@ -122,3 +122,18 @@ def test_columns_are_added_one_at_a_time() -> None:
     products = BACKEND.kernels["native.products"]
     assert products.accepts(call)
     assert check_call(products, call, np.random.default_rng(0)) is None
+
+
+def test_calls_that_read_other_parts_of_a_buffer_are_the_same_work() -> None:
+    """Regression: the cells of a table that is filled one by one each had their work worked out anew, 16 s of them."""
+    assert isinstance(LOOPS, NativeKernel)
+    x, y = (operand(n, ("i",), "float32") for n in (0, 1))
+
+    def read(*at: int, shared: bool = False) -> Call:
+        views = tuple(View(("i",), (4,), (1,), "float32", n) for n in at)
+        out = View(("i",), (4,), (1,), "float32")
+        return Call(LOOPS.name, Term("Add", x, y), {"i": 4}, views, out, (0, 0) if shared else ())
+
+    of = LOOPS.of
+    assert of(read(4, 8)) is of(read(12, 4)) is not of(read(0, 8))
+    assert of(read(4, 8, shared=True)) is of(read(12, 16, shared=True)) is not of(read(4, 12, shared=True))
