@@ -25,6 +25,7 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
  * gemm_any_scratch   bytes of scratch that gemm_any needs
  * dots_pay           whether gemm_any makes dot products of so few rows, and no panels: but for one row or column, and
  *                    with WX_CAREFUL
+ * lies_well          whether gemm_any reads B in place and makes no panels: but for one row or column, and dot products
  * blas               the same product by `function`, the address of a cblas_?gemm whose integers have `bits` bits.
  *                    Answers 0, or 1 with C untouched where the strides or sizes cannot be said in BLAS */
 #define WX_API_MEMBERS(T, S)                                                                                           \
@@ -38,6 +39,7 @@ enum { WX_ADD = 1, WX_OF_SEVERAL = 2, WX_CAREFUL = 4 };
                        int64_t cbs, T *C, int64_t ldc, int accumulate, char *scratch);                                 \
   int64_t (*gemm_any_scratch_##S)(int64_t M, int64_t n, int64_t K);                                                    \
   int (*dots_pay_##S)(int64_t M, int64_t K, int64_t cas, int64_t rbs);                                                 \
+  int (*lies_well_##S)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cbs);                                     \
   int (*blas_##S)(void *function, int64_t bits, int64_t M, int64_t n, int64_t K, const T *A, int64_t ras, int64_t cas, \
                   const T *B, int64_t rbs, int64_t cbs, T *C, int64_t ldc, int accumulate);
 

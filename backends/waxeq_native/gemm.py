@@ -37,6 +37,7 @@ def _members(kind: str) -> list[tuple[str, type]]:
         "gemm_any": function(None, *_SIDES, *_A, *_A, *_C, _POINTER),
         "gemm_any_scratch": function(_SIZE, *_SIDES),
         "dots_pay": function(_FLAG, *_SIDES[:2], *_A[1:]),
+        "lies_well": function(_FLAG, *_SIDES, *_A[1:]),
         "blas": function(_FLAG, _POINTER, _SIZE, *_SIDES, *_A, *_A, *_C),
     }
     return [(f"{name}_{kind}", member) for name, member in members.items()]

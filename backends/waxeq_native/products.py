@@ -192,7 +192,7 @@ class Products(NativeKernel):
             flops += 2.0 * volume
             inside["operations"] = inside.get("operations", 0.0) + 2.0 * volume
             right = values.rows[p.right]
-            if right.op == "load" and right.name[0] not in call.fixed and not _by_dots(s, p):
+            if right.op == "load" and right.name[0] not in call.fixed and not _as_it_lies(s, p):
                 rows["packed"] = rows.get("packed", 0.0) + math.prod(values.sizes[k] for k in right.axes)
         for name, count in operations(s).items():
             rows[name] = max(0.0, count - inside.get(name, 0.0))
@@ -244,17 +244,22 @@ def _worth_packing(s: Space, p: Product, fixed: bool) -> bool:
     right = s.values.rows[p.right].axes
     points = s.points(right)
     even = s.values.sizes[p.depth] % s.width(p.depth) == 0
-    return even and (fixed or (points > 1 and not _by_dots(s, p)))
+    return even and (fixed or (points > 1 and not _as_it_lies(s, p)))
 
 
-def _by_dots(s: Space, p: Product) -> bool:
-    """Whether all rows are so few that dot products take less than panels that are made in each call."""
+def _as_it_lies(s: Space, p: Product) -> bool:
+    """Whether all rows are so few that to read the right side in place takes less than panels that are made in each
+    call: by dot products, or as rows that lie well."""
     left, right = (s.values.rows[n] for n in (p.left, p.right))
-    if left.op != "load" or right.op != "load":
+    if right.op != "load":
         return False
-    steps = (int(r.name[1].stride(p.depth) or 0) for r in (left, right))
-    pay = getattr(api(), f"dots_pay_{DTYPES[s.values.rows[p.fold].dtype]}")
-    return bool(pay(s.values.sizes[p.rows], s.width(p.depth), *steps))
+    own, short = right.name[1], DTYPES[s.values.rows[p.fold].dtype]
+    m, n, depth = s.values.sizes[p.rows], s.values.sizes[p.columns], s.width(p.depth)
+    rbs, cbs = (int(own.stride(k) or 0) for k in (p.depth, p.columns))
+    cas = int(left.name[1].stride(p.depth) or 0) if left.op == "load" else 0
+    if left.op == "load" and getattr(api(), f"dots_pay_{short}")(m, depth, cas, rbs):
+        return True
+    return bool(getattr(api(), f"lies_well_{short}")(m, n, depth, rbs, cbs))
 
 
 def _pack(s: Space, p: Product) -> Pack:

@@ -137,7 +137,7 @@ def test_rows_of_the_result_whole_pages_apart(api: Api, kind: str, form: str, si
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(
-    sides=st.tuples(st.integers(2, 33), st.integers(0, 20), st.integers(0, 40)),
+    sides=st.tuples(st.integers(2, 66), st.integers(0, 20), st.integers(0, 40)),
     depths=st.integers(1, 4),
     gap=st.integers(1, 2),
     accumulate=st.booleans(),
@@ -149,9 +149,28 @@ def test_few_rows_along_the_depth(
     """Rows meet columns where both lie: of layers of the depth, the last vector, the last columns no more than there
     is, which NaN surrounds."""
     m, n, more = sides
-    deep = {1: 16 * m, 2: 1000, 3: 1024, 4: 2048}[depths] + more
+    deep = {1: 16 * m, 2: 1000, 3: 1056, 4: 2048}[depths] + more
     assert m > 32 or getattr(api, f"dots_pay_{kind}")(m, deep, 1, 1)
     case(api, kind, "any", (m, n, deep), (((gap, 1), False), ((gap, 1), True)), accumulate)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    sides=st.tuples(st.integers(2, 110), st.integers(1, 100), st.integers(0, 80)),
+    gaps=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    flip=st.booleans(),
+    form=st.sampled_from(["any", "any careful"]),
+    accumulate=st.booleans(),
+)
+@settings(max_examples=150)
+def test_rows_of_the_right_side_in_place(
+    api: Api, kind: str, sides: tuple[int, int, int], gaps: tuple[int, int], flip: bool, form: str, accumulate: bool
+) -> None:
+    """Up to here they are read where they lie: nothing beyond the last of them, which NaN surrounds, is added."""
+    m, n, deep = sides
+    layouts = ((gaps[0], 1), flip), ((gaps[1], 1), False)
+    assert m > 28 or getattr(api, f"lies_well_{kind}")(m, n, deep, gaps[1] * n, 1) or n == 1
+    case(api, kind, form, sides, layouts, accumulate)
 
 
 @pytest.mark.parametrize("kind", KINDS)
