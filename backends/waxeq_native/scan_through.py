@@ -142,7 +142,7 @@ static inline CARRIED NAME(const TYPE *from, TYPE *to, int64_t n, CARRIED c) {
     for (int k = 0; k < TOGETHER; k++) x[k] = next[k];
     for (int k = 0; k < TOGETHER; k++) __builtin_memcpy(&next[k], soon + LANES * k, 64);
     wx_together_DTYPE(x, &sums);
-    for (int k = 0; k < TOGETHER; k++) __builtin_memcpy(to + i + LANES * k, &x[k], 64);
+    for (int k = 0; k < TOGETHER; k++) STORED;
   }
   c = sums[0];
   for (; i < n; i++) to[i] = (TYPE)(c = STEP);
@@ -159,14 +159,18 @@ static inline CARRIED NAME(const TYPE *from, TYPE *to, int64_t n, CARRIED c) {
 }
 #endif
 """
-"""A whole row. Written plainly where sums are made in registers: past the cache that was no faster with one thread or
-two, and needs whole lines."""
+"""A whole row."""
+
+_PLAIN = "__builtin_memcpy({to}, &x[k], 64)"
+_PAST = "if ((uintptr_t)to & 63) __builtin_memcpy({to}, &x[k], 64); else wx_stream_wide((char *)({to}), (char *)&x[k])"
+"""How a vector is written: past the cache where it is a whole line there."""
+_COPIED = "for (int64_t j = 0; j < many; j++) to[i + j] = b[j];"
 
 
 @dataclass(frozen=True)
 class Through:
-    """A scan whose row is read from one place and written to another as it is: `load` is where from. `past`: what goes
-    through a block is written past the cache."""
+    """A scan whose row is read from one place and written to another as it is: `load` is where from. `past`: it is
+    written past the cache."""
 
     run: Run
     load: Row
@@ -194,15 +198,14 @@ class Through:
         """The text of that function, after that of the one that runs through a block."""
         dtype = self.run.scan.dtype
         t, lanes, together = CTYPES[dtype], _LANES[dtype], _TOGETHER[dtype]
-        written = "for (int64_t j = 0; j < many; j++) to[i + j] = b[j];"
-        if self.past:
-            written = f"wx_stream(to + i, b, many * (int64_t)sizeof({t}));"
+        to = f"to + i + {lanes} * k"
+        written = f"wx_stream(to + i, b, many * (int64_t)sizeof({t}));" if self.past else _COPIED
         own = {
             "NAME": self.name, "TYPE": t, "CARRIED": CTYPES[self.run.dtype], "RUN": self.run.name, "WRITTEN": written,
+            "STORED": (_PAST if self.past else _PLAIN).format(to=to), "STEP": stepped(self.run.step, "c", "from[i]"),
             "LANES": str(lanes), "TOGETHER": str(together), "EACH": str(lanes * together),
-            "STEP": stepped(self.run.step, "c", "from[i]"),
         }  # fmt: skip
-        text = re.sub(r"\b(NAME|TYPE|CARRIED|RUN|WRITTEN|LANES|TOGETHER|EACH|STEP)\b", lambda x: own[x[0]], _THROUGH)
+        text = re.sub(rf"\b({'|'.join(own)})\b", lambda x: own[x[0]], _THROUGH)
         text = text.replace("GUARD", self.name.upper()).replace("VECTORS", _vectors(dtype)).replace("DTYPE", dtype)
         return _VECTORS + _EIGHTS * dtype.startswith("float") + text
 
