@@ -26,6 +26,7 @@ class NativeBackend(Backend):
             factored,
             halves,
             loops,
+            partial,
             products,
             products_blas,
             products_deep,
@@ -41,8 +42,8 @@ class NativeBackend(Backend):
         )
 
         products_of = (products, products_blas, products_deep, products_in_f32)
-        modules = (argmax, copying, factored, halves, loops, *products_of, scan, scatter, sliding, sort, winograd)
-        found = [k() for m in modules for k in m.KERNELS]
+        modules = (argmax, copying, factored, halves, loops, *products_of, partial, scan, scatter)
+        found = [k() for m in (*modules, sliding, sort, winograd) for k in m.KERNELS]
         ranges = {k.name: k() for m in (sized, sized_products, sized_scan) for k in m.KERNELS}
         for k in (*found, *ranges.values()):
             k.sized, k.direct = ranges.get(k.name), calling.direct

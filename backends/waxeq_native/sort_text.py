@@ -92,17 +92,20 @@ class Sorted:
 
     def keyed(self, i: str) -> str:
         """The key of an element of the row `x`."""
-        x, t = f"x[{i} * {self.step}]", self.key
-        sign = self._number(1 << (self.bits - 1))
+        return self.key_of(f"x[{i} * {self.step}]")
+
+    def key_of(self, x: str) -> str:
+        """The key of an element."""
         if self.dtype == "bool" or self.dtype.startswith("u"):
             return x
-        return f"{NAME}_key({x})" if is_float(self.dtype) else f"(({t})({x} ^ {sign}))"
+        sign = self.number(1 << (self.bits - 1))
+        return f"{NAME}_key({x})" if is_float(self.dtype) else f"(({self.key})({x} ^ {sign}))"
 
     def result(self, key: str, place: str) -> str:
         """What is written for a key that was found at a place."""
         if self.placed:
             return place
-        sign = self._number(1 << (self.bits - 1))
+        sign = self.number(1 << (self.bits - 1))
         if self.dtype == "bool" or self.dtype.startswith("u"):
             return key
         return f"{NAME}_value({key})" if is_float(self.dtype) else f"({self.key})({key} ^ {sign})"
@@ -116,7 +119,7 @@ class Sorted:
         values -0 comes first, which NumPy has in any order."""
         if not is_float(self.dtype):
             return []
-        t, n = self.key, self._number
+        t, n = self.key, self.number
         infinite, sign, every = _INFINITE[self.dtype], 1 << (self.bits - 1), (1 << self.bits) - 1
         zero = "  u = size ? u : 0;\n" * self.placed
         return [
@@ -128,7 +131,8 @@ class Sorted:
             f"static inline {t} {NAME}_value({t} key) {{ return key & {n(sign)} ? key ^ {n(sign)} : ~key; }}",
         ][: None if not self.placed else -1]
 
-    def _number(self, value: int) -> str:
+    def number(self, value: int) -> str:
+        """A key as text."""
         return f"(({self.key}){value:#x}{'ull' if self.bits == 64 else 'u'})"
 
     def function(self, lines: Sequence[str]) -> str:

@@ -349,6 +349,7 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
     for n in sizes:
         s = _extents(n)
         (x,) = _ins(("ij", f))
+        orders = [Term(h, "j", t) for t in (x, Term("Map", "neg", x)) for h in ("Sort", "Argsort")]
         yield from (
             _sample(meaning, {k: v for k, v in s.items() if k in used}, leaves, order)
             for meaning, used, leaves, order in (
@@ -365,6 +366,8 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Scan", "sum", "i", x), "ij", [("ij", f)], "ij"),
                 (Term("Sort", "j", x), "ij", [("ij", f)], "ij"),
                 (Term("Argsort", "j", x), "ij", [("ij", f)], "ij"),
+                *((Term("Slice", "j", "w", 0, 1, t), "ijw", [("ij", f)], "iw") for t in orders),
+                *((Term("Gather", "j", Term("Num", 2.0, at), t), "ij", [("ij", f)], "i") for t in orders[:2]),
                 (Term("Red", "argmax", "j", x), "ij", [("ij", f)], "i"),
                 (Term("Red", "argmin", "j", x), "ij", [("ij", f)], "i"),
                 (Term("Red", "argmax", "j", Term("Map", "exp", x)), "ij", [("ij", f)], "i"),
