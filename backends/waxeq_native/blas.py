@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 INTEGERS = {"64_": 64, "_64": 64, "": 0}
@@ -13,13 +14,17 @@ what the library says of itself decides."""
 
 STARTS = ("scipy_", "")
 
+SYSTEMS = tuple(t + f for t in "sd" for f in ("trsm", "trsv", "getrf"))
+"""What solves systems of equations: triangular ones by cblas, and triangular factors of others by LAPACK."""
+
 
 @dataclass(frozen=True)
 class Blas:
     """Functions of one loaded library: addresses, which live as long as the process.
 
     `sgemm`, `dgemm`: the cblas functions; `bits`: of their integers, 32 or 64; `set_threads`, `get_threads`: of
-    OpenBLAS, None elsewhere. `name` and `version` are for reports.
+    OpenBLAS, None elsewhere. `systems`: the functions of `SYSTEMS`, by name, as far as it offers them. `name` and
+    `version` are for reports.
     """
 
     path: Path
@@ -30,6 +35,7 @@ class Blas:
     dgemm: int
     set_threads: int | None
     get_threads: int | None
+    systems: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,8 +86,18 @@ def _functions(info: dict) -> Blas | NoBlas:
             dgemm=dgemm,
             set_threads=set_threads,
             get_threads=get_threads,
+            systems=dict(_systems(library, start, end)),
         )
     return NoBlas(f"{path.name} offers no cblas_sgemm under a name that is known")
+
+
+def _systems(library: ctypes.CDLL, start: str, end: str) -> Iterator[tuple[str, int]]:
+    """Names of LAPACK end as Fortran's do, with one underscore, and before another that an end brings."""
+    lapack = f"{start}{{}}{end}" if end == "_64" else f"{start}{{}}_{end.removeprefix('_')}"
+    for name in SYSTEMS:
+        address = _address(library, f"{start}cblas_{name}{end}" if name[1:3] == "tr" else lapack.format(name))
+        if address is not None:
+            yield name, address
 
 
 def _bits(library: ctypes.CDLL, start: str, end: str) -> int:

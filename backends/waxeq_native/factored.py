@@ -32,7 +32,7 @@ _VECTOR = 64
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """A canonical call: the axes of rows i and columns j, n of each; axes around them, `around`, with their sizes; and
     those of right sides alone, `sides`."""
 
@@ -43,7 +43,7 @@ class _Batch:
     sides: tuple[tuple[str, int], ...]
 
     @staticmethod
-    def of(call: Call) -> _Batch | None:
+    def of(call: Call) -> Batch | None:
         """None where the result has axes that the meaning has not."""
         c = call.canonical
         i, j, _ = places(c.meaning.head, c.meaning.args)
@@ -54,7 +54,7 @@ class _Batch:
             return None
         around.sort(key=lambda k: -abs(c.operands[0].stride(k) or 0))
         rows = (tuple((k, c.sizes[k]) for k in axes) for axes in (around, sides))
-        return _Batch(c, i, j, *rows)
+        return Batch(c, i, j, *rows)
 
     @property
     def n(self) -> int:
@@ -105,7 +105,7 @@ def _lanes(*lines: str) -> Iterator[str]:
     yield "  for (int l = 0; l < W; l++) { " + " ".join(lines) + " }"
 
 
-def _begin(b: _Batch) -> Iterator[str]:
+def _begin(b: Batch) -> Iterator[str]:
     """Names, and the loop over vectors of matrices; a last one that is not full has its last matrix several times. A
     product that is not rounded before it is subtracted would leave its rounding error where a pivot is zero."""
     t = CTYPES[b.dtype]
@@ -134,7 +134,7 @@ def _end(code: int) -> Iterator[str]:
     yield "}"
 
 
-def _read(b: _Batch, lower: bool = False) -> Iterator[str]:
+def _read(b: Batch, lower: bool = False) -> Iterator[str]:
     v = b.call.operands[0]
     row, column = v.stride(b.i) or 0, v.stride(b.j) or 0
     yield f"  for (int r = 0; r < n; r++) for (int c = 0; c < {'r + 1' if lower else 'n'}; c++)"
@@ -194,7 +194,7 @@ class _Factored(NativeKernel):
     def work(self, call: Call) -> Work | None:
         if call.meaning.head != self.pattern[1:].split()[0] or call.out.dtype not in ("float32", "float64"):
             return None
-        b = _Batch.of(call)
+        b = Batch.of(call)
         if b is None or not 1 <= b.n <= _MOST or b.m > _SIDES:
             return None
         if b.count * b.m == 0:
@@ -203,15 +203,15 @@ class _Factored(NativeKernel):
         return Work(lambda: (Part("\n".join(self.lines(b)), b.groups, grain),), may_fail=self._code > 0)
 
     @abstractmethod
-    def operations(self, b: _Batch) -> float:
+    def operations(self, b: Batch) -> float:
         """Of one matrix."""
 
     @abstractmethod
-    def lines(self, b: _Batch) -> Iterator[str]:
+    def lines(self, b: Batch) -> Iterator[str]:
         """The C of a vector of matrices after another."""
 
     def features(self, call: Call) -> Features:
-        b = _Batch.of(call)
+        b = Batch.of(call)
         assert b is not None
         moved = float(call.bytes_read + call.out.bytes)
         return {"launches": 1.0, "bytes": moved, "operations": b.groups * b.lanes * self.operations(b)}
@@ -223,10 +223,10 @@ class Solve(_Factored):
     name = "solve"
     pattern = "(Solve i j a b)"
 
-    def operations(self, b: _Batch) -> float:
+    def operations(self, b: Batch) -> float:
         return float(b.n**3 + 2 * b.n * b.n * b.m + 4 * b.n)
 
-    def lines(self, b: _Batch) -> Iterator[str]:
+    def lines(self, b: Batch) -> Iterator[str]:
         t, (_, right) = CTYPES[b.dtype], b.call.operands
         yield from _begin(b)
         yield f"  static const int64_t aside[m] = {{{b.aside(right)}}}, placed[m] = {{{b.aside(b.call.out)}}};"
@@ -259,10 +259,10 @@ class Cholesky(_Factored):
     pattern = "(Cholesky i j a)"
     _code = INDEFINITE
 
-    def operations(self, b: _Batch) -> float:
+    def operations(self, b: Batch) -> float:
         return float(b.n**3 / 3 + 2 * b.n * b.n)
 
-    def lines(self, b: _Batch) -> Iterator[str]:
+    def lines(self, b: Batch) -> Iterator[str]:
         t, out = CTYPES[b.dtype], b.call.out
         row, column = out.stride(b.i) or 0, out.stride(b.j) or 0
         yield from _begin(b)
@@ -294,10 +294,10 @@ class Determinant(_Factored):
     pattern = "(Det f i j a)"
     _code = 0
 
-    def operations(self, b: _Batch) -> float:
+    def operations(self, b: Batch) -> float:
         return float(b.n**3 + 20 * b.n)
 
-    def lines(self, b: _Batch) -> Iterator[str]:
+    def lines(self, b: Batch) -> Iterator[str]:
         t = CTYPES[b.dtype]
         yield from _begin(b)
         yield "  int flips[W] = {0};"

@@ -22,7 +22,7 @@ from waxeq_cfamily.spaces import Tile
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
-from waxeq_native.blas import Blas, find
+from waxeq_native.blas import SYSTEMS, Blas, find
 from waxeq_native.loops import limits
 from waxeq_native.products import FRAME, Products, begun
 from waxeq_native.products_text import ProductEmitter
@@ -34,7 +34,7 @@ what has as much to compute: of eight rows, eight columns and a depth of a thous
 
 
 class Library(ctypes.Structure):
-    """What `wx_context.library` points to; `wx_blas` of api.h."""
+    """What `wx_context.library` points to: `wx_blas` of api.h, and the functions of `SYSTEMS` that there are."""
 
     _fields_: ClassVar = [
         ("f32", ctypes.c_void_p),
@@ -45,6 +45,7 @@ class Library(ctypes.Structure):
         ("busy", ctypes.c_int32),
         ("users", ctypes.c_int32),
         ("before", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in SYSTEMS),
     ]
 
 
@@ -56,7 +57,7 @@ _HEAD = f"""void {NAME}(char *const *args, int64_t begin, int64_t end, int64_t t
 _TAIL = "  __atomic_store_n(&blas->busy, 0, __ATOMIC_RELEASE);\n}"
 _FIRST = "  if (blas->users++ == 0) blas->before = blas->get_threads(), blas->set_threads(1);\n"
 _LAST = "  if (--blas->users == 0) blas->set_threads(blas->before);\n"
-_ALONE, _AGAIN = Part(_HEAD + _FIRST + _TAIL, 1, 1), Part(_HEAD + _LAST + _TAIL, 1, 1)
+ALONE, AGAIN = Part(_HEAD + _FIRST + _TAIL, 1, 1), Part(_HEAD + _LAST + _TAIL, 1, 1)
 """The threads of a BLAS are the whole process's: of calls that overlap the first takes them and the last gives them
 back."""
 
@@ -73,7 +74,7 @@ def table() -> Library:
     """The functions of that BLAS."""
     b = usable()
     assert b is not None, "no call is accepted without a BLAS"
-    return Library(b.sgemm, b.dgemm, b.set_threads, b.get_threads, b.bits, 0, 0, 0)
+    return Library(b.sgemm, b.dgemm, b.set_threads, b.get_threads, b.bits, 0, 0, 0, *map(b.systems.get, SYSTEMS))
 
 
 def borrower() -> Any:
@@ -140,7 +141,7 @@ class BlasProducts(Products):
 
         def write() -> tuple[Part, ...]:
             text = begun(e, "const wx_blas *blas = (const wx_blas *)((wx_context *)args[0])->library;")
-            return (_ALONE, Part(text, e.space.points(), 1), _AGAIN)
+            return (ALONE, Part(text, e.space.points(), 1), AGAIN)
 
         return Work(write, library=ctypes.addressof(table()))
 

@@ -274,7 +274,7 @@ def test_calls_that_overlap_leave_blas_its_threads(blas: Blas) -> None:
     """The second begins before the first has given them back: it must not take one for what there was."""
     from threadpoolctl import threadpool_info, threadpool_limits
 
-    from waxeq_native.products_blas import _AGAIN, _ALONE, table, usable
+    from waxeq_native.products_blas import AGAIN, ALONE, table, usable
     from waxeq_native.steps import Context, compiled
 
     if usable() is None:
@@ -286,8 +286,8 @@ def test_calls_that_overlap_leave_blas_its_threads(blas: Blas) -> None:
     context = Context(0, ctypes.addressof(table()))
     args = (ctypes.c_void_p * 1)(ctypes.addressof(context))
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    found = compiled([_ALONE, _AGAIN])
-    alone, again = (run(found[p.name]) for p in (_ALONE, _AGAIN))
+    found = compiled([ALONE, AGAIN])
+    alone, again = (run(found[p.name]) for p in (ALONE, AGAIN))
     with threadpool_limits(2, user_api="blas"):
         seen = [threads()]
         for part in (alone, alone, again, again, alone, again):
