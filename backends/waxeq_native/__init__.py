@@ -22,6 +22,7 @@ class NativeBackend(Backend):
         from waxeq_native import (
             argmax,
             calling,
+            cholesky,
             copying,
             factored,
             halves,
@@ -43,8 +44,8 @@ class NativeBackend(Backend):
         )
 
         products_of = (products, products_blas, products_deep, products_in_f32)
-        modules = (argmax, copying, factored, halves, loops, *products_of, partial, scan, scatter, sliding, sort)
-        found = [k() for m in (*modules, systems, winograd) for k in m.KERNELS]
+        modules = (argmax, cholesky, copying, factored, halves, loops, *products_of, partial, scan, scatter)
+        found = [k() for m in (*modules, sliding, sort, systems, winograd) for k in m.KERNELS]
         ranges = {k.name: k() for m in (sized, sized_products, sized_scan) for k in m.KERNELS}
         for k in (*found, *ranges.values()):
             k.sized, k.direct = ranges.get(k.name), calling.direct

@@ -216,11 +216,14 @@ def _indexed(d: Draft, cls: type[Op]) -> Drawn:
 
 
 def _factored(d: Draft, cls: type[Op]) -> Drawn:
-    """Matrices with large diagonals, at times a batch of them, and the right sides of a system."""
+    """Matrices with large diagonals, at times a batch of them, and the right sides of a system, whose matrices are
+    triangular now and then: those are solved otherwise."""
     n, dtype = d.rng.choice(d.sizes), d.rng.choice(("float32", "float64"))
     batch = d.shape(d.rng.choice((0, 0, 1, 2)))
     matrix = d.content(TensorType(dtype, (*batch, n, n)))
     make_regular(matrix, tuple("xyij"[2 - len(batch) :]), "i", "j")
+    if cls.arity == 2:
+        matrix = d.rng.choice((np.array, np.array, np.tril, np.triu))(matrix)
     a = d.leaf(TensorType(dtype, matrix.shape), matrix / max(1.0, float(np.abs(matrix).max(initial=0.0))))
     if cls.arity == 1:
         return cls(**attributes(d, cls, [d.type(a)])), (a,)
