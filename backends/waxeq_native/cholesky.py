@@ -202,9 +202,8 @@ def _shared(m: _Matrix, threads: int) -> tuple[Part, ...]:
     """Phases of one matrix by all threads: a square and then the rest of its rows, block by block. Which block it is
     lies in memory: phases that differ in nothing else are one text."""
     lines = -(-m.batch.n // _TURNED)
-    read, done = (
-        "\n".join((*_head(m, threads), *of(m, "0", f"begin * {_TURNED}", _ended()), *_tail())) for of in (_read, _written)
-    )
+    ends = f"begin * {_TURNED}", f"(end * {_TURNED} < n ? end * {_TURNED} : n)"
+    read, done = ("\n".join((*_head(m, threads), *of(m, "0", *ends), *_tail())) for of in (_read, _written))
     known = f"  const int64_t k = *step, w = n - k < {_ROWS} ? n - k : {_ROWS}; (void)w;"
     begun = "\n".join((*_head(m, threads), "  (void)begin, (void)end; *step = 0;", "}"))
     moved = f"  *step = k + {_ROWS}; (void)begin, (void)end;"
@@ -221,10 +220,6 @@ def _shared(m: _Matrix, threads: int) -> tuple[Part, ...]:
     one, other = Part("\n".join(square), 1, 1), Part("\n".join(rest), pieces, 1)
     steps = [p for _ in range(blocks) for p in (one, other)][:-1]
     return Part(begun, 1, 1), Part(read, lines, 2), *steps, Part(done, lines, 2)
-
-
-def _ended() -> str:
-    return f"(end * {_TURNED} < n ? end * {_TURNED} : n)"
 
 
 class Cholesky(NativeKernel):

@@ -49,7 +49,7 @@ class Batch:
         i, j, _ = places(c.meaning.head, c.meaning.args)
         around = [k for k in c.operands[0].axes if k not in (i, j)]
         sides = [k for v in c.operands[1:] for k in v.axes if k != i and k not in around]
-        made = {"Solve": {j}, "Cholesky": {i, j}}.get(c.meaning.head, set())
+        made = {"Solve": {j}, "Triangular": {j}, "Cholesky": {i, j}}.get(c.meaning.head, set())
         if {*c.out.axes} != {*around, *sides, *made}:
             return None
         around.sort(key=lambda k: -abs(c.operands[0].stride(k) or 0))

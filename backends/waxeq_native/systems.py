@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,13 +51,15 @@ def _joined(steps: Sequence[int], sizes: Sequence[int]) -> int | None:
 class _System:
     """`matrix` and `target`: how lines of the matrix lie, and those of the solutions of several right sides, as `_lies`
     says it; for one right side `target` is the step from element to element. `given`: the steps of right sides, along
-    rows and from one to the next. `pieces`: that right sides of a matrix are shared out in."""
+    rows and from one to the next. `pieces`: that right sides of a matrix are shared out in. `known`: the triangle that
+    is a matrix, which is not looked for then; nothing where any may come."""
 
     batch: Batch
     matrix: int
     target: int
     given: tuple[int, int]
     pieces: int
+    known: str
 
     @staticmethod
     def of(b: Batch, threads: int) -> _System | None:
@@ -71,7 +74,14 @@ class _System:
             return None
         worth = b.count < threads and b.n * b.n * b.m >= 4 * GRAIN
         pieces = min(-(-threads // b.count), b.m // _COLUMNS) if worth else 1
-        return _System(b, matrix, target, (right.stride(b.i) or 0, given), max(1, pieces))
+        meaning = b.call.meaning
+        known = str(meaning.args[0]) if meaning.head == "Triangular" else ""
+        return _System(b, matrix, target, (right.stride(b.i) or 0, given), max(1, pieces), known)
+
+    @property
+    def lines(self) -> int:
+        """How far lines of the matrix are apart, rows or columns."""
+        return abs(self.matrix)
 
     @property
     def parts(self) -> tuple[int, int, int]:
@@ -98,12 +108,14 @@ def _head(s: _System, pieces: int) -> Iterator[str]:
     yield "  for (int64_t t = begin; t < end; t++) {"
     yield f"  const int64_t at = t / {pieces}, first = t % {pieces} * {wide};"
     yield f"  const {integer} many = m - first < {wide} ? m - first : {wide};"
-    yield f"  char *own = args[1] + {'thread' if s.pieces == 1 else 'at'} * {each};"
-    yield f"  {t} *lu = ({t} *)own;"
-    yield f"  {integer} *turns = ({integer} *)(own + {turns}), size = n, info = 0;"
-    yield f"  int *kind = (int *)(own + {kind});"
     yield f"  const {t} *a = (const {t} *)args[{OPERANDS}] + {b.begins(b.call.operands[0])};"
-    yield "  (void)many, (void)first, (void)info, (void)size, (void)of, (void)bad;"
+    yield "  (void)many, (void)first, (void)of, (void)bad;"
+    if not s.known:
+        yield f"  char *own = args[1] + {'thread' if s.pieces == 1 else 'at'} * {each};"
+        yield f"  {t} *lu = ({t} *)own;"
+        yield f"  {integer} *turns = ({integer} *)(own + {turns}), size = n, info = 0;"
+        yield f"  int *kind = (int *)(own + {kind});"
+        yield "  (void)info, (void)size;"
 
 
 def _tail() -> Iterator[str]:
@@ -115,10 +127,10 @@ def _tail() -> Iterator[str]:
 def _factored(s: _System, threads: int) -> Iterator[str]:
     """What a matrix is: 1 where it has zeros above its diagonal, 2 where below, 0 else, and then its factors. What is
     no number is not zero."""
-    t, lead = CTYPES[s.batch.dtype], abs(s.matrix)
+    lead = s.lines
     yield "  int up = 1, down = 1;"
     yield "  for (int64_t p = 0; p < n && (up | down); p++) {"
-    yield f"    const {t} *line = a + p * {lead};"
+    yield f"    const {CTYPES[s.batch.dtype]} *line = a + p * {lead};"
     yield "    int left = 0, right = 0;"
     yield "    if (down) for (int64_t q = 0; q < p; q++) left |= line[q] != 0;"
     yield "    if (up) for (int64_t q = p + 1; q < n; q++) right |= line[q] != 0;"
@@ -126,7 +138,7 @@ def _factored(s: _System, threads: int) -> Iterator[str]:
     yield "  }"
     one, other = (1, 2) if s.matrix > 0 else (2, 1)
     yield f"  *kind = up ? {one} : down ? {other} : 0;"
-    yield f"  if (*kind) for (int64_t p = 0; p < n; p++) bad |= a[p * {lead + 1}] == 0;"
+    yield f"  if (*kind) {_singular(s)}"
     yield "  if (!*kind) {"
     if s.matrix > 0:
         yield f"    for (int64_t r0 = 0; r0 < n; r0 += {_TURNED}) for (int64_t c0 = 0; c0 < n; c0 += {_TURNED})"
@@ -137,6 +149,10 @@ def _factored(s: _System, threads: int) -> Iterator[str]:
     yield from _by_lapack(s, threads)
     yield "    bad |= info > 0;"
     yield "  }"
+
+
+def _singular(s: _System) -> str:
+    return f"for (int64_t p = 0; p < n; p++) bad |= a[p * {s.lines + 1}] == 0;"
 
 
 def _by_lapack(s: _System, threads: int) -> Iterator[str]:
@@ -169,6 +185,10 @@ def _solved(s: _System) -> Iterator[str]:
     r, c = "for (int64_t r = 0; r < n; r++)", "for (int64_t c = 0; c < many; c++)"
     order = f"{r} {c}" if s.target > 0 else f"{c} {r}"
     yield f"  {order} x[r * {apart[0]} + c * {apart[1]}] = y[r * {down} + c * {along}];"
+    if s.known:
+        yield f"  {_singular(s)}"
+        yield f"  {_substituted(s, 'a', s.matrix, str(int(s.known == 'lower')), 131)};"
+        return
     yield f"  if (!*kind) for (int64_t k = 0; k < n; k++) if (turns[k] != k + 1) {c} {{"
     yield f"    {t} *p = x + k * {apart[0]} + c * {apart[1]}, *q = x + (turns[k] - 1) * {apart[0]} + c * {apart[1]};"
     yield f"    const {t} kept = *p; *p = *q, *q = kept;"
@@ -199,12 +219,7 @@ def _substituted(s: _System, a: str, lies: int, lower: str, diagonal: int) -> st
     return f"({kind})({said}, n, many, 1, {a}, {lead}, x, {abs(s.target)})"
 
 
-class Systems(NativeKernel):
-    """Systems of equations by BLAS: substitution where a matrix is triangular, by LAPACK's factors where it is not."""
-
-    name = "solve_blas"
-    pattern = "(Solve i j a b)"
-
+class _Systems(NativeKernel):
     @property
     def code(self) -> str:
         b = usable()
@@ -224,18 +239,38 @@ class Systems(NativeKernel):
         if s is None:
             return None
         slots = call.threads if s.pieces == 1 else b.count
-        return Work(lambda: _phases(s, call.threads), s.parts[2] * slots, may_fail=True, library=_library())
+        kept = 0 if s.known else s.parts[2] * slots
+        return Work(lambda: _phases(s, call.threads), kept, may_fail=True, library=ctypes.addressof(table()))
 
     def features(self, call: Call) -> Features:
         b = Batch.of(call)
         assert b is not None
-        flops = b.count * (2 / 3 * b.n**3 + 2.0 * b.n * b.n * b.m)
-        return {
-            "launches": 1.0,
-            "batches": float(b.count),
-            "bytes": float(call.bytes_read + call.out.bytes),
-            "flops": flops,
-        }
+        moved = float(call.bytes_read + call.out.bytes)
+        return {"launches": 1.0, "batches": float(b.count), "bytes": moved, "flops": b.count * self.flops(b)}
+
+    @abstractmethod
+    def flops(self, b: Batch) -> float:
+        """Of one matrix."""
+
+
+class Systems(_Systems):
+    """Systems of equations by BLAS: substitution where a matrix is triangular, by LAPACK's factors where it is not."""
+
+    name = "solve_blas"
+    pattern = "(Solve i j a b)"
+
+    def flops(self, b: Batch) -> float:
+        return 2 / 3 * b.n**3 + 2.0 * b.n * b.n * b.m
+
+
+class Triangular(_Systems):
+    """Systems of equations with one triangle of a matrix, by BLAS."""
+
+    name = "triangular_blas"
+    pattern = "(Triangular f i j a b)"
+
+    def flops(self, b: Batch) -> float:
+        return 1.0 * b.n * b.n * b.m
 
 
 def _most(call: Call) -> int:
@@ -247,19 +282,16 @@ def _most(call: Call) -> int:
     return max([*call.sizes.values(), math.prod(call.sizes.values()), *(n for v in call.operands for n in steps(v))])
 
 
-def _library() -> int:
-    return ctypes.addressof(table())
-
-
 def _phases(s: _System, threads: int) -> tuple[Part, ...]:
-    b = s.batch
-    if s.pieces == 1:
-        text = "\n".join((*_head(s, 1), *_factored(s, threads), *_solved(s), *_tail()))
-        grain = max(1, min(b.count, GRAIN // (b.n * b.n * (b.n + b.m))))
-        return ALONE, Part(text, b.count, grain), AGAIN
-    factors = "\n".join((*_head(s, 1), *_factored(s, threads), *_tail()))
+    b, look = s.batch, () if s.known else tuple(_factored(s, threads))
+    if s.pieces == 1 or s.known:
+        text = "\n".join((*_head(s, s.pieces), *look, *_solved(s), *_tail()))
+        tasks = b.count * s.pieces
+        grain = max(1, min(tasks, GRAIN // (b.n * b.n * (b.n + b.m)))) if s.pieces == 1 else 1
+        return ALONE, Part(text, tasks, grain), AGAIN
+    factors = "\n".join((*_head(s, 1), *look, *_tail()))
     solved = "\n".join((*_head(s, s.pieces), *_solved(s), *_tail()))
     return ALONE, Part(factors, b.count, 1), Part(solved, b.count * s.pieces, 1), AGAIN
 
 
-KERNELS = (Systems,)
+KERNELS = (Systems, Triangular)

@@ -67,7 +67,18 @@ class Solve(_Factored):
     def made(
         self, call: Call, m: np.ndarray, rest: tuple[str, ...], others: Sequence[np.ndarray]
     ) -> tuple[Callable[[], np.ndarray], tuple[str, ...]]:
-        i, j = call.meaning.args[:2]
+        return self.solving(call, m, rest, others, np.asarray)
+
+    @staticmethod
+    def solving(
+        call: Call,
+        m: np.ndarray,
+        rest: tuple[str, ...],
+        others: Sequence[np.ndarray],
+        part: Callable[[np.ndarray], np.ndarray],
+    ) -> tuple[Callable[[], np.ndarray], tuple[str, ...]]:
+        """With that part of the matrices."""
+        i, j, _ = places(call.meaning.head, call.meaning.args)
         b, n = call.operands[1], call.sizes[i]
         sides = tuple(k for k in b.axes if k != i and k not in rest)
         right = aligned(others[0], b, (*rest, i, *sides))
@@ -75,10 +86,22 @@ class Solve(_Factored):
         right = np.broadcast_to(right, (*batch, n, *wide))
 
         def solved() -> np.ndarray:
-            x = np.linalg.solve(m, right.reshape((*batch, n, math.prod(wide))))
+            x = np.linalg.solve(part(m), right.reshape((*batch, n, math.prod(wide))))
             return x.reshape((*x.shape[:-1], *wide))
 
         return solved, (*rest, j, *sides)
+
+
+class Triangular(Solve):
+    """Systems of equations with one triangle of a matrix."""
+
+    name = "triangular"
+    pattern = "(Triangular f i j a b)"
+
+    def made(
+        self, call: Call, m: np.ndarray, rest: tuple[str, ...], others: Sequence[np.ndarray]
+    ) -> tuple[Callable[[], np.ndarray], tuple[str, ...]]:
+        return self.solving(call, m, rest, others, np.tril if call.meaning.args[0] == "lower" else np.triu)
 
 
 class Cholesky(_Factored):
@@ -112,4 +135,4 @@ class Determinant(_Factored):
         return partial(determinant, call.meaning.args[0], m), rest
 
 
-KERNELS = (Solve, Cholesky, Determinant)
+KERNELS = (Solve, Triangular, Cholesky, Determinant)

@@ -292,6 +292,10 @@ class Evaluator:
         x = np.linalg.solve(m, right.reshape((*right.shape[: len(rest) + 1], count)))
         return NamedArray((*rest, j, *aside), x.reshape((*x.shape[:-1], *right.shape[len(rest) + 1 :])))
 
+    def _triangular(self, f: str, i: str, j: str, a: NamedArray, b: NamedArray) -> NamedArray:
+        rest, m = self._last(a, i, j)
+        return self._solve(i, j, NamedArray((*rest, i, j), np.tril(m) if f == "lower" else np.triu(m)), b)
+
     def _cholesky(self, i: str, j: str, a: NamedArray) -> NamedArray:
         rest, m = self._last(a, i, j)
         return NamedArray((*rest, i, j), np.linalg.cholesky(m))

@@ -88,6 +88,9 @@ _ROWS = (
     _head("Solve", "i:Axis j:Axis a:T b:T",
           "(set-union (set-remove (set-remove (ax a) i) j) (set-insert (set-remove (ax b) i) j))", "(dt a)",
           doc="x, along j, with a x = b, for rows i and columns j of a; b has i and not j."),
+    _head("Triangular", "f:Fn i:Axis j:Axis a:T b:T",
+          "(set-union (set-remove (set-remove (ax a) i) j) (set-insert (set-remove (ax b) i) j))", "(dt a)",
+          doc="Solve of the triangle of a that f names, lower or upper, with zeros in place of the other one."),
     _head("Cholesky", "i:Axis j:Axis a:T", "(set-insert (set-insert (ax a) i) j)", "(dt a)",
           doc="The lower triangular factor, rows i and columns j, of a, whose lower triangle is read."),
     _head("Det", "f:Fn i:Axis j:Axis a:T", "(set-remove (set-remove (ax a) i) j)", "(dt a)",
@@ -100,7 +103,7 @@ HEADS = MappingProxyType({h.name: h for h in _ROWS})
 LEAVES = frozenset({"In", "Par", "Num", "Iota"})
 VIEWS = frozenset({"Ren", "Split", "Merge", "Diag", "Slice", "Unfold"})
 """Heads that only re-index: on a strided tensor they are index maps (Merge only where the strides fit)."""
-FACTORED = frozenset({"Solve", "Cholesky", "Det"})
+FACTORED = frozenset({"Solve", "Triangular", "Cholesky", "Det"})
 """Heads that factor square matrices: their operand `a`, along axes `i` and `j`, of a dtype of `MATRICES`."""
 MATRICES = ("float32", "float64")
 COMPUTED = frozenset({"Map", "Zip", "Add", "Mul", "Select", "Cast"})

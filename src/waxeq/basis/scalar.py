@@ -180,3 +180,6 @@ SCATTERS = ("set", "add", "max", "min")
 
 DETERMINANTS = ("det", "sign", "logabs")
 """What is asked of a determinant: itself, its sign, or the logarithm of its magnitude."""
+
+TRIANGLES = ("lower", "upper")
+"""Which half of a matrix a system of equations has, its diagonal included."""

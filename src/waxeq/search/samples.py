@@ -395,6 +395,7 @@ def _factored(sizes: Sequence[int]) -> Iterator[Sample]:
         s = {"c": max(1, (1 << 16) // n**3), "i": n, "j": n, "m": 4}
         a, b = _ins(("cij", d), ("cim", d))
         yield _sample(Term("Solve", "i", "j", a, b), s, [("cij", d), ("cim", d)], "cjm")
+        yield _sample(Term("Triangular", "lower", "i", "j", a, b), s, [("cij", d), ("cim", d)], "cjm")
         one = {k: s[k] for k in "cij"}
         yield _sample(Term("Cholesky", "i", "j", a), one, [("cij", d)], "cij")
         yield _sample(Term("Det", "det", "i", "j", a), one, [("cij", d)], "c")

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 import numpy as np
 
 from waxeq.basis.heads import FACTORED, MATRICES
-from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCATTERS
+from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCATTERS, TRIANGLES
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.ir.types import DTYPES, FLOATS, INTEGERS
 from waxeq.testing.pattern import Pattern
@@ -88,7 +88,7 @@ class Dtypes:
 
     def _function(self, e: Expr) -> str:
         f = self.functions[e.name] if isinstance(e, Var) else str(e.value) if isinstance(e, Lit) else ""
-        if f not in SCALARS and f not in REDUCERS and f not in ("sum", *SCATTERS, *DETERMINANTS):
+        if f not in SCALARS and f not in REDUCERS and f not in ("sum", *SCATTERS, *DETERMINANTS, *TRIANGLES):
             raise IllTyped(f"there is no function {f!r}")
         return f
 

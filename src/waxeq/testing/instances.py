@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.basis.heads import FACTORED, HEADS
-from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCANS, SCATTERS
+from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCANS, SCATTERS, TRIANGLES
 from waxeq.basis.typing import node_axes
 from waxeq.egraph.primitives import Undecided
 from waxeq.egraph.rules import Apply, Expr, Lit, Var
@@ -34,6 +34,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "Scan": tuple(SCANS),
     "Scatter": SCATTERS,
     "Det": DETERMINANTS,
+    "Triangular": TRIANGLES,
 }
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from waxeq.basis.heads import HEADS
-from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCANS, SCATTERS
+from waxeq.basis.scalar import DETERMINANTS, REDUCERS, SCALARS, SCANS, SCATTERS, TRIANGLES
 from waxeq.basis.typing import types
 from waxeq.egraph.installed import rule_files
 from waxeq.egraph.rules import Apply, Class, Expr, Lit, Rule, bodies, distinct, read_file, read_rules, said
@@ -243,7 +243,10 @@ def _bench(context: Context, rule: Rule) -> Bench:
         raise RuleError(f"{rule.place}: rule {rule.name}: there is no head {unknown[1]!r}; {hint}") from e
 
 
-_FUNCTIONS = {"Map": SCALARS, "Zip": SCALARS, "Red": REDUCERS, "Scan": SCANS, "Scatter": SCATTERS, "Det": DETERMINANTS}
+_FUNCTIONS = {
+    "Map": SCALARS, "Zip": SCALARS, "Red": REDUCERS, "Scan": SCANS, "Scatter": SCATTERS, "Det": DETERMINANTS,
+    "Triangular": TRIANGLES,
+}  # fmt: skip
 
 
 def _known(e: Expr, rule: Rule) -> None:
