@@ -58,7 +58,7 @@ class _Matrix:
     def scratch(self) -> int:
         """Bytes that a thread needs for its products."""
         n, need = self.batch.n, getattr(api(), f"gemm_any_scratch_{DTYPES[self.batch.dtype]}")
-        return max((int(need(_ROWS, self.lead - k, k)) for k in range(0, n, _ROWS)), default=0)
+        return max(int(need(_ROWS, wide, k)) for k in range(0, n, _ROWS) for wide in (self.lead - k, _ROWS))
 
     @property
     def bytes(self) -> int:
