@@ -165,8 +165,8 @@ def gaussian(k: Any, y: Any) -> Any:
 @pytest.mark.parametrize("side", [(), (5,)])
 def test_a_system_with_a_factor_is_substitution(tmp_path: Any, side: tuple[int, ...]) -> None:
     """Two general systems were solved, each by factors of its own."""
-    k = matrices("float64", 1, 90)[0]
-    y = np.random.default_rng(0).standard_normal((90, *side))
+    k = matrices("float64", 1, 200)[0]
+    y = np.random.default_rng(0).standard_normal((200, *side))
     options = wx.Options.of(budget="2", threads=1, trial=False, table=tmp_path / "t.duckdb")
     result = wx.optimize(gaussian, k, y, options=options)
     heads = [s.call.meaning.head for s in result.program.plan.steps]
