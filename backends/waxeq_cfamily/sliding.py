@@ -194,7 +194,7 @@ def function(rows: Sequence[Row], name: str) -> str:
     for r in rows[-w.results : -1]:
         lines += [f"  {t} * restrict {name} = ({t} *)({text});" for t, name, text in r.named()]
     lines.append("  for (int64_t t = begin; t < end; t++) {")
-    lines += ["    " + x for x in (*_tile(w), *_rings(w))]
+    lines += ["    " + x for x in (*tile(w), *_rings(w))]
     body, done = [x for r in rows for x in r.step()], ["  wx_streamed();"] * any(r.past for r in rows)
     if w.rows is None:
         return "\n".join([*lines, *("    " + x for x in body), "  }", *done, "}"])
@@ -204,7 +204,7 @@ def function(rows: Sequence[Row], name: str) -> str:
     return "\n".join([*lines, *("      " + x for x in body), "    }", "  }", *done, "}"])
 
 
-def _tile(w: Walk) -> Iterator[str]:
+def tile(w: Walk) -> Iterator[str]:
     """The places of a tile, from its number."""
     (high, wide), sizes, rest = w.tiles(), w.sizes, "t"
     yield f"const int64_t left = {rest} % {wide} * {w.width};"

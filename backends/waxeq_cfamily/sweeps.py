@@ -175,9 +175,10 @@ class Jammed:
     inside: tuple[Guard, ...]
 
 
-def jammed(values: Values, axis: str, many: int, last: str) -> Jammed:
+def jammed(values: Values, axis: str, many: int, last: str | None) -> Jammed:
     """Values at so many places along an axis, one after another: what several of these have in common is one row. The
-    guards of loads that are the same all along the `last` axis hold: those of two places differ."""
+    guards of loads that are the same all along the `last` axis hold: those of two places differ; with None each
+    has its own."""
     numbers: dict[Row, int] = {}
     inside: dict[Guard, None] = {}
     found = list[tuple[int, Index, tuple[int, int]]]()
@@ -185,7 +186,7 @@ def jammed(values: Values, axis: str, many: int, last: str) -> Jammed:
         new = list[int]()
         for r in values.rows:
             there = reindexed(renumbered(r, dict(enumerate(new))), lambda i, by=by: i.moved(axis, by))
-            along = tuple(g for g in there.guards if r.op != "load" or not _apart(g[0], last))
+            along = tuple(g for g in there.guards if r.op != "load" or last is None or not _apart(g[0], last))
             inside |= dict.fromkeys(g for g in there.guards if g not in along)
             new.append(numbers.setdefault(replace(there, guards=along), len(numbers)))
         found += ((new[n], where.moved(axis, by), (i, by)) for i, (n, where) in enumerate(values.results))

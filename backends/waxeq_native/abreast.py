@@ -18,7 +18,7 @@ from waxeq_cfamily.taken import NAME, Named
 from waxeq_cfamily.values import Unsupported
 from waxeq_cfamily.walks import Walk
 
-_CACHED = 1 << 23
+CACHED = 1 << 23
 """Bytes of all arrays up to which they may lie in a cache that gives lines as fast as they are computed on."""
 
 
@@ -113,7 +113,7 @@ def written(
     Unsupported."""
     dtypes = [v.dtype for v, _ in reads]
     asked: tuple[Sought, ...] = ()
-    if moved > _CACHED:
+    if moved > CACHED:
         asked = sought(walk, [v for v, _ in reads], [shared for _, shared in reads], results)
     ends = tuple(x for row in asked if row.write for x in row.texts) if style.streams else ()
     asked = tuple(row for row in asked if not (row.write and style.streams))

@@ -6,14 +6,18 @@ import math
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
+from waxeq_cfamily import lockstep
 from waxeq_cfamily.abreast import abreast
+from waxeq_cfamily.lockstep_text import Written
+from waxeq_cfamily.past import in_lines
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.sliding import function
 from waxeq_cfamily.sweeps import sweeps
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported
 from waxeq_cfamily.walks import Walk
-from waxeq_native.abreast import Slid, Style, written
+from waxeq_native.abreast import CACHED, Slid, Style, written
+from waxeq_native.gemm import api
 from waxeq_native.joint import STREAMED
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.steps import OPERANDS, OUT_PLACE
@@ -21,6 +25,9 @@ from waxeq_native.work import GRAIN, Part, Work, kept, same
 
 _SMALLEST = 1 << 16
 """Bytes of a result from which what lies between the sweeps may leave the first cache."""
+
+_WIDE = 32
+"""Elements of the two vectors that a tile of a product is wide where vectors have 64 bytes: there are 32 of them."""
 
 
 class Sliding(Loops):
@@ -115,4 +122,37 @@ class FastStreamingSliding(FastSliding):
     smallest = STREAMED
 
 
-KERNELS = (Sliding, FastSliding, StreamingSliding, FastStreamingSliding)
+class Lockstep(Sliding):
+    """The same from registers to registers, a vector of each row after the other, where a machine has enough of them:
+    vectors of 64 bytes."""
+
+    name = "sliding_lockstep"
+
+    def work(self, call: Call) -> Work | None:
+        c = call.canonical
+        if api().nr_f32 < _WIDE or call.out.elements == 0 or any(v.dtype != c.out.dtype for v in c.operands):
+            return None
+        texts = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
+        reads = [*zip(c.operands, call.shared or range(len(texts)), strict=True)]
+        try:
+            walk = self.walk(call)
+            plan = lockstep.Lockstep.of(walk, reads)
+        except Unsupported:
+            return None
+        last = walk.sweeps[-1]
+        if self.streams and not in_lines(last.values, last.axes[-1]):
+            return None
+        asks = call.bytes_read + call.out.bytes > CACHED
+        text = Written(plan, texts, "args[2]", self.streams, asks)
+        return Work(lambda: (Part(text.function(NAME), plan.walk.tasks(), _chunk(plan.walk)),))
+
+
+class StreamingLockstep(Lockstep):
+    """The same for results that no cache holds, of rows that begin with its lines: they are written past it."""
+
+    name = "sliding_lockstep_stream"
+    streams = True
+    smallest = STREAMED
+
+
+KERNELS = (Sliding, FastSliding, StreamingSliding, FastStreamingSliding, Lockstep, StreamingLockstep)

@@ -122,7 +122,7 @@ def test_tiles_that_overlap(kernel: type[Sliding], asks: bool, monkeypatch: pyte
     """With tiles of a few rows, and rows that are cut in pieces, most elements are near the edge of one; and where what
     is read next is asked for too. Rows are made two at once wherever they can be."""
     if asks:
-        monkeypatch.setattr("waxeq_native.abreast._CACHED", 0)
+        monkeypatch.setattr("waxeq_native.abreast.CACHED", 0)
         monkeypatch.setattr("waxeq_cfamily.nest._ASKED", 8)
     monkeypatch.setattr(walking, "_ROWS", 3)
     monkeypatch.setattr(walking, "_RINGS", 1 << 12)

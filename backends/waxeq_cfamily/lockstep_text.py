@@ -1,0 +1,296 @@
+"""C text of sweeps along a row in lockstep (`lockstep`), in vectors that compilers know by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.lockstep import APPLIED, FAR, VECTOR, Held, Lockstep, Span, asked
+from waxeq_cfamily.scalars import CTYPES, number
+from waxeq_cfamily.sliding import sought, tile
+from waxeq_cfamily.values import Guard, Index, Row
+
+_HELPERS = r"""
+#ifndef WX_LOCKSTEP_DTYPE
+#define WX_LOCKSTEP_DTYPE
+typedef TYPE wx_step_DTYPE __attribute__((vector_size(64)));
+typedef MASK wx_mask_DTYPE __attribute__((vector_size(64)));
+typedef FLOAT wx_plain_DTYPE __attribute__((vector_size(64)));
+#ifdef WX_TURNS
+#define WX_BESIDE_DTYPE(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define WX_BESIDE_DTYPE(x, y, ...) __builtin_shuffle(x, y, (wx_mask_DTYPE){__VA_ARGS__})
+#endif
+#define WX_ONE static inline __attribute__((always_inline))
+WX_ONE wx_step_DTYPE wx_all_DTYPE(TYPE x) { return x - (wx_step_DTYPE){0}; }
+WX_ONE wx_step_DTYPE wx_read_DTYPE(const TYPE *p) {
+  wx_step_DTYPE v;
+  __builtin_memcpy(&v, p, 64);
+  return v;
+}
+WX_ONE void wx_put_DTYPE(TYPE *p, wx_step_DTYPE v) { __builtin_memcpy(p, &v, 64); }
+/* The elements of a vector that begins at some place which lie from `low` to `high`, as bits. */
+WX_ONE uint32_t wx_between_DTYPE(int64_t at, int64_t low, int64_t high) {
+  const int64_t from = low - at < 0 ? 0 : low - at > LANES ? LANES : low - at;
+  const int64_t to = high - at < from ? from : high - at > LANES ? LANES : high - at;
+  return ((1u << to) - 1) & ~((1u << from) - 1);
+}
+WX_ONE wx_mask_DTYPE wx_lanes_DTYPE(uint32_t bits) {
+  return (((wx_mask_DTYPE){0} + (MASK)bits) >> (wx_mask_DTYPE){COUNT} & 1) != 0;
+}
+WX_ONE wx_step_DTYPE wx_pick_DTYPE(wx_mask_DTYPE m, wx_step_DTYPE a, wx_step_DTYPE b) {
+  return (wx_step_DTYPE)((m & (wx_mask_DTYPE)a) | (~m & (wx_mask_DTYPE)b));
+}
+/* Elements that have no bit are neither read nor written. A core takes hundreds of cycles for a vector of none of which
+   there is memory. */
+WX_ONE wx_step_DTYPE wx_part_DTYPE(const TYPE *p, uint32_t bits) {
+  if (!bits) return (wx_step_DTYPE){0};
+  if (bits == ((1u << LANES) - 1)) return wx_read_DTYPE(p);
+#ifdef __AVX512F__
+  return (wx_step_DTYPE)__builtin_ia32_loadupSUFFIX512_mask((const void *)p, (wx_plain_DTYPE){0}, bits);
+#else
+  wx_step_DTYPE v = {0};
+  for (int i = 0; i < LANES; i++)
+    if (bits >> i & 1) v[i] = p[i];
+  return v;
+#endif
+}
+WX_ONE void wx_put_part_DTYPE(TYPE *p, wx_step_DTYPE v, uint32_t bits) {
+  if (!bits) return;
+  if (bits == ((1u << LANES) - 1)) {
+    wx_put_DTYPE(p, v);
+    return;
+  }
+#ifdef __AVX512F__
+  __builtin_ia32_storeupSUFFIX512_mask((void *)p, (wx_plain_DTYPE)v, bits);
+#else
+  for (int i = 0; i < LANES; i++)
+    if (bits >> i & 1) p[i] = v[i];
+#endif
+}
+#undef WX_ONE
+#endif
+"""
+
+
+def helpers(dtype: str) -> str:
+    """What the text of a dtype is written with, once in a unit."""
+    size = numpy_dtype(dtype).itemsize
+    own = {
+        "TYPE": CTYPES[dtype], "MASK": f"int{8 * size}_t", "FLOAT": "float" if size == 4 else "double",
+        "LANES": str(VECTOR // size), "COUNT": ", ".join(map(str, range(VECTOR // size))),
+    }  # fmt: skip
+    text = re.sub(r"\b(TYPE|MASK|FLOAT|LANES|COUNT)\b", lambda x: own[x[0]], _HELPERS.strip())
+    return text.replace("DTYPE", dtype).replace("SUFFIX", "s" if size == 4 else "d")
+
+
+@dataclass(frozen=True)
+class Written:
+    """The text of a walk in lockstep. `texts`: of the addresses of its operands; `result`: of that of what it makes,
+    which goes `past` the cache or not; `asks`: for what the next step reads."""
+
+    plan: Lockstep
+    texts: Sequence[str]
+    result: str
+    past: bool
+    asks: bool
+
+    def function(self, name: str) -> str:
+        """The whole function: a task is a tile of the result."""
+        p, t = self.plan, CTYPES[self.plan.dtype]
+        lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
+        lines += [f"  const {t} *x{i} = (const {t} *)({text});" for i, text in enumerate(self.texts)]
+        lines += [f"  {t} *out = ({t} *)({self.result});", "  for (int64_t t = begin; t < end; t++) {"]
+        lines += ["    " + x for x in tile(p.walk)]
+        for n in p.numbers[:-1]:
+            if room := p.old(n) * p.room * p.lanes:
+                lines.append(f"    WX_ALIGNED {t} ring{n}[{room}] = {{0}};")
+        step = p.walk.step
+        before = max(high - low for low, high in map(p.walk.along, p.numbers))
+        lines.append(f"    for (int64_t now = low - {-(-before // step) * step}; now < high; now += {step}) {{")
+        lines += ["      " + x for x in self._row()]
+        return "\n".join([helpers(p.dtype), *lines, "    }", "  }", *["  wx_streamed();"] * self.past, "}"])
+
+    def _row(self) -> Iterator[str]:
+        """All places of the rows of a step."""
+        p, zero = self.plan, f"wx_step_{self.plan.dtype}"
+        yield from (f"{zero} {name} = {{0}};" for name in self._states())
+        low, high = p.inside
+        yield f"const int near = {self._between(p.near)};"
+        ends = f"now >= low && now + {p.walk.step} <= high"
+        yield f"const int whole = {ends} && {self._between(p.within)};"
+        yield f"for (int64_t c = 0; c < {p.vectors};) {{"
+        yield f"  const int64_t stop = whole && c <= {low} ? {low} : {p.vectors};"
+        for rows, columns, which, end in (
+            (True, False, "if (near) ", "stop"), (False, False, "else ", "stop"), (True, True, "", str(high))
+        ):  # fmt: skip
+            yield f"  {which}for (; c < {end}; c++) {{"
+            yield from ("    " + x for x in self._asked())
+            yield from ("    " + x for x in Place(p, rows, columns, self.past).text())
+            yield "  }"
+        yield "}"
+
+    def _states(self) -> Iterator[str]:
+        """The vectors that are held from one place to the next."""
+        p = self.plan
+        for n in p.numbers[:-1]:
+            for row in range(p.old(n) + p.walk.step):
+                yield from (_vector(n, row, back + 1) for back in range(p.before(n, row)))
+            yield from map(_left, p.beside(n))
+
+    def _between(self, rows: Span) -> str:
+        """Whether a step lies between some rows, and what else is asked for holds."""
+        p = self.plan
+        holds = dict.fromkeys(_holds(p, n, g) for n, e in enumerate(p.edges) for g in e.others)
+        return " && ".join([f"now >= {rows[0]}", f"now + {p.walk.step} <= {rows[1]}", *holds])
+
+    def _asked(self) -> Iterator[str]:
+        """What the next step reads first, into the second cache: its rows would push those in use out of the first."""
+        p = self.plan
+        views, shared = zip(*p.reads, strict=True)
+        for row in sought(p.walk, views, shared, [self.result]) if self.asks else ():
+            if not (row.write and self.past):
+                kind = "1" if row.write else "0, 2"
+                yield from (f"__builtin_prefetch({text} + c * {p.lanes}, {kind});" for text in row.texts)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The text of one place of a row: a vector of each row of each sweep. `rows`: every guard of rows holds, and no
+    vector leaves what memory there is; `columns`: those of the last axis hold too."""
+
+    plan: Lockstep
+    rows: bool
+    columns: bool
+    past: bool
+
+    def text(self) -> Iterator[str]:
+        p = self.plan
+        for m in p.numbers:
+            yield from self._made(m)
+            if m < p.numbers[-1]:
+                yield from self._kept(m)
+            for n in p.numbers[:-1]:
+                if max(k for k, s in enumerate(p.walk.sweeps) if n in s.reads) == m:
+                    yield from self._moved(n)
+
+    def _made(self, m: int) -> Iterator[str]:
+        """The rows of a sweep."""
+        p = self.plan
+        found = p.whole(m) if self.rows else p.guarded(m)
+        rows = found.values.rows
+        taken = [*range(len(rows))]
+        for k, r in enumerate(rows):
+            if r.op == "within" and self._holds(m, r):
+                taken[k] = taken[r.args[0]]
+        needed, stack = set[int](), [taken[n] for n, _ in found.values.results]
+        while stack:
+            if (n := stack.pop()) not in needed:
+                needed.add(n)
+                stack += (taken[a] for a in rows[n].args)
+        for k in sorted(needed):
+            args = [f"v{m}_{taken[a]}" for a in rows[k].args]
+            yield f"const wx_step_{p.dtype} v{m}_{k} = {self._expression(m, rows[k], args)};"
+        for (n, where), (_, row) in zip(found.values.results, found.results, strict=True):
+            if m < p.numbers[-1]:
+                yield f"const wx_step_{p.dtype} {_vector(m, p.old(m) + row, 0)} = v{m}_{taken[n]};"
+            else:
+                yield self._written(f"v{m}_{taken[n]}", where, row)
+
+    def _holds(self, m: int, r: Row) -> bool:
+        """Whether what a row asks for is known to hold."""
+        return self.columns or (self.rows and self.plan.edge(m, asked(r)).columns[1] == FAR)
+
+    def _expression(self, m: int, r: Row, args: Sequence[str]) -> str:
+        p, d = self.plan, self.plan.dtype
+        if r.op == "number":
+            return f"wx_all_{d}({number(r.name, d)})"
+        if r.op == "apply":
+            return APPLIED[r.name].format(*args, d=d)
+        if r.op == "within":
+            return f"wx_pick_{d}(wx_lanes_{d}({self._bits(m, [*asked(r)])}), {args[0]}, {args[1]})"
+        if r.name[0] >= len(p.reads):
+            return self._read(p.read(m, r.name))
+        at = f"x{r.name[0]} + {self._place(m, r.name[1])}"
+        if r.name[1].stride(p.walk.sweeps[m].axes[-1]) == 0:
+            return f"wx_all_{d}({'' if self.rows else f'!({self._bits(m, r.guards)}) ? 0 : '}*({at}))"
+        return f"wx_read_{d}({at})" if self.rows else f"wx_part_{d}({at}, {self._bits(m, r.guards)})"
+
+    def _bits(self, m: int, guards: Sequence[Guard]) -> str:
+        """The elements of a vector where guards hold."""
+        p = self.plan
+        e, lanes = p.edge(m, guards), self.plan.lanes
+        (low, high), (first, last) = e.columns, e.rows
+        if low >= high or first >= last:
+            return "0"
+        holds = [_holds(p, m, g) for g in e.others]
+        if last < FAR:
+            holds.append(f"(uint64_t)(now + {p.ahead(m) - first}) < {last - first}u")
+        columns = f"wx_between_{p.dtype}(c * {lanes}, {low + p.lags[m] * lanes}, {high + p.lags[m] * lanes})"
+        return f"({' && '.join(holds)} ? {columns} : 0)" if holds else columns
+
+    def _place(self, m: int, where: Index) -> str:
+        """How far an element of a row's vector is, of sweep m."""
+        p = self.plan
+        axes = p.walk.sweeps[m].axes
+        row, column = where.stride(p.axis(m)) or 0, where.stride(axes[-1]) or 0
+        parts = [f"now * {row}", f"c * {column * p.lanes}"]
+        parts += [f"at{i} * {where.stride(axes[i])}" for i in p.walk.points if where.stride(axes[i])]
+        return " + ".join([*parts, str(where.const + row * p.ahead(m) - column * p.lanes * p.lags[m])])
+
+    def _written(self, value: str, where: Index, row: int) -> str:
+        p, m = self.plan, self.plan.numbers[-1]
+        at, lanes = f"out + {self._place(m, where)}", p.lanes
+        if self.columns:
+            return f"wx_stream_lines({at}, &{value}, {VECTOR});" if self.past else f"wx_put_{p.dtype}({at}, {value});"
+        ends = f"{p.lags[m] * lanes}, {p.walk.sizes[-1] + p.lags[m] * lanes}"
+        bits = f"now >= low && now + {row} < high ? wx_between_{p.dtype}(c * {lanes}, {ends}) : 0"
+        return f"wx_put_part_{p.dtype}({at}, {value}, {bits});"
+
+    def _read(self, h: Held) -> str:
+        """What an earlier sweep made."""
+        if h.beside == 0:
+            return _vector(h.sweep, h.row, h.back)
+        if h.beside > 0:
+            return self._across(h.sweep, h.row, h.back, h.beside)
+        return _left(h) if h.back else self._across(h.sweep, h.row, 1, self.plan.lanes + h.beside)
+
+    def _across(self, n: int, row: int, back: int, first: int) -> str:
+        """The elements of two vectors side by side from one of them on."""
+        lanes = ", ".join(str(first + i) for i in range(self.plan.lanes))
+        return f"WX_BESIDE_{self.plan.dtype}({_vector(n, row, back)}, {_vector(n, row, back - 1)}, {lanes})"
+
+    def _kept(self, n: int) -> Iterator[str]:
+        """Rows that the steps before made, each overwritten by one that the next step reads."""
+        p, d = self.plan, self.plan.dtype
+        old, at = p.old(n), [f"ring{n} + {i * p.room * p.lanes} + c * {p.lanes}" for i in range(p.old(n))]
+        yield from (f"const wx_step_{d} {_vector(n, i, 0)} = wx_read_{d}({at[i]});" for i in range(old))
+        yield from (f"wx_put_{d}({at[i]}, {_vector(n, i + p.walk.step, 0)});" for i in range(old))
+
+    def _moved(self, n: int) -> Iterator[str]:
+        """The vectors that are held for the next place."""
+        p = self.plan
+        for h in p.beside(n):
+            yield f"{_left(h)} = {self._across(n, h.row, h.back, p.lanes + h.beside)};"
+        for row in range(p.old(n) + p.walk.step):
+            yield from (f"{_vector(n, row, b)} = {_vector(n, row, b - 1)};" for b in range(p.before(n, row), 0, -1))
+
+
+def _vector(n: int, row: int, back: int) -> str:
+    """The name of a vector that sweep n made so many places ago."""
+    return f"was{n}_{row}_{back}" if back else f"made{n}_{row}"
+
+
+def _left(h: Held) -> str:
+    """The name of what is read to the left, as it is held."""
+    return f"left{h.sweep}_{h.row}_{h.back}_{-h.beside}"
+
+
+def _holds(p: Lockstep, n: int, guard: Guard) -> str:
+    """Whether a guard holds that asks for places of outer axes only."""
+    where, low, high = guard
+    axes = p.walk.sweeps[n].axes
+    terms = [f"at{axes.index(a)} * {c}" for a, c in where.terms if isinstance(a, str)]
+    return f"(uint64_t)({' + '.join([*terms, str(where.const - low)])}) < {high - low}u"
