@@ -30,6 +30,10 @@ WX_ONE wx_step_DTYPE wx_read_DTYPE(const TYPE *p) {
   __builtin_memcpy(&v, p, 64);
   return v;
 }
+/* Past the cache, where a line begins. */
+WX_ONE void wx_past_DTYPE(TYPE *p, wx_step_DTYPE v) {
+  for (int i = 0; i < 64; i += WX_WIDE) wx_stream_wide((char *)p + i, (const char *)&v + i);
+}
 WX_ONE void wx_put_DTYPE(TYPE *p, wx_step_DTYPE v) { __builtin_memcpy(p, &v, 64); }
 /* The elements of a vector that begins at some place which lie from `low` to `high`, as bits. */
 WX_ONE uint32_t wx_between_DTYPE(int64_t at, int64_t low, int64_t high) {
@@ -102,7 +106,10 @@ class Written:
         p, t = self.plan, CTYPES[self.plan.dtype]
         lines = [f"void {name}(char *const *args, int64_t begin, int64_t end, int64_t thread) {{", "  (void)thread;"]
         lines += [f"  const {t} *x{i} = (const {t} *)({text});" for i, text in enumerate(self.texts)]
-        lines += [f"  {t} *out = ({t} *)({self.result});", "  for (int64_t t = begin; t < end; t++) {"]
+        lines.append(f"  {t} *out = ({t} *)({self.result});")
+        if self.past:  # elsewhere through the cache, in parts
+            lines.append(f"  const int begins = (uintptr_t)out % {VECTOR} == 0;")
+        lines += ["  for (int64_t t = begin; t < end; t++) {"]
         lines += ["    " + x for x in tile(p.walk)]
         for n in p.numbers[:-1]:
             if room := p.old(n) * p.room * p.lanes:
@@ -119,7 +126,7 @@ class Written:
         yield from (f"{zero} {name} = {{0}};" for name in self._states())
         low, high = p.inside
         yield f"const int near = {self._between(p.near)};"
-        ends = f"now >= low && now + {p.walk.step} <= high"
+        ends = "begins && " * self.past + f"now >= low && now + {p.walk.step} <= high"
         yield f"const int whole = {ends} && {self._between(p.within)};"
         yield f"for (int64_t c = 0; c < {p.vectors};) {{"
         yield f"  const int64_t stop = whole && c <= {low} ? {low} : {p.vectors};"
@@ -244,7 +251,7 @@ class Place:
         p, m = self.plan, self.plan.numbers[-1]
         at, lanes = f"out + {self._place(m, where)}", p.lanes
         if self.columns:
-            return f"wx_stream_lines({at}, &{value}, {VECTOR});" if self.past else f"wx_put_{p.dtype}({at}, {value});"
+            return f"wx_past_{p.dtype}({at}, {value});" if self.past else f"wx_put_{p.dtype}({at}, {value});"
         ends = f"{p.lags[m] * lanes}, {p.walk.sizes[-1] + p.lags[m] * lanes}"
         bits = f"now >= low && now + {row} < high ? wx_between_{p.dtype}(c * {lanes}, {ends}) : 0"
         return f"wx_put_part_{p.dtype}({at}, {value}, {bits});"

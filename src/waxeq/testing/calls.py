@@ -32,13 +32,15 @@ from waxeq.testing.picks import PICK, picked
 from waxeq.testing.rows import Found
 from waxeq.testing.runs import RUN, scanned
 from waxeq.testing.scatters import PUT, scattered
-from waxeq.testing.stencils import swept
+from waxeq.testing.stencils import lined, swept
 from waxeq.testing.values import evaluate, truncations, unheld
 
 _ATTEMPTS = 15
 """Calls drawn, for each call wanted: kernels do not accept every one."""
 _RARE = 100
 """The same for kernels of products that take whole lines of memory only, or windows."""
+_FEW = 4
+"""Sweeps below which those over long rows of whole lines are drawn."""
 _LARGE = (1, 2, 7, 33, 64, 129, 700, 3000, 20_000, 200_000)
 _MOST = 1 << 19
 """Elements of the iteration space of a large call."""
@@ -59,7 +61,8 @@ _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 
 def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
     """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides. Of products
-    where it accepts none of memory laid out to hurt, those on whole lines of memory, deep ones, or convolutions."""
+    where it accepts none of memory laid out to hurt, those on whole lines of memory, deep ones, or convolutions; of
+    sweeps, where it accepts few, those over long rows."""
     source = _source(kernel)
     pools = [(_ATTEMPTS * calls, calls, source)]
     if kernel.form == "loops":
@@ -73,6 +76,11 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
             if call is not None and kernel.accepts(call):
                 wanted, found = wanted - 1, found + 1
                 yield call
+    for _ in range(_ATTEMPTS * calls if kernel.form == "sweeps" and found < _FEW else 0):
+        call = _draw(name, kernel, lined(rng), rng, whole=True) if found < calls else None
+        if call is not None and kernel.accepts(call):
+            found += 1
+            yield call
     dtypes = _multiplied_dtypes(kernel)
     deep = partial(_deep, dtypes=dtypes)
     rarer: tuple[tuple[Source, bool], ...] = ((_in_lines, True), (convolved, False), (deep, False))

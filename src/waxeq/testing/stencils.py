@@ -17,6 +17,8 @@ _SIZES = (1, 2, 3, 5, 8, 17, 33, 70, 200)
 _LONG = 900
 """Elements of a row that is cut in pieces."""
 _DTYPES = ("float32", "float32", "float64", "float16", "bfloat16", "int32", "uint8")
+_WIDE, _LINES = ("float32", "float64", "int32"), (160, 256, 304)
+"""Dtypes whose elements are no shorter than lanes, and elements of rows that are whole lines."""
 _LOOPS, _ARMS = (2, 4), (2, 4)
 """Loops of a meaning, and places that each reads: from the first, less than the second."""
 
@@ -36,12 +38,25 @@ def swept(rng: np.random.Generator) -> tuple[Term, dict[str, int], list[tuple[fr
     return x, {k: n for k, n in made.sizes.items() if k in used}, made.kinds, frozenset()
 
 
+def lined(rng: np.random.Generator) -> tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]:
+    """The same over long rows of whole lines, as long after each loop as before."""
+    made = _Stencils(rng, str(rng.choice(_WIDE)), keeps=True)
+    axes = [made.axis("i", int(rng.choice(_SIZES[2:]))), made.axis("j", int(rng.choice(_LINES)))]
+    x = made.leaf(axes)
+    for _ in range(int(rng.integers(*_LOOPS))):
+        x, axes = made.loop(x, axes, [0, 1])
+    used = {k for t in types(x).values() for k in t.axes}
+    return x, {k: n for k, n in made.sizes.items() if k in used}, made.kinds, frozenset()
+
+
 @dataclass
 class _Stencils:
     rng: np.random.Generator
     dtype: str
     steps: bool = True
     """Whether values may jump from one place to the next: after a function that is approximated they may not."""
+    keeps: bool = False
+    """Whether loops are all as long as what they read, with a border."""
     sizes: dict[str, int] = field(default_factory=dict)
     before: dict[tuple[str, ...], list[Term]] = field(default_factory=dict)
     """What was made so far, by its axes: loops read that, too."""
@@ -59,7 +74,9 @@ class _Stencils:
 
     def loop(self, x: Term, axes: list[str], moved: list[int]) -> tuple[Term, list[str]]:
         """One loop over places around those of x, along some of its axes; and the axes that it has."""
-        way: Callable[[Term, str, str, int], Term] = self._seen if self.rng.random() < 0.7 else self._shifted
+        way: Callable[[Term, str, str, int], Term] = (
+            self._seen if self.keeps or self.rng.random() < 0.7 else self._shifted
+        )
         own = list(axes)
         for i in moved:
             n = self.sizes[axes[i]] + (2 if way == self._shifted else -2)
@@ -76,7 +93,8 @@ class _Stencils:
             value = self._with(value, arm)
         if is_float(self.dtype) and not self.steps and self.rng.random() < 0.5:
             value = Term("Map", str(self.rng.choice(("tanh", "abs", "sin", "erf"))), value)
-        return self._padded(value, own, axes) if self.rng.random() < 0.6 and way == self._seen else (value, own)
+        padded = self.keeps or (self.rng.random() < 0.6 and way == self._seen)
+        return self._padded(value, own, axes) if padded else (value, own)
 
     def _arm(self, x: Term, axes: list[str], own: list[str], way: Callable[[Term, str, str, int], Term]) -> Term:
         for old, new in zip(axes, own, strict=True):
