@@ -77,7 +77,17 @@ def made(kernel: Sliding, c: Call, operands: tuple[np.ndarray, ...], begin: int 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "rows, columns, times",
-    [(2, 129, 2), (3, 160, 2), (4, 129, 3), (5, 513, 4), (6, 200, 2), (7, 129, 4), (130, 2047, 4), (301, 300, 5)],
+    [
+        (2, 129, 2),
+        (3, 160, 2),
+        (4, 129, 3),
+        (5, 513, 4),
+        (6, 200, 2),
+        (7, 129, 4),
+        (130, 2047, 4),
+        (301, 300, 5),
+        (37, 257, 6),
+    ],
 )
 def test_sweeps_in_lockstep_are_those_one_after_another(rows: int, columns: int, times: int, threads: int) -> None:
     """NaN and infinities go where they go sweep by sweep, and nowhere else; rows end within vectors."""
