@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -111,6 +111,16 @@ def test_models_are_found_to_be_loops_one_after_another(model: str, worker: Work
     longest = max(found.calls, key=loops)
     want = fn(*(a.astype(np.float64) for a in arrays().values()))
     np.testing.assert_allclose(found.run(longest), want, rtol=1e-4, atol=1e-5)
+
+
+def test_every_swift_way_to_walk_is_offered(worker: Worker) -> None:
+    """The first kernel that takes a walk was the only one: those past the cache were never chosen."""
+    found, kernels = Found.of(jacobi, worker), backend().kernels
+    longest = max(found.calls, key=loops)
+    size, meaning = longest.call.out.bytes, longest.call.meaning
+    able = {n for n, k in kernels.items() if k.form == "sweeps" and size >= k.smallest and k.matches(meaning)}
+    able = {n for n in able if kernels[n].accepts(replace(longest.call, kernel=n)) and kernels[n].swift(meaning)}
+    assert {c.call.kernel for c in found.calls if loops(c) == loops(longest)} == able
 
 
 def test_a_model_that_reads_every_element_once_has_none(worker: Worker) -> None:

@@ -309,15 +309,17 @@ def loops_of(space: Space, number: int, cut: Cut, *, brief: bool = False) -> Ite
 
 
 def _sweeps(space: Space, number: int, longer: Sweeps, until: Deadline) -> Iterator[Candidate]:
-    """Loops that read each other, of the first kernel of those that take some, swift ones first; of what they read,
+    """Loops that read each other, of the swift kernels where some take them, else of the others; of what they read,
     each as it suits them best: what need not be made, where it is seen in that."""
     able = [(n, k) for n, k in space.kernels.items() if k.form == "sweeps" and space.bytes(number) >= k.smallest]
     for cut in longer.of(number) if able and not until.expired else ():
         meaning = cut_meaning(space.snapshot, cut)
-        ranked = sorted((row for row in able if row[1].matches(meaning)), key=lambda row: not row[1].swift(meaning))
-        nodes = tuple(cut.inside.items())
-        made = (c for n, _ in ranked for c in _build(space, number, n, meaning, cut.leaves, nodes, leaves=True))
-        yield from islice(made, 1)
+        found = dict[bool, list[Candidate]]()
+        for n, k in able:
+            if k.matches(meaning):
+                made = _build(space, number, n, meaning, cut.leaves, tuple(cut.inside.items()), leaves=True)
+                found.setdefault(k.swift(meaning), []).extend(islice(made, 1))
+        yield from found.get(True) or found.get(False, ())
         if until.expired:
             return
 
