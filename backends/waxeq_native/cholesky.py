@@ -20,7 +20,7 @@ from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.taken import NAME
-from waxeq_native.factored import Batch
+from waxeq_native.factored import Batch, takes
 from waxeq_native.gemm import api
 from waxeq_native.steps import INDEFINITE, OPERANDS, OUT_PLACE
 from waxeq_native.work import GRAIN, NativeKernel, Part, Work
@@ -229,7 +229,7 @@ class Cholesky(NativeKernel):
     pattern = "(Cholesky i j a)"
 
     def work(self, call: Call) -> Work | None:
-        if call.out.dtype not in ("float32", "float64"):
+        if not takes(self.pattern, call):
             return None
         b = Batch.of(call)
         if b is None or b.n < 2:

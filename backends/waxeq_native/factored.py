@@ -17,6 +17,7 @@ from itertools import product
 
 from waxeq.backend.call import Call, View
 from waxeq.backend.kernel import Features
+from waxeq.basis.heads import MATRICES
 from waxeq.basis.matrices import places
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.scalars import CTYPES
@@ -29,6 +30,11 @@ _MOST, _SIDES = 32, 64
 computed lies in the second cache at least."""
 _VECTOR = 64
 """Bytes of what is computed at once: the longest vector there is; machines of shorter ones take some steps for it."""
+
+
+def takes(pattern: str, call: Call) -> bool:
+    """Whether a call is of the head that a kernel's pattern has, and of a dtype of matrices that are factored."""
+    return call.meaning.head == pattern[1:].split()[0] and call.out.dtype in MATRICES
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,7 @@ class _Factored(NativeKernel):
     _code = SINGULAR
 
     def work(self, call: Call) -> Work | None:
-        if call.meaning.head != self.pattern[1:].split()[0] or call.out.dtype not in ("float32", "float64"):
+        if not takes(self.pattern, call):
             return None
         b = Batch.of(call)
         if b is None or not 1 <= b.n <= _MOST or b.m > _SIDES:

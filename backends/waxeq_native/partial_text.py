@@ -269,20 +269,22 @@ def lying(p: Partial, pieces: int) -> str:
     ]
     if pieces == 1:
         return p.function([*lines, p.written("best", "out")])
-    return p.function([*lines, "(void)out;", f"*({NAME}_best *)(args[1] + t * {p.room}) = best;"])
+    return p.function([*lines, "(void)out;", f"__builtin_memcpy(args[1] + t * {p.room}, &best, sizeof best);"])
 
 
 def merged(p: Partial, pieces: int) -> str:
     """The function that puts the best of the pieces of a row together. What a short piece has none of is after all."""
-    key, place = p.parts("found[i]", "j")
+    key, place = p.parts("found", "j")
     lines = [
         *p.row("t"),
         "(void)x;",
         f"{NAME}_best best;",
         p.empty("best"),
-        f"const {NAME}_best *const found = (const {NAME}_best *)(args[1] + t * {pieces * p.room});",
-        f"for (int i = 0; i < {pieces}; i++)",
+        f"{NAME}_best found;",
+        f"for (int i = 0; i < {pieces}; i++) {{",
+        f"  __builtin_memcpy(&found, args[1] + (t * {pieces} + i) * {p.room}, sizeof found);",
         f"  for (int j = 0; j < {p.kept}; j++) {NAME}_put(&best, {key}, {place});",
+        "}",
         p.written("best", "out"),
     ]
     return p.function(lines)

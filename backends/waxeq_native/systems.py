@@ -20,7 +20,7 @@ from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.taken import NAME
 from waxeq_native.blas import SYSTEMS
-from waxeq_native.factored import Batch
+from waxeq_native.factored import Batch, takes
 from waxeq_native.products_blas import AGAIN, ALONE, table, usable
 from waxeq_native.steps import OPERANDS, OUT_PLACE, SINGULAR
 from waxeq_native.work import GRAIN, NativeKernel, Part, Work
@@ -228,7 +228,7 @@ class _Systems(NativeKernel):
 
     def work(self, call: Call) -> Work | None:
         found = usable()
-        if found is None or set(found.systems) != set(SYSTEMS) or call.out.dtype not in ("float32", "float64"):
+        if found is None or set(found.systems) != set(SYSTEMS) or not takes(self.pattern, call):
             return None
         b = Batch.of(call)
         if b is None or b.n < 2 or (table().bits == 32 and _most(b.call) >= 1 << 31):
