@@ -35,7 +35,7 @@ def recalled(session: Session, blocks: Sequence[Block], *, cut: bool = False) ->
     left = [k for k, b in distinct.items() if b.key not in rows]
     short = {k: _read(distinct[k], text) for k, text in session.table.memos(CUT_BLOCK.name, left).items()}
     if short:
-        given = _given(session, blocks)
+        given = _given(session, _works(blocks))
         slack = _SLACK if session.begun else 1.0
         enough = {o.block.key: slack * _endless(o.seconds) for o in short.values()}
         rows |= {k: o for o in short.values() if _endless(given[k := o.block.key]) <= enough[k] or cut}
@@ -50,7 +50,7 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
     `sole`: whether the model is one block, which occurs once."""
     rows: dict[str, Optimized] = {}
     work = _works(blocks)
-    given = _parts(session, work)
+    given = _given(session, work)
     blocks = sorted({b.key: b for b in blocks}.values(), key=lambda b: (-work[b.key], b.key))
     if not sole:
         rows |= {b.key: plain for b in blocks if (plain := copied(session, b)) is not None}
@@ -73,13 +73,9 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
     return rows
 
 
-def _given(session: Session, blocks: Iterable[Block]) -> dict[str, float | None]:
-    """Seconds of the budget that each of the blocks of a model is given, by key; the fewer others, the more."""
-    return _parts(session, _works(blocks))
-
-
-def _parts(session: Session, work: Mapping[str, float]) -> dict[str, float | None]:
-    """The same, of what each has to compute."""
+def _given(session: Session, work: Mapping[str, float]) -> dict[str, float | None]:
+    """Seconds of the budget that each of the blocks of a model is given, by key, of what each has to compute; the fewer
+    others, the more."""
     budget = session.given
     return {k: None if budget is None else budget * _share(w, list(work.values())) for k, w in work.items()}
 

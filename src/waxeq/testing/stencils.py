@@ -12,6 +12,7 @@ from waxeq.backend.call import operand
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import is_float
+from waxeq.testing.rows import Found
 
 _SIZES = (1, 2, 3, 5, 8, 17, 33, 70, 200)
 _LONG = 900
@@ -23,7 +24,7 @@ _LOOPS, _ARMS = (2, 4), (2, 4)
 """Loops of a meaning, and places that each reads: from the first, less than the second."""
 
 
-def swept(rng: np.random.Generator) -> tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]:
+def swept(rng: np.random.Generator) -> Found:
     """A meaning, its sizes, (axes, dtype) of its operands; no axes that only its result has."""
     made = _Stencils(rng, str(rng.choice(_DTYPES)), steps=bool(rng.random() < 0.5))
     names = ["i", "j", "k"][: int(rng.integers(1, 4))]
@@ -38,7 +39,7 @@ def swept(rng: np.random.Generator) -> tuple[Term, dict[str, int], list[tuple[fr
     return x, {k: n for k, n in made.sizes.items() if k in used}, made.kinds, frozenset()
 
 
-def lined(rng: np.random.Generator) -> tuple[Term, dict[str, int], list[tuple[frozenset[str], str]], frozenset[str]]:
+def lined(rng: np.random.Generator) -> Found:
     """The same over long rows of whole lines, as long after each loop as before."""
     made = _Stencils(rng, str(rng.choice(_WIDE)), keeps=True)
     axes = [made.axis("i", int(rng.choice(_SIZES[2:]))), made.axis("j", int(rng.choice(_LINES)))]

@@ -14,6 +14,7 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.backend.kernel import prepare
 from waxeq.ir.term import Term
 from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.testing.ties import drawn
 from waxeq_native import partial
 from waxeq_native.partial import (
     ArgOrderStatistic,
@@ -54,21 +55,10 @@ def ran(kernel: PartialSort, call: Call, x: np.ndarray) -> np.ndarray:
     (view,), out = call.operands, np.empty([call.sizes[k] for k in call.out.axes], numpy_dtype(call.out.dtype))
     laid = np.ascontiguousarray(x if view.axes == ("i", "j") else x.T)
     raw = np.empty(kernel.workspace(call) + 64, np.uint8)
-    for step in kernel.bind(call, (laid,), out, raw[-raw.ctypes.data % 64 :][: kernel.workspace(call)]):
+    scratch = raw[(8 - raw.ctypes.data) % 64 :][: kernel.workspace(call)]  # as it may lie: no line begins there
+    for step in kernel.bind(call, (laid,), out, scratch):
         step()
     return out.T if call.out.axes[0] == "n" and out.ndim == 2 else out
-
-
-def drawn(shape: tuple[int, int], dtype: str) -> np.ndarray:
-    """With many equal elements, and of floats all that is special."""
-    rng = np.random.default_rng(shape[1])
-    if not is_float(dtype):
-        return rng.integers(-(1 << 62), 1 << 62, shape).astype(dtype) >> (dtype == "int64")
-    x = np.round(rng.standard_normal(shape) * 50, 1).astype(numpy_dtype(dtype))
-    special = rng.integers(0, 60, shape)
-    for i, value in enumerate((np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45)):
-        x[special == i] = value
-    return x
 
 
 def expected(kernel: PartialSort, x: np.ndarray, axis: int, places: range) -> np.ndarray:

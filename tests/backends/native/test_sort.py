@@ -9,8 +9,9 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends, kernels
 from waxeq.backend.kernel import prepare
 from waxeq.ir.term import Term
-from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.ir.types import numpy_dtype
 from waxeq.ops import ordering
+from waxeq.testing.ties import drawn
 from waxeq_native import sort
 from waxeq_native.sort import Argsort, Sort
 from waxeq_native.sort_text import Sorted
@@ -37,18 +38,6 @@ def ran(kernel: Sort, call: Call, x: np.ndarray) -> np.ndarray:
     for step in kernel.bind(call, (laid,), out, np.empty(kernel.workspace(call), np.uint8)):
         step()
     return out if call.out.axes == ("i", "j") else out.T
-
-
-def drawn(shape: tuple[int, int], dtype: str) -> np.ndarray:
-    """With many equal elements, and of floats all that is special."""
-    rng = np.random.default_rng(shape[1])
-    if not is_float(dtype):
-        return rng.integers(-(1 << 62), 1 << 62, shape).astype(dtype) >> (dtype == "int64")
-    x = np.round(rng.standard_normal(shape) * 50, 1).astype(numpy_dtype(dtype))
-    special = rng.integers(0, 60, shape)
-    for i, value in enumerate((np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45)):
-        x[special == i] = value
-    return x
 
 
 def expected(kernel: Sort, x: np.ndarray, axis: int) -> np.ndarray:
