@@ -11,6 +11,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,9 @@ from hypothesis import settings
 from waxeq.cost import table
 from waxeq.cost.device import measure_peaks
 from waxeq.egraph.saturate import Worker
+from waxeq.errors import WaxeqError
+from waxeq_native.compiler import find
+from waxeq_native.files import replace as replace_file
 
 if TYPE_CHECKING:
     from waxeq_native.library import Library
@@ -46,6 +50,8 @@ NOBODY = Path(tempfile.mkdtemp(prefix="waxeq-nobody-"))
 """Where the table of whoever runs the tests would lie: in this process, and in those that a test starts."""
 COMPILED = NOBODY.with_name(NOBODY.name.replace("nobody", "compiled"))
 """What was compiled, where pytest has no cache of its own to keep it in."""
+UNITS = NOBODY.with_name(NOBODY.name.replace("nobody", "units"))
+"""Likewise of what is compiled once for a machine, and not for a model, which caches of tests begin with."""
 OWN_TURN = Path(tempfile.mkdtemp(prefix="waxeq-turn-"))
 """Where this process, and those that a test starts, take turns at timing. Test processes have a core each, and disturb
 each other all the time, whether they compile or are timed: waiting for each other's timings would gain nothing."""
@@ -53,7 +59,7 @@ each other all the time, whether they compile or are timed: waiting for each oth
 
 @atexit.register  # also where pytest ends before it has begun: an option that makes no sense, an error in this file
 def leave_nothing() -> None:
-    for folder in (NOBODY, COMPILED, OWN_TURN):
+    for folder in (NOBODY, COMPILED, UNITS, OWN_TURN):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -72,12 +78,41 @@ when the others have none."""
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_DATA_HOME"] = str(NOBODY)
     os.environ["WAXEQ_TIMING_LOCK"] = str(OWN_TURN / "timing.lock")
-    kept = getattr(config, "cache", None)  # what was compiled is kept from run to run, and by no other checkout
-    os.environ["WAXEQ_CACHE"] = str(COMPILED if kept is None else kept.mkdir("waxeq-compiled"))
+    if not xdist:  # what was compiled is kept from run to run, and by no other checkout
+        kept = getattr(config, "cache", None)
+        os.environ["WAXEQ_CACHE"] = str(COMPILED if kept is None else kept.mkdir("waxeq-compiled"))
+        os.environ["WAXEQ_TEST_UNITS"] = str(UNITS if kept is None else kept.mkdir("waxeq-units"))
     if getattr(config.option, "maxschedchunk", 0) is None:
         config.option.maxschedchunk = CHUNK
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, terminated)
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist starts the processes that share the tests
+def pytest_sessionstart() -> None:
+    """The products of matrices take compilers half as long as all tests of some folders. Compiled here, they are once,
+    on all cores, and are there for each of several processes and for each cache that a test makes.
+    """
+    if xdist:
+        return
+    from waxeq_native import gemm, library, team
+
+    with suppress(WaxeqError), pytest.MonkeyPatch.context() as patch:  # who needs a compiler says that there is none
+        folder = library.directory(os.environ["WAXEQ_TEST_UNITS"])
+        own = library.Library(folder, find(memory=folder / "compilers"))
+        patch.setattr(library, "shared", lambda: own)
+        gemm.api.__wrapped__()
+        team.code()
+    begun(Path(os.environ["WAXEQ_CACHE"]))
+
+
+def begun(cache: Path) -> None:
+    """What is compiled once for a machine is put into a cache, where it is not there yet."""
+    units = Path(os.environ["WAXEQ_TEST_UNITS"])
+    for path in units.rglob("*"):
+        target = cache / path.relative_to(units)
+        if path.is_file() and not target.exists():
+            replace_file(target, path.read_bytes())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -182,6 +217,13 @@ def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches have new processes: one that did something before has room for more."""
     monkeypatch.setattr("waxeq.search.session.Worker", Worker)
+
+
+@pytest.fixture(scope="session")
+def begin_cache() -> Callable[[Path], None]:
+    """`begin_cache(folder)` has a cache in `folder` begin with what is compiled once for a machine: tests of what else
+    is compiled, or of none, do not wait for it."""
+    return begun
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from benchmarks import comparison, report
 from benchmarks.__main__ import app
 from benchmarks.comparison import Terms, compare, current
-from benchmarks.row import Record
+from benchmarks.row import INSTALLED, Record
+
+from waxeq.runtime.measure import in_fresh_process
 
 pytestmark = pytest.mark.quick
 TERMS = Terms(("numpy", "torch"), 2, 1.0, 1.0, None, "")
@@ -156,8 +159,16 @@ def test_the_source_is_all_that_a_row_is_made_of(file: str, tmp_path: Path, monk
 
 
 def test_the_command_writes_beside_other_sections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    begin_cache: Callable[[Path], None],
 ) -> None:
+    def begun(function: Callable[..., Any], arguments: tuple[str], **more: Any) -> Any:
+        begin_cache(Path(arguments[0]) / INSTALLED)
+        return in_fresh_process(function, arguments, **more)
+
+    monkeypatch.setattr("benchmarks.__main__.in_fresh_process", begun)
     measured_rows(monkeypatch)
     about = {"date": "d", "device": "m", "versions": {}, "notes": [], "took": 1}
     older = {"linear": {"title": "Linear", "columns": ["a"], "rows": [["b"]], **about}}

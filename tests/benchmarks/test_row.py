@@ -12,7 +12,19 @@ import pytest
 from benchmarks import row
 from benchmarks.contestants import CONTESTANTS, Contestant, NoForm
 from benchmarks.roofline import EVALUATED, copying, evaluating
-from benchmarks.row import ALONE, COPY, PACED, WAXEQ, admit, contest, first_call, measure_row, optimize, reference
+from benchmarks.row import (
+    ALONE,
+    COPY,
+    PACED,
+    WAXEQ,
+    admit,
+    contest,
+    first_call,
+    measure_row,
+    optimize,
+    own_cache,
+    reference,
+)
 from benchmarks.workload import Workload
 
 import waxeq as wx
@@ -189,9 +201,10 @@ def test_a_plan_reads_the_arrays_that_peers_read(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_a_real_row(tmp_path: Path) -> None:
+def test_a_real_row(tmp_path: Path, begin_cache: Callable[[Path], None]) -> None:
     threads = 1
     plan = str(tmp_path / "row.plan.json")
+    begin_cache(own_cache(plan))
     found = in_fresh_process(optimize, ("gelu_128x768", plan, threads, 2.0, None), threads=threads)
     assert found["first_call"] > 0
     job = ("gelu_128x768", plan, ("numpy",), threads, 0.2, str(tmp_path), str(tmp_path / "running"))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,9 +55,10 @@ def _model(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_bundle_runs_where_nothing_but_numpy_is(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin_cache: Callable[[Path], None]
 ) -> None:
     monkeypatch.setenv(devices.VARIABLE, devices.VIRTUAL)
+    begin_cache(tmp_path / "cache")
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((300, 256), dtype=np.float32), rng.standard_normal(256, dtype=np.float32)
     options = wx.Options(table=tmp_path / "t.duckdb", backends=("cupy", "numpy"), trial=False, cost="roofline")

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,8 @@ def test_the_size_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         libraries.shared.__wrapped__()
 
 
-def test_doctor_says_how_much_it_takes(tmp_path: Path) -> None:
+def test_doctor_says_how_much_it_takes(tmp_path: Path, begin_cache: Callable[[Path], None]) -> None:
+    begin_cache(tmp_path)
     environment = {**os.environ, "WAXEQ_CACHE": str(tmp_path), "WAXEQ_CACHE_SIZE": "3MiB"}
     command = [sys.executable, "-m", "waxeq", "doctor", "--json", "--table", str(tmp_path / "t.duckdb")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
