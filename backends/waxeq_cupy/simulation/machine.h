@@ -12,6 +12,8 @@
      and factors of wgmma that are used before they are waited for
 
    The files of this folder are one text, in the order that simulated.py names. */
+// The headers of C as C has them: libstdc++'s own of these names take compilers longer than all of this file.
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS 1
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

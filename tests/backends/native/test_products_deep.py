@@ -75,10 +75,14 @@ def test_a_covariance_is_cut_in_groups_of_pieces_that_are_summed_in_pairs(thread
     right(KERNEL, c)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    "columns, depth, dtype",
-    [(33, 8192, "float32"), (64, 8200, "float64"), (129, 5001, "float32"), (255, 2100, "float32")],
+    "columns, depth, dtype, threads",
+    [
+        *((33, 8192, "float32", t) for t in (1, 2)),
+        *((64, 4200, "float64", t) for t in (1, 2)),
+        (129, 5001, "float32", 2),  # three layers a piece, and a band of one row
+        (127, 2100, "float32", 1),
+    ],
 )
 def test_half_of_a_covariance_is_the_other_half_turned(columns: int, depth: int, dtype: str, threads: int) -> None:
     c = covariance(columns, depth, threads, dtype)

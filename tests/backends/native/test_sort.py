@@ -52,9 +52,12 @@ def expected(kernel: Sort, x: np.ndarray, axis: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", DTYPES + FLOATS)
 def test_rows_are_sorted_as_numpy_does(kernel: Sort, dtype: str) -> None:
     """Along either axis, from any layout and to any; NaN comes last, and positions of equal elements keep their order,
-    those of zeros of both signs too."""
+    those of zeros of both signs too. Every other combination is met: the next dtype has those that this one has not."""
     ways = [(a, o, w) for a in "ij" for o, w in (("ij", "ij"), ("ji", "ij"), ("ij", "ji"))]
-    rows = [(s, a, called(kernel, s, dtype, t, a, o, w)) for s in SHAPES for t in (1, 3) for a, o, w in ways]
+    first = (DTYPES + FLOATS).index(dtype)
+    which = [(s, t, w) for i, s in enumerate(SHAPES) for t in (1, 3) for j, w in enumerate(ways)
+             if (i + t // 2 + j + first) % 2 == 0]  # fmt: skip
+    rows = [(s, a, called(kernel, s, dtype, t, a, o, w)) for s, t, (a, o, w) in which]
     prepare((kernel, call) for *_, call in rows)
     for shape, axis, call in rows:
         x = drawn(shape, dtype)
