@@ -27,9 +27,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,19 +183,31 @@ def _said(kernel: Any, call: Any) -> str | None:
 def needed(before: str, text: str) -> str:
     """What stands before a kernel's text, without comments and without the functions and macros that the text does not
     come to: functions are inlined wherever they are called, so that of others nothing is compiled."""
+    known, functions, rest = _definitions(before)
+    met = set[str]()
+    more = [_words(_MACRO.sub("", rest)), frozenset(re.findall(r"\w+", text))]
+    while more:
+        names = (more.pop() & known.keys()) - met
+        met |= names
+        more += (_words(known[n]) for n in names)
+    kept = _MACRO.sub(lambda m: m[0] * (m[1] in met), rest)
+    return "\n".join([" ".join(kept.split()), *(known[n] for n in functions if n in met)])
+
+
+@cache
+def _definitions(before: str) -> tuple[Mapping[str, str], Sequence[str], str]:
+    """What functions and macros are by name, which are functions, and what else there is: the same for all kernels."""
     bare = without_comments(before)
     known = dict[str, str]()
     for m in (*_FUNCTION.finditer(bare), *_MACRO.finditer(bare)):
         known[m[1]] = known.get(m[1], "") + m[0]
-    functions = dict.fromkeys(m[1] for m in _FUNCTION.finditer(bare))
-    rest = _FUNCTION.sub("", bare)
-    met, more = set[str](), [_MACRO.sub("", rest), text]
-    while more:
-        names = set(re.findall(r"\w+", more.pop())) & known.keys() - met
-        met |= names
-        more += (known[n] for n in names)
-    kept = _MACRO.sub(lambda m: m[0] * (m[1] in met), rest)
-    return "\n".join([" ".join(kept.split()), *(known[n] for n in functions if n in met)])
+    functions = tuple(dict.fromkeys(m[1] for m in _FUNCTION.finditer(bare)))
+    return known, functions, _FUNCTION.sub("", bare)
+
+
+@cache
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text))
 
 
 def without_comments(text: str) -> str:
