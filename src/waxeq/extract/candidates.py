@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import islice
 
 from waxeq.backend.call import Call, View, axes_in, operand, sharing
 from waxeq.backend.kernel import Kernel
@@ -16,11 +16,11 @@ from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.events import FOREVER, Deadline
 from waxeq.extract.cuts import Cut, Cuts, folds, is_pointwise
 from waxeq.extract.orders import Order, Orders
+from waxeq.extract.picks import Loops, picks
 from waxeq.extract.sweeps import Sweeps
 from waxeq.extract.views import Source, sources
 from waxeq.ir.term import Term
 
-_COMBINATIONS = 8
 _BRIEF = 1e-3
 """Seconds for each class below which there is no time for more than one kernel of what is made point by point."""
 _AGAIN = 4.0
@@ -246,10 +246,11 @@ def _build(
     options = [space.operands(r, k.device) for r in reads]
     for order in space.orders.of(number, k.orders(meaning, space.snapshot.classes[number].axes)):
         out = State(number, order, k.device)
-        ranked = [sorted(o, key=lambda sv: _mismatch(sv[1], order)) for o in options]
+        loops = Loops.of(meaning, order, sizes)
+        ways = [_nearer(space, r, o, loops, k.device) for r, o in zip(reads, options, strict=True)]
         if leaves:
-            ranked = [sorted(o, key=lambda sv: sv[0].number not in space.leaves) for o in ranked]
-        for pick in islice(product(*ranked), _COMBINATIONS):
+            ways = [sorted(o, key=lambda sv: sv[0].number not in space.leaves) for o in ways]
+        for pick in picks(ways, order, loops, both=k.device != CPU):
             if any(s.number == number for s, _ in pick):
                 continue
             read = [s for s, _ in pick]
@@ -261,15 +262,15 @@ def _build(
                 yield Candidate(out, tuple(s for s, _ in pick), call, nodes)
 
 
-def _mismatch(v: View, order: Order) -> int:
-    """How far a view's memory order is from the result's: 0 when the axes they share come in one order."""
-    shared = [k for k in order if k in v.axes and v.stride(k)]
-    steps = [v.stride(k) for k in shared]
-    return sum(a < b for i, a in enumerate(steps) for b in steps[i + 1 :])
-
-
-def _fits_dtype(kernel: Kernel, *dtypes: str) -> bool:
-    return kernel.dtypes is None or all(d in kernel.dtypes for d in dtypes)
+def _nearer(
+    space: Space, number: int, ways: list[tuple[State, View]], loops: Loops, place: str
+) -> list[tuple[State, View]]:
+    """Ways to read a class, and where all of these read it far apart, one more: a copy in another order of axes."""
+    if number in space.leaves or not ways or not all(loops.apart(v) for _, v in ways):
+        return ways
+    nearer = loops.nearer(space.orders.of(number)[0])
+    made = State(number, nearer, place)
+    return [*ways, (made, space.dense(made))] if nearer in space.orders.of(number, [nearer]) else ways
 
 
 def by_pattern(space: Space, number: int, n: ENode) -> Iterator[Candidate]:
@@ -280,7 +281,8 @@ def by_pattern(space: Space, number: int, n: ENode) -> Iterator[Candidate]:
     reads = tuple(n.args[i] for i in p.tensors)
     at = {pos: _leaf(space, i, r) for i, (pos, r) in enumerate(zip(p.tensors, reads, strict=True))}
     meaning = p.meaning(tuple(at.get(i, a) for i, a in enumerate(n.args)))
-    if _fits_dtype(space.kernels[p.kernel], *(space.snapshot.classes[r].dtype for r in reads)):
+    dtypes = space.kernels[p.kernel].dtypes
+    if dtypes is None or all(space.snapshot.classes[r].dtype in dtypes for r in reads):
         yield from _build(space, number, p.kernel, meaning, reads, ((number, n),))
 
 
