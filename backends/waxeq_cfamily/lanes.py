@@ -106,19 +106,25 @@ class Lanes:
     def text(self, body: Sequence[str], low: str, high: str) -> list[str]:
         """The innermost loop: so many elements at a time, one for each number; those that are left go to the first, or
         to accumulators of their own."""
-        n, k = self.many, self.loop.order[-1]
-        v, size = var(k), self.loop.values.sizes[k]
+        n, v = self.many, var(self.loop.order[-1])
         lines = [
             f"const int64_t {v}_whole = {low} + ({high} - {low}) / {n} * {n};",
             f"for (int64_t {v}_lane = {low}; {v}_lane < {v}_whole; {v}_lane += {n}) {{",
-            *("  " + x for x in self._full(body, v)),
+            *("  " + x for x in self.full(body)),
             "}",
+            *self.left(body, high),
         ]
-        if self.ends:
-            lines += self._left(body, v, size // n * n, size)
-        elif k in self.loop.spans or size % n or self.loop.space.width(k) % n:
-            lines += _each(f"{high} - {v}_whole", [f"  const int64_t {v} = {v}_whole + lane;", *body])
         return ["{", *("  " + x for x in lines), "}"]
+
+    def left(self, body: Sequence[str], high: str) -> list[str]:
+        """What is left of a row whose end is `high` after so many elements at a time."""
+        n, k = self.many, self.loop.order[-1]
+        v, size = var(k), self.loop.values.sizes[k]
+        if self.ends:
+            return [*self._left(body, v, size // n * n, size)]
+        if k in self.loop.spans or size % n or self.loop.space.width(k) % n:
+            return _each(f"{high} - {v}_whole", [f"  const int64_t {v} = {v}_whole + lane;", *body])
+        return []
 
     def _left(self, body: Sequence[str], v: str, at: int, size: int) -> Iterator[str]:
         """The elements from `at` on of a row of this size."""
@@ -130,8 +136,9 @@ class Lanes:
             yield from _each(str(n), [f"  const int64_t {v} = {at} + lane;", *moved])
             at += n
 
-    def _full(self, body: Sequence[str], v: str) -> list[str]:
+    def full(self, body: Sequence[str]) -> list[str]:
         """One element for each number. NaN is looked for in two at once: one comparison tells of both."""
+        v = var(self.loop.order[-1])
         seen = [f for f in self.loop.scalar if self.loop.watches(f)]
         if not seen or self.many == LANES:
             return _each(str(self.many), [f"  const int64_t {v} = {v}_lane + lane;", *body])

@@ -134,14 +134,14 @@ class Loop:
 
     def nest(self, depth: int) -> list[str]:
         begun = [f for f in self.scalar if self._free(f) == depth]
-        lines = [*self.at.get(depth, []), *(x for f in begun for x in self._begin(f))]
+        lines = [*self.at.get(depth, []), *(x for f in begun for x in self.begin(f))]
         if depth == len(self.order) - 1:
             lines += self.running()
         if depth < len(self.order):
             lines += in_stretches(self, depth) or self.opened(depth)
         else:
             lines += self._body()
-        return [*lines, *(x for f in begun for x in self._end(f))]
+        return [*lines, *(x for f in begun for x in self.end(f))]
 
     def opened(self, depth: int) -> list[str]:
         """The loop at some depth, with all that is in it."""
@@ -324,7 +324,7 @@ class Loop:
         r = self.values.rows[f]
         return r.name in ("max", "min") and is_float(r.dtype)
 
-    def _begin(self, f: int) -> Iterator[str]:
+    def begin(self, f: int) -> Iterator[str]:
         for x in self._held(f):
             yield from self.lanes.cleared(f, x)
 
@@ -333,7 +333,7 @@ class Loop:
         own = self.accumulators(f, "s" if f in self.blocked else "a")
         return (f"n{f}", *own) if self.watches(f) else own
 
-    def _end(self, f: int) -> Iterator[str]:
+    def end(self, f: int) -> Iterator[str]:
         r = self.values.rows[f]
         for x in self._held(f):
             yield from self.lanes.merged(f, x)

@@ -88,7 +88,7 @@ class Paired(Loop):
     def accumulators(self, f: int, kind: str) -> tuple[str, ...]:
         return tuple(f"{kind}{f}_{i}" for i in range(_ROWS))
 
-    def _end(self, f: int) -> Iterator[str]:
+    def end(self, f: int) -> Iterator[str]:
         for i, x in enumerate(self._held(f)):
             yield from self.lanes.merged(f, x)
             yield of_row(f"{self.e.buffer(f)} = {self.lanes.whole(x)};", self.rows, i)

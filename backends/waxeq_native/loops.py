@@ -13,11 +13,11 @@ from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import FLOATS, numpy_dtype
 from waxeq_cfamily.asked import LINE
-from waxeq_cfamily.batched import Batched
 from waxeq_cfamily.excess import as_bits, spares
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.interleaved import whole
 from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.overlapped import Overlapped
 from waxeq_cfamily.parted import parted
 from waxeq_cfamily.resolved import INDEX_MAPS, RUNNING
 from waxeq_cfamily.scalars import CTYPES, carried
@@ -147,7 +147,7 @@ class Loops(NativeKernel):
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip
         """What writes the text of one walk of a call."""
         others = [place] * len(s.values.others)
-        return Batched(
+        return Overlapped(
             s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams, others,
             excess=self.excess,
         )  # fmt: skip

@@ -31,6 +31,7 @@ def _meaning(kind: str, n: int, dtype: str) -> Term:
     return {
         "rms norm": Term("Mul", root, Term("Mul", x, operand(1, "n", dtype))),
         "unit": Term("Zip", "div", x, Term("Map", "sqrt", Term("Sum", "n", Term("Mul", x, x)))),
+        "shifted": Term("Add", Term("Mul", Term("Mul", centred, operand(1, "n", dtype)), root), operand(2, "n", dtype)),
         "layer norm": Term("Mul", Term("Mul", centred, operand(1, "n", dtype)), root),
         "variance": _mean(Term("Mul", centred, centred), n, dtype),
         "softmax": Term("Zip", "div", e, Term("Sum", "n", e)),
@@ -47,11 +48,15 @@ def _call(kind: str, rows: int, n: int, dtype: str = "float32", threads: int = 1
     return Call("native.loops_fast", meaning, sizes, views, out, threads=threads)
 
 
-def _many(call: Call) -> int:
-    """How many points are taken at a time."""
+def _text(call: Call) -> str:
     work = LOOPS.of(call)
     assert work is not None
-    found = re.findall(r"first \+= (\d+)\)", work.parts[-1].text)
+    return work.parts[-1].text
+
+
+def _many(call: Call) -> int:
+    """How many points are taken at a time."""
+    found = re.findall(r"first \+= (\d+)\)", _text(call))
     return int(found[0]) if found else 1
 
 
@@ -73,7 +78,32 @@ def test_a_root_that_is_waited_for(dtype: str) -> None:
         assert _many(c) == 4 and check_call(LOOPS, c, np.random.default_rng(0)) is None
 
 
-@pytest.mark.parametrize(("kind", "n"), [("layer norm", 70), ("softmax", 70), ("rms norm", 768)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["layer norm", "shifted"])
+def test_a_last_stage_beside_the_next_first_one(kind: str, dtype: str) -> None:
+    """Of rows whose elements fill no whole vectors or just so many, of even and odd numbers of them, in chunks."""
+    size = np.dtype(dtype).itemsize
+    calls = [_call(kind, rows, n // size, dtype, threads) for rows, n, threads in ((9, 3072, 1), (37, 2164, 2))]
+    LOOPS.prepare([(LOOPS, c) for c in calls])
+    for c in calls:
+        assert _many(c) == 2 and "next" in _text(c) and check_call(LOOPS, c, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("rows", [8, 9, 10, 11])
+def test_a_row_that_is_read_on_is_its_own(rows: int) -> None:
+    """What the next points' first stage reads is of no matter to these, and the last ones have none after them."""
+    c = _call("layer norm", rows, 400)
+    x = np.random.default_rng(0).standard_normal((rows, 400)).astype(np.float32)
+    x[rows // 2] = np.nan
+    values, out = (x, np.ones(400, np.float32)), np.empty_like(x)
+    for step in LOOPS.bind(c, values, out, np.empty(LOOPS.workspace(c), np.uint8)):
+        step()
+    centred = x - x.mean(1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 2.0**-10)
+    assert np.allclose(out, expected, equal_nan=True, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "n"), [("layer norm", 70), ("layer norm", 300), ("softmax", 70), ("rms norm", 768)])
 def test_rows_that_are_replaced(kind: str, n: int) -> None:
     """Each row is read by all of its stages before any of it is written, however many are taken at a time."""
     c = _call(kind, 13, n)
@@ -106,7 +136,8 @@ def test_every_row_is_its_own(begin: int) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        {"kind": "layer norm", "rows": 37, "n": 512},
+        {"kind": "layer norm", "rows": 7, "n": 512},
+        {"kind": "layer norm", "rows": 37, "n": 4096},
         {"kind": "softmax", "rows": 7, "n": 64},
         {"kind": "rms norm", "rows": 37, "n": 256},
         {"kind": "rms norm", "rows": 2000, "n": 768},
