@@ -10,7 +10,8 @@ from waxeq.backend.call import Call, View, multiplies, operand
 from waxeq.backend.kernel import Kernel
 from waxeq.egraph.kernels import patterns
 from waxeq.ir.term import Term
-from waxeq.search.samples import Sample, exponentials, softmax
+from waxeq.search.sample import Sample
+from waxeq.search.samples import exponentials, softmax
 
 F16, BF16, F32 = "float16", "bfloat16", "float32"
 Measure = Literal["copy", "cublas", "compiled", "torch", "tflops"]
