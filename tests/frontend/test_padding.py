@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waxeq.frontend.handlers.joining import _runs
+from waxeq.frontend.handlers.padding import _runs
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import interpret
 from waxeq.ops.indexing import Gather

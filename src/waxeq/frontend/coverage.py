@@ -71,7 +71,7 @@ Functions that take no arrays (`np.arange`, `np.eye`, `np.linspace` ...) give pl
 arrays that the model names and is not given (of its module, around it, its defaults, attributes that its object has of
 its own, in lists and dicts of these). They may be indexed by what is traced: `np.eye(10)[labels]`, `TABLE[tokens]`.
 Folds and the like take lists of arrays, and so do ufuncs and their methods: `np.mean([f(x), g(x)], axis=0)`,
-`np.maximum.reduce([a, b, c])`.
+`np.maximum.reduce([a, b, c])`. `np.linspace`, `np.logspace` and `np.geomspace` may have ends that are data.
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
 tracing, `x[mask] = v` by any mask. Of what a mask that is data picks, functions of each element, sums, means and the
 like are traced (`x[mask].mean(axis=0)`, `y[mask] = x[i[mask], j[mask]]`), and nothing that depends on how many there

@@ -20,12 +20,15 @@ from waxeq.frontend.handlers import (
     joining,
     linalg,
     ordering,
+    padding,
     places,
     polynomials,
     reductions,
+    rows,
     sampled,
     segments,
     shapes,
+    spaced,
     special,
     statistics,
     tests,
@@ -37,6 +40,7 @@ Handler = Callable[..., Any]
 MODULES = (
     *(elementwise, reductions, ordering, contractions, shapes, joining, creation, indexing, tests, special),
     *(updates, counting, sampled, statistics, places, bits, polynomials, linalg, segments),
+    *(padding, rows, spaced),
 )
 
 

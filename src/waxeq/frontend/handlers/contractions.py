@@ -106,7 +106,7 @@ def _kron(t: Tracer, a: Any, b: Any) -> Any:
 def _einsum(t: Tracer, spec: Any, *operands: Any, optimize: Any = None, dtype: Any = None) -> Any:
     """Explicit or implicit, with ellipsis, diagonals and any number of operands, pairwise from the left."""
     if not isinstance(spec, str):
-        raise t.refuse("np.einsum with lists of axis numbers", "write the subscripts as a string")
+        spec, operands = _spelled((spec, *operands))
     xs = [t.array(x) if dtype is None else t.array(x).astype(dtype) for x in operands]
     if len(xs) > 1:
         xs = [t.wrap(v) for v in t.explicit.common(*(x.value for x in xs))]  # of all, not of each pair
@@ -122,6 +122,22 @@ def _einsum(t: Tracer, spec: Any, *operands: Any, optimize: Any = None, dtype: A
         return y
     z = _contract(t, Einsum(f"{labels}->{out}"), y)
     return z.perhaps_shares(xs[0]) if set(labels) == set(out) else z  # without a sum NumPy gives a view
+
+
+def _spelled(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Subscripts as a string, of lists of axis numbers that follow each operand, and the result at the end."""
+    pairs = len(given) // 2 * 2
+    lists = [*given[1:pairs:2], *given[pairs:]]
+    numbers = sorted({n for one in lists for n in one if n is not Ellipsis})
+    letter = {n: _LETTERS[i] for i, n in enumerate(numbers)} | {Ellipsis: "..."}
+    words = ["".join(letter[n] for n in one) for one in lists]
+    left = ",".join(words[: pairs // 2])
+    return f"{left}->{words[-1]}" if len(given) > pairs else left, given[:pairs:2]
+
+
+def _einsum_path(t: Tracer, *operands: Any, **kw: Any) -> Any:
+    shown: list[Any] = [np.broadcast_to(np.float64(0), x.shape) if isinstance(x, TracedArray) else x for x in operands]
+    return np.einsum_path(*shown, **kw)
 
 
 def _labels(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
@@ -176,10 +192,24 @@ def _multi_dot(t: Tracer, arrays: Any) -> Any:
 def _cross(t: Tracer, a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     axisa, axisb, axisc = (axisa, axisb, axisc) if axis is None else (axis,) * 3
     x, y = np.moveaxis(t.array(a), axisa, -1), np.moveaxis(t.array(b), axisb, -1)
-    if x.shape[-1] != 3 or y.shape[-1] != 3:
-        raise t.refuse("np.cross of vectors that are not of three elements", "pad them by zeros")
-    parts = [x[..., i] * y[..., j] - x[..., j] * y[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    if x.shape[-1] not in (2, 3) or y.shape[-1] not in (2, 3):
+        raise ValueError("both vectors of np.cross must be of two or three elements")
+    third = x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
+    if x.shape[-1] == y.shape[-1] == 2:
+        return third
+    if x.shape[-1] == 2:
+        parts = [x[..., 1] * y[..., 2], -(x[..., 0] * y[..., 2]), third]
+    elif y.shape[-1] == 2:
+        parts = [-(x[..., 2] * y[..., 1]), x[..., 2] * y[..., 0], third]
+    else:
+        parts = [x[..., i] * y[..., j] - x[..., j] * y[..., i] for i, j in ((1, 2), (2, 0))] + [third]
     return np.stack(parts, axis=axisc)
+
+
+def _cross_of_three(t: Tracer, x: Any, y: Any, /, *, axis: int = -1) -> Any:
+    if t.array(x).shape[axis] != 3 or t.array(y).shape[axis] != 3:
+        raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors")
+    return _cross(t, x, y, axis=axis)
 
 
 def _convolve(t: Tracer, a: Any, v: Any, mode: str = "full") -> Any:
@@ -233,10 +263,11 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "linalg.tensordot": lambda t, x, y, *, axes=2: _tensordot(t, x, y, axes),
     "kron": _kron,
     "einsum": _einsum,
+    "einsum_path": _einsum_path,
     "linalg.matrix_power": _matrix_power,
     "linalg.multi_dot": _multi_dot,
     "cross": _cross,
-    "linalg.cross": lambda t, x, y, *, axis=-1: _cross(t, x, y, axis=axis),
+    "linalg.cross": _cross_of_three,
     "convolve": _convolve,
     "correlate": _correlate,
     "polyval": _polyval,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from operator import index
 from typing import Any
@@ -149,6 +150,55 @@ def _histogram_bin_edges(t: Tracer, a: Any, bins: Any = 10, range: Any = None, w
     return _edges(t, _flat(t, a, weights)[0], bins, range)[0]
 
 
+def _histogramdd(
+    t: Tracer, sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any]:
+    """Between edges that are known, or in ranges of plain numbers."""
+    whole = isinstance(sample, np.ndarray) and sample.ndim == 2  # traced arrays say that they are
+    rows: list[Any] = [*sample.T] if whole else [t.array(x) for x in sample]
+    edges = _edges_of_each(t, len(rows), bins, range)
+    sizes = [len(e) - 1 for e in edges]
+    places = [_place_between(x, e) for x, e in zip(rows, edges, strict=True)]
+    inside, total, at = np.ones(rows[0].shape, bool), math.prod(sizes), np.zeros(rows[0].shape, np.int64)
+    for place, n in zip(places, sizes, strict=True):
+        inside, at = inside & (place < n), at * n + place
+    w = None if weights is None else t.array(weights).astype(np.float64)
+    counts = _counts(t, total, np.where(inside, at, total), w).astype(np.float64).reshape(tuple(sizes))
+    if density:
+        whole_sum = np.sum(counts)
+        for i, e in enumerate(edges):
+            counts = counts / np.diff(e).reshape(tuple(-1 if i == j else 1 for j in np.arange(len(edges))))
+        counts = counts / whole_sum
+    return counts, edges
+
+
+def _edges_of_each(t: Tracer, rank: int, bins: Any, range: Any) -> list[Any]:
+    """The edges along each axis, as NumPy makes them for no samples at all."""
+    each = [*bins] if isinstance(bins, (list, tuple)) or np.ndim(bins) else [bins] * rank
+    ends = [None] * rank if range is None else [*range]
+    if len(each) != rank or len(ends) != rank:
+        raise ValueError("The dimension of bins and ranges must be equal to the dimension of the sample x.")
+    known: list[Any] = [t.known(b) if isinstance(b, TracedArray) else b for b in each]
+    ends: list[Any] = [None if r is None else [_as_given(t, end) for end in r] for r in ends]
+    for b, r in zip(known, ends, strict=True):
+        if b is None or (np.ndim(b) == 0 and (r is None or any(end is None for end in r))):
+            raise t.refuse("a range of bins that the data is asked for", _RANGE)
+    found = np.histogramdd(np.zeros((0, rank)), known, [(0, 1) if r is None else r for r in ends])[1]
+    return [e.view(Constant) for e in found]
+
+
+def _histogram2d(
+    t: Tracer, x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any, Any]:
+    """Between edges that are known, or in ranges of plain numbers."""
+    rows = [t.array(a) for a in (x, y)]
+    if rows[0].shape != rows[1].shape:
+        raise ValueError("x and y must have the same length.")
+    bins = [bins, bins] if (isinstance(bins, (list, tuple)) or np.ndim(bins)) and len(bins) not in (1, 2) else bins
+    counts, edges = _histogramdd(t, rows, bins, range, density, weights)
+    return counts, edges[0], edges[1]
+
+
 # -- others
 
 
@@ -198,6 +248,8 @@ def _bincount(t: Tracer, x: Any, /, weights: Any = None, minlength: Any = 0) -> 
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     "histogram": _histogram,
     "histogram_bin_edges": _histogram_bin_edges,
+    "histogramdd": _histogramdd,
+    "histogram2d": _histogram2d,
     "digitize": _digitize,
     "bincount": _bincount,
 }

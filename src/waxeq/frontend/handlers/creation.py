@@ -112,10 +112,12 @@ def _vander(t: Tracer, x: Any, N: int | None = None, increasing: bool = False) -
     a = t.array(x)
     n = a.shape[0] if N is None else N
     a = a.astype(np.promote_types(a.dtype, int))
+    if n == 0:
+        return np.zeros((*a.shape, 0), a.dtype)
     powers = [np.ones_like(a)]
     for _ in range(n - 1):
         powers.append(powers[-1] * a)
-    return np.stack(powers[:n] if increasing else powers[:n][::-1], axis=-1)
+    return np.stack(powers if increasing else powers[::-1], axis=-1)
 
 
 HANDLERS: Mapping[str, Callable[..., Any]] = {

@@ -83,8 +83,6 @@ def _holds(dtype: str, n: int) -> bool:
 def _refuse_integer_powers(t: Tracer, name: str, xs: list[Any], names: list[str]) -> None:
     if name == "power" and is_integer(names[0]) and type(xs[1]) is int and xs[1] < 0:
         raise t.refuse("an integer to a negative power", "cast to a float first")
-    if name == "reciprocal" and is_integer(names[0]):
-        raise t.refuse("np.reciprocal of integers", "cast to a float first")
 
 
 # -- one operand
@@ -122,6 +120,17 @@ def _bit_count(e: Explicit, x: Value) -> Value:
 
 def _logical_not(e: Explicit, x: Value) -> Value:
     return e.map("not", e.cast(x, "bool"))
+
+
+def _reciprocal(e: Explicit, x: Value) -> Value:
+    """Of integers it is 0 but for 1 and -1; that of 0, which has none, is what NumPy gives on common machines."""
+    dtype = e.type(x).dtype
+    if not is_integer(dtype):
+        return e.map("recip", x)
+    span = np.iinfo(dtype)
+    unit = e.zip("eq", x, 1) if span.min == 0 else e.zip("or", e.zip("eq", x, 1), e.zip("eq", x, -1))
+    y = e.select(unit, x, 0)
+    return e.select(e.zip("eq", x, 0), int(span.min), y) if dtype in ("int32", "int64") else y
 
 
 def _times(factor: float, e: Explicit, x: Value) -> Value:
@@ -208,7 +217,7 @@ UFUNCS: Mapping[str, Meaning] = {
     "invert": _invert,
     "bitwise_count": _bit_count,
     "negative": partial(_map, "neg"),
-    "reciprocal": partial(_map, "recip"),
+    "reciprocal": _reciprocal,
     "positive": _same,
     "conjugate": _same,
     "isnan": partial(_kind_of_float, "isnan", False),
@@ -359,6 +368,12 @@ def _real(t: Tracer, val: Any) -> Any:
     return val
 
 
+def _angle(t: Tracer, z: Any, deg: bool = False) -> Any:
+    """Of real numbers: 0, or pi below it."""
+    y = np.arctan2(0, t.array(z))
+    return y * (180 / math.pi) if deg else y
+
+
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     "where": _where,
     "clip": _clip,
@@ -373,6 +388,7 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "real": _real,
     "real_if_close": lambda t, a, tol=100: a,
     "imag": lambda t, val: np.zeros_like(val),
+    "angle": _angle,
 }
 
 METHODS: Mapping[str, Callable[..., Any]] = {"conj": _real, "conjugate": _real}

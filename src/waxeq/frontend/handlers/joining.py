@@ -1,18 +1,19 @@
-"""Putting arrays together, taking them apart, repeating and padding them."""
+"""Putting arrays together, taking them apart and repeating them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from operator import index
 from typing import Any
 
 import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
-from waxeq.frontend.explicit import Value, axis_index
+from waxeq.frontend.explicit import axis_index
 from waxeq.ir.types import numpy_name
-from waxeq.ops.movement import Concat, Pad
+from waxeq.ops.movement import Concat
 
 
 def _concatenate(t: Tracer, arrays: Any, axis: int | None = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
@@ -175,78 +176,11 @@ def _roll(t: Tracer, a: Any, shift: Any, axis: Any = None) -> Any:
     return np.copy(x)
 
 
-_BY_INDEX = ("edge", "reflect", "symmetric", "wrap")
-
-
-def _pad(t: Tracer, array: Any, pad_width: Any, mode: Any = "constant", **kw: Any) -> Any:
-    """By one number, or by edge, reflect, symmetric, wrap."""
-    x = t.array(array)
-    if isinstance(pad_width, dict):
-        pad_width = [pad_width.get(i, pad_width.get(i - x.ndim, 0)) for i in range(x.ndim)]
-        pad_width = [(w, w) if isinstance(w, int) else w for w in pad_width]
-    width = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
-    values = kw.pop("constant_values", 0) if mode == "constant" else 0
-    if mode in ("reflect", "symmetric") and kw.get("reflect_type") == "even":  # as it is by default
-        del kw["reflect_type"]
-    if (mode != "constant" and mode not in _BY_INDEX) or kw:
-        options = "".join(f", {k}={v!r}" for k, v in kw.items())
-        raise t.refuse(f"np.pad with mode={mode!r}{options}", f"use constant, {', '.join(_BY_INDEX)} or np.concatenate")
-    if mode == "constant":
-        return _pad_constant(t, x, width, values)
-    for axis, (low, high) in enumerate(width):
-        if low or high:
-            x = _pad_again(t, x, axis, np.pad(np.arange(x.shape[axis]), (low, high), mode=mode), low)
-    return np.copy(x)
-
-
-_PIECES = 8
-"""Pieces that are put beside an array at most on each side; what would take more is looked up by index."""
-
-
-def _pad_again(t: Tracer, x: TracedArray, axis: int, index: np.ndarray, low: int) -> Any:
-    """`x` with more of itself around it, which are its elements at `index`, `low` of them before it. Loops run through
-    pieces of it as through all else; what is looked up by index they must gather."""
-    at, last = (slice(None),) * axis, low + x.shape[axis]
-    before, after = _runs(index[:low]), _runs(index[last:])
-    if before is None or after is None:
-        return np.take(x, index, axis=axis)
-
-    def piece(s: slice, times: int) -> Any:
-        shown = x[(*at, s)]
-        shape = (*x.shape[:axis], shown.shape[axis] * times, *x.shape[axis + 1 :])
-        return np.broadcast_to(shown, shape) if times > 1 else shown
-
-    return _concatenate(t, [*(piece(*r) for r in before), x, *(piece(*r) for r in after)], axis)
-
-
-def _runs(index: np.ndarray) -> list[tuple[slice, int]] | None:
-    """Slices, and how many times each is there, that are one after another what is at `index`; more than once only
-    where there is one element. None where there are too many."""
-    found, start = list[tuple[slice, int]](), 0
-    steps = np.diff(index)
-    while start < len(index):
-        step = int(steps[start]) if start < len(steps) and abs(steps[start]) <= 1 else 1
-        other = np.flatnonzero(steps[start:] != step)
-        n = int(other[0]) + 1 if len(other) else len(index) - start
-        first, end = int(index[start]), int(index[start]) + n * step
-        found.append((slice(first, first + 1), n) if not step else (slice(first, end if end >= 0 else None, step), 1))
-        start += n
-        if len(found) > _PIECES:
-            return None
-    return found
-
-
-def _pad_constant(t: Tracer, x: TracedArray, width: Sequence[Sequence[int]], values: Any) -> Any:
-    known = t.known(values)
-    if known is None or len(np.unique(known)) != 1:
-        raise t.refuse("np.pad by several values, or values that are data", "use one number, or np.concatenate")
-    value = np.asarray(known).astype(x.dtype).reshape(-1)[0].item()
-    if x.dtype.kind in "iu" and int(float(value)) != value:  # the op holds a float
-        raise t.refuse(f"np.pad by {value}, which no float64 is", "use np.concatenate with np.full_like")
-    v = x.value
-    for axis, (low, high) in enumerate(width):
-        v = Value(t.builder(Pad(axis, low, high, float(value)), v)) if low or high else v
-    return t.wrap(v)
+def _fftshift(back: bool, t: Tracer, x: Any, axes: Any = None) -> Any:
+    a = t.array(x)
+    along = range(a.ndim) if axes is None else (axes,) if isinstance(axes, (int, np.integer)) else [*axes]
+    half = [-(a.shape[i] // 2) if back else a.shape[i] // 2 for i in along]
+    return np.roll(a, half, [*along])
 
 
 def _delete(t: Tracer, arr: Any, obj: Any, axis: int | None = None) -> Any:
@@ -311,7 +245,8 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "repeat": _repeat,
     "resize": _resize,
     "roll": _roll,
-    "pad": _pad,
+    "fft.fftshift": partial(_fftshift, False),
+    "fft.ifftshift": partial(_fftshift, True),
     "delete": _delete,
     "insert": _insert,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -70,10 +71,82 @@ def _cholesky(t: Tracer, a: Any, /, *, upper: bool = False) -> Any:
     return np.swapaxes(x, -1, -2) if upper else x
 
 
+# -- what follows from them
+
+
+def _tensorsolve(t: Tracer, a: Any, b: Any, axes: Any = None) -> Any:
+    x, y = t.array(a), t.array(b)
+    if axes is not None:
+        order = [i for i in range(x.ndim) if i not in axes]
+        x = np.transpose(x, [*order, *axes])
+    shape = x.shape[y.ndim :]
+    n = math.prod(shape)
+    if x.size != n**2:
+        raise np.linalg.LinAlgError("prod(a.shape[b.ndim:]) and prod(a.shape[:b.ndim]) must be equal")
+    return np.linalg.solve(x.reshape((n, n)), y.reshape(-1)).reshape(shape)
+
+
+def _tensorinv(t: Tracer, a: Any, ind: int = 2) -> Any:
+    x = t.array(a)
+    if ind <= 0:
+        raise ValueError("Invalid ind argument.")
+    n = math.prod(x.shape[ind:])
+    return np.linalg.inv(x.reshape((n, -1))).reshape((*x.shape[ind:], *x.shape[:ind]))
+
+
+def _cond(t: Tracer, x: Any, p: Any = None) -> Any:
+    """By norms of the matrix and its inverse; that by singular values is refused."""
+    if p in (None, 2, -2, "nuc"):
+        raise t.refuse("a condition number by singular values", "use 'fro', 1, -1, inf or -inf")
+    m: Any = _square(t, x)
+    y = np.linalg.norm(m, p, axis=(-2, -1)) * np.linalg.norm(np.linalg.inv(m), p, axis=(-2, -1))
+    return np.where(np.isnan(y) & ~np.isnan(m).any(axis=(-2, -1)), np.asarray(np.inf, y.dtype), y)[()]
+
+
+# -- least squares
+
+
+def _lstsq(t: Tracer, a: Any, b: Any, rcond: Any = None) -> Any:
+    """By a matrix that is known while tracing: a product with its pseudo-inverse."""
+    known, right = t.known(a), t.array(b)
+    if known is None:
+        raise t.refuse("np.linalg.lstsq by a matrix that is data", _NORMAL.format("a.T @ b"))
+    if known.ndim != 2 or right.ndim not in (1, 2):
+        raise np.linalg.LinAlgError("least squares are of a matrix, and of a right side of one or two dimensions")
+    if known.shape[0] != right.shape[0]:
+        raise np.linalg.LinAlgError("Incompatible dimensions")
+    dtype = np.result_type(_inexact(t, a).dtype, _inexact(t, b).dtype)
+    wide, rows = known.astype(np.float64), right.astype(np.float64)
+    m, n = known.shape
+    cut = np.finfo(np.float64).eps * max(m, n) if rcond is None else rcond
+    _, _, rank, values = np.linalg.lstsq(wide, np.zeros(m), rcond=rcond)
+    x: Any = np.matmul(np.linalg.pinv(wide, rcond=cut), rows)
+    left: Any = np.zeros(0)
+    if rank == n and m > n:
+        left = np.sum(np.square(rows - np.matmul(wide, x)), axis=0, keepdims=right.ndim == 1)
+    return x.astype(dtype), left.astype(dtype), rank, values.astype(dtype)
+
+
+def _pinv(t: Tracer, a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """Of a matrix that is known while tracing."""
+    known = t.known(a)
+    if known is None:
+        raise t.refuse("np.linalg.pinv of a matrix that is data", _NORMAL.format("a.T"))
+    return np.linalg.pinv(known, rcond=rcond, hermitian=hermitian, **({} if rtol is None else {"rtol": rtol}))
+
+
+_NORMAL = "where it is well conditioned and has more rows than columns write np.linalg.solve(a.T @ a, {})"
+
+
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     "linalg.solve": _solve,
     "linalg.inv": _inv,
     "linalg.det": partial(_determinant, "det"),
     "linalg.slogdet": _slogdet,
     "linalg.cholesky": _cholesky,
+    "linalg.tensorsolve": _tensorsolve,
+    "linalg.tensorinv": _tensorinv,
+    "linalg.cond": _cond,
+    "linalg.lstsq": _lstsq,
+    "linalg.pinv": _pinv,
 }

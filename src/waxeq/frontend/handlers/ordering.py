@@ -144,13 +144,14 @@ def _median(t: Tracer, a: Any, axis: Any = None, overwrite_input: bool = False, 
 
 
 def places_of_quantile(t: Tracer, x: TracedArray, q: Any, method: str, scale: float) -> np.ndarray:
-    """The places of quantiles from 0 to 1 in the dtype that NumPy computes with; refused where they are data, or the
-    method is another than the linear."""
+    """The places of quantiles from 0 to 1 in the dtype that NumPy computes with; refused where they are data."""
     places = t.known(q)
-    if method != "linear" or places is None:
-        raise t.refuse(f"np.quantile by method {method!r} at {q!r}", "use method='linear' at a number")
+    if places is None:
+        raise t.refuse(f"np.quantile at {q!r}", "give its place as a number")
+    if method not in PLACES:
+        raise ValueError(f"{method!r} is not a valid method. Use one of: {', '.join(PLACES)}")
     at = places if scale == 1.0 else np.asarray(places / scale)
-    if x.dtype == bool and not whole_places(at):
+    if x.dtype == bool and not (whole_places(at) or method in _ELEMENTS):
         raise TypeError("np.quantile takes numbers, not bool")
     if not ((at >= 0) & (at <= 1)).all():
         raise ValueError(f"places of quantiles lie between 0 and {scale:g}")
@@ -176,18 +177,57 @@ def _quantile(
     t: Tracer, a: Any, q: Any, axis: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, scale: float = 1.0,
 ) -> Any:  # fmt: skip
-    """By the linear method, at places that are known while tracing."""
+    """By any method, at places that are known while tracing."""
     x = t.array(a)
     places = places_of_quantile(t, x, q, method, scale)
-    x = in_dtype_of_quantile(x, q, places)
+    elements = method in _ELEMENTS or (method == "linear" and whole_places(places))
+    if not elements and method != "linear":  # by which alone places at the ends need nothing between them
+        places = places.astype(np.result_type(places, 1.0))
+    x = x if elements else in_dtype_of_quantile(x, q, places)
     ordered, axes = lined_up(x, axis)
+    last = ordered.shape[-1] - 1
 
     def at_place(p: Any) -> Any:
-        k = int(np.floor(p))
-        y = ordered[..., k] if whole_places(places) else _between(ordered, k, float(p - k))
+        k = int(np.floor(np.clip(p, 0, last)))
+        part = float(np.clip(p, 0, last) - k)
+        part = (1.0 if part else 0.5) if method == "averaged_inverted_cdf" and 0 <= p < last else part
+        y = ordered[..., k] if elements else _between(ordered, k, part)
         return _settled(y, ordered, x.shape, axes, keepdims)
 
-    return at_places(places * (ordered.shape[-1] - 1), at_place)
+    return at_places(np.asarray(PLACES[method](last + 1, places)), at_place)
+
+
+def _plotted(a: float, b: float, n: int, q: Any) -> Any:
+    """The place of a quantile by the two numbers that name a method among those of Hyndman and Fan."""
+    return n * q + (a + q * (1 - a - b)) - 1
+
+
+def _step(n: int, q: Any, shift: float, stays: Callable[[Any], Any]) -> Any:
+    """The element at a place, or where that is not to stay the one after it."""
+    at = n * q - 1 - shift
+    low = np.floor(at)
+    return np.maximum(np.where(stays(at) & (at == low), low, low + 1), 0)
+
+
+PLACES: Mapping[str, Callable[[int, Any], Any]] = {
+    "inverted_cdf": lambda n, q: _step(n, q, 0.0, lambda at: True),
+    "averaged_inverted_cdf": lambda n, q: n * q - 1,
+    "closest_observation": lambda n, q: _step(n, q, 0.5, lambda at: np.floor(at) % 2 == 1),
+    "interpolated_inverted_cdf": partial(_plotted, 0, 1),
+    "hazen": partial(_plotted, 0.5, 0.5),
+    "weibull": partial(_plotted, 0, 0),
+    "linear": lambda n, q: (n - 1) * q,
+    "median_unbiased": partial(_plotted, 1 / 3.0, 1 / 3.0),
+    "normal_unbiased": partial(_plotted, 3 / 8.0, 3 / 8.0),
+    "lower": lambda n, q: np.floor((n - 1) * q),
+    "higher": lambda n, q: np.ceil((n - 1) * q),
+    "midpoint": lambda n, q: 0.5 * (np.floor((n - 1) * q) + np.ceil((n - 1) * q)),
+    "nearest": lambda n, q: np.around((n - 1) * q),
+}
+"""Where among so many sorted elements a quantile lies, by each of NumPy's methods."""
+
+_ELEMENTS = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
+"""Methods that give elements, with nothing between them."""
 
 
 def at_places(places: np.ndarray, result: Callable[[Any], Any]) -> Any:

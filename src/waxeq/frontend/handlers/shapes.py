@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from waxeq.frontend.array import TracedArray, Tracer, View
 from waxeq.frontend.explicit import axes_tuple, axis_index
 from waxeq.frontend.patchwork import Content
+from waxeq.ir.types import dtype_name
 from waxeq.ops.movement import BroadcastTo, Diagonal, Reshape, Transpose
 from waxeq.ops.window import Unfold
 
@@ -193,6 +195,24 @@ def _shape_argument(shape: tuple[Any, ...]) -> Any:
     return shape[0] if len(shape) == 1 else shape
 
 
+def _viewed(t: Tracer, x: TracedArray, dtype: Any = None, type: Any = None) -> TracedArray:
+    """The same memory as integers with or without a sign, of the same size."""
+    if type is not None or dtype is np.ndarray:
+        dtype = x.dtype
+    to = np.dtype(x.dtype if dtype is None else dtype)
+    if to == x.dtype:
+        return view(t, x, lambda: x.content, lambda new: new)
+    whole = x.dtype.kind in "iu" and to.kind in "iu"
+    if x.dtype.itemsize != to.itemsize or not (whole or (x.dtype == bool and to.kind in "iu")):
+        raise t.refuse(
+            f"ndarray.view as {to} of {x.dtype} reads bits as another kind of number",
+            "use x.astype(dtype) for the same values; views are of integers and bools as integers of the same size",
+        )
+    read, own = partial(t.explicit.cast, dtype=dtype_name(to)), dtype_name(x.dtype)
+    write = (lambda new: t.wrap(t.explicit.cast(new.value, own))) if whole else None
+    return view(t, x, lambda: read(x.value), write)
+
+
 HANDLERS: Mapping[str, Callable[..., Any]] = {
     "transpose": _transpose,
     "permute_dims": _transpose,
@@ -225,4 +245,5 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "transpose": lambda t, x, *axes: _transpose(t, x, _shape_argument(axes) if axes else None),
     "reshape": lambda t, x, *shape, order="C", copy=None: _reshape(t, x, _shape_argument(shape), order, copy=copy),
     "flatten": _flatten,
+    "view": _viewed,
 }

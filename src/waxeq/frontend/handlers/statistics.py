@@ -129,6 +129,8 @@ def _nan_quantile(
 ) -> Any:  # fmt: skip
     """By the linear method, at places that are known while tracing."""
     x = t.array(a)
+    if method != "linear":
+        raise t.refuse(f"np.nanquantile by method {method!r}", "use method='linear'")
     places = places_of_quantile(t, x, q, method, scale)
     if not x.size:
         return np.nanmean(x, axis, keepdims=keepdims)
