@@ -8,9 +8,11 @@ meets the lower bound on most models, and the bound tells when it does not.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
 
 from waxeq.memory.alias import AliasClass, Aliases, alias
 from waxeq.memory.liveness import Buffer, InPlace, busiest, rounded
@@ -113,17 +115,15 @@ _Pick = Callable[[AliasClass, Iterable[tuple[int, float]]], int]
 
 def _placed(order: list[AliasClass], pick: _Pick) -> tuple[dict[str, int], int]:
     """Offsets by class name and the end of the last, placing in `order`."""
-    done: list[tuple[int, int, int, int]] = []
+    firsts, lasts = (np.array([t(c) for c in order]) for t in (attrgetter("first"), attrgetter("last")))
+    starts, stops = np.zeros((2, len(order)), np.int64)
     offsets: dict[str, int] = {}
-    end = 0
-    for c in order:
-        first, last, size = c.first, c.last, c.bytes
-        taken = [(at, to) for at, to, f, t in done if f <= last and first <= t]
-        at = pick(c, _gaps(taken, size, c.align))
-        offsets[c.name] = at
-        insort(done, (at, at + size, first, last))
-        end = max(end, at + size)
-    return offsets, end
+    for n, c in enumerate(order):
+        beside = np.flatnonzero((firsts[:n] <= c.last) & (lasts[:n] >= c.first))
+        taken = sorted(zip(starts[beside].tolist(), stops[beside].tolist(), strict=True))
+        offsets[c.name] = at = pick(c, _gaps(taken, c.bytes, c.align))
+        starts[n], stops[n] = at, at + c.bytes
+    return offsets, int(stops.max(initial=0))
 
 
 def _gaps(taken: Sequence[tuple[int, int]], size: int, align: int) -> Iterator[tuple[int, float]]:

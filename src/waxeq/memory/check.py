@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 
 from waxeq.errors import PlanError
 from waxeq.memory.alias import handed_over
 from waxeq.memory.assign import Assignment
-from waxeq.memory.liveness import Buffer, InPlace, by_name, meets
+from waxeq.memory.liveness import Buffer, InPlace, by_name
+
+_Span = tuple[int, int, str]
+"""Where a buffer begins and ends, and its name."""
 
 
 def check_assignment(buffers: Sequence[Buffer], found: Assignment, in_place: Sequence[InPlace] = ()) -> None:
@@ -20,20 +25,34 @@ def check_assignment(buffers: Sequence[Buffer], found: Assignment, in_place: Seq
     named = by_name(buffers)
     for b in buffers:
         _check_place(b, found)
-    rows = sorted((b for b in buffers if b.bytes), key=lambda b: (found.offsets[b.name], b.name))
+    offsets = found.offsets
     allowed = {
         frozenset((w.buffer, w.reuses))
         for w in in_place
-        if handed_over(named[w.reuses], named[w.buffer]) and found.offsets[w.buffer] == found.offsets[w.reuses]
+        if handed_over(named[w.reuses], named[w.buffer]) and offsets[w.buffer] == offsets[w.reuses]
     }
-    for i, a in enumerate(rows):
-        end = found.offsets[a.name] + a.bytes
-        for b in rows[i + 1 :]:
-            if found.offsets[b.name] >= end:
-                break
-            if meets(a, b) and frozenset((a.name, b.name)) not in allowed:
-                call = max(a.first, b.first)
-                raise PlanError(f"buffers {a.name} and {b.name} share memory and are both needed at call {call}")
+    live, ends = list[_Span](), list[tuple[int, _Span]]()
+    for b in sorted((b for b in buffers if b.bytes), key=lambda b: (b.first, offsets[b.name], b.name)):
+        while ends and ends[0][0] < b.first:
+            span = heappop(ends)[1]
+            del live[bisect_left(live, span)]
+        span = (offsets[b.name], offsets[b.name] + b.bytes, b.name)
+        for name in _under(live, span):
+            if frozenset((name, b.name)) not in allowed:
+                raise PlanError(f"buffers {name} and {b.name} share memory and are both needed at call {b.first}")
+        insort(live, span)
+        heappush(ends, (b.last, span))
+
+
+def _under(live: Sequence[_Span], span: _Span) -> Iterator[str]:
+    """Those of sorted spans that share a byte with another, the last first. Of what lies in the arena at one call no
+    two do, but for a result on its operand, which begins where that does and is no longer: so none before a span that
+    ends in time does."""
+    start, stop, _ = span
+    for i in range(bisect_left(live, (stop,)) - 1, -1, -1):
+        if live[i][1] <= start:
+            return
+        yield live[i][2]
 
 
 def _check_place(b: Buffer, found: Assignment) -> None:
