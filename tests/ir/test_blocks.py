@@ -219,6 +219,28 @@ def test_blocks_that_differ_in_numbers_are_one_that_is_passed_them() -> None:
     np.testing.assert_array_equal(got, want)
 
 
+def edited(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The distance between two texts, a number for each letter."""
+    above = np.arange(len(b) + 1).astype(np.float32)
+    for i in range(len(a)):
+        row = [np.float32(i + 1)]
+        for j in range(len(b)):
+            new = above[j] + np.where(a[i] == b[j], np.float32(0), np.float32(1))
+            row.append(np.minimum(np.minimum(above[j + 1] + 1, row[j] + 1), new))
+        above = np.stack([np.asarray(c, dtype=np.float32) for c in row])
+    return above[-1]
+
+
+def test_numbers_that_are_compared_and_put_beside_others_are_passed() -> None:
+    """Regression: the first cell of each row is another number, and so rows were other blocks: 56 were searched."""
+    a, b = (np.random.default_rng(i).integers(0, 4, n).astype(np.float32) for i, n in enumerate((24, 16)))
+    graph = expand(trace(edited, {"a": a, "b": b}).graph)
+    blocks = cut(graph)
+    assert len({x.key for x in blocks}) < 20 < 100 < len(blocks)
+    (got,) = by_blocks(graph, blocks, a, b).values()
+    assert got == edited(a, b)
+
+
 def test_numbers_that_rules_ask_for_stay_in_their_blocks() -> None:
     """Powers have laws of their own, and so has what is multiplied by one."""
     powers = cut(graph_of(lambda x, w: stepped(x, NUMBERS, power=True)))

@@ -96,6 +96,11 @@ class Cuts:
         """Whether this one of the cuts of a class is its cheapest, or one that there is whatever the time is."""
         return n == 0 or self.needed(number, n)
 
+    def over(self, number: int, n: ENode, pick: tuple[Cut | None, ...]) -> Cut | None:
+        """The cut of an e-node of a class over cuts of what it reads, or over that (None); None where there is none."""
+        joined = self._joined(number, n, pick)
+        return None if joined is None else self._cut(number, n, pick, joined)
+
     def needed(self, number: int, n: int, again: float = math.inf) -> bool:
         """Whether it is its own e-node alone, from which all can be made without running in a circle, or a whole
         stretch, where what is in stretches is made at most so many times `again` by all of them together."""
@@ -152,8 +157,8 @@ class Cuts:
             n = makers[i]
             before, alone = tuple(found.get(a) for a in n.tensors), (None,) * len(n.tensors)
             for pick in (before, alone):
-                if i not in found and (joined := self._joined(i, n, pick)) is not None:
-                    found[i] = self._cut(i, n, pick, joined)
+                if i not in found and (cut := self.over(i, n, pick)) is not None:
+                    found[i] = cut
                     ends |= {*n.tensors} if pick is not before else set()
         return {i: c for i, c in found.items() if i in ends and i in self.best}
 
@@ -163,8 +168,8 @@ class Cuts:
             if i not in self.best:
                 n = min(self.rough.single[i], key=lambda n: (n != self.rough.maker.get(i), self._promise(n)))
                 pick = (None,) * len(n.tensors)
-                joined = self._joined(i, n, pick)
-                self.best[i] = () if joined is None else (self._cut(i, n, pick, joined),)
+                cut = self.over(i, n, pick)
+                self.best[i] = () if cut is None else (cut,)
 
     def _better(self, i: int) -> bool:
         """Find a class's cuts anew; whether there are others than before."""

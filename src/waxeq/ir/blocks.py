@@ -30,6 +30,8 @@ _MANY = 8
 """Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
 _PART = 1 << 18
 """Bytes of a part of an input that is copied, so that the blocks that read one each are one block."""
+_PLAIN = frozenset({"add", "sub", "mul", "div", "min", "max", "Reshape", "Concat"})
+"""What a block may do with numbers that are passed to it."""
 _LEAST = 30
 """Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
 
@@ -152,11 +154,11 @@ def _parts(word: Word, block: Block) -> frozenset[int]:
 
 
 def _numbers(word: Word, block: Block) -> frozenset[int]:
-    """Numbers that a block only adds, subtracts, multiplies and divides with; 0 and 1 are laws of their own."""
+    """Numbers that a block only calculates with in plain ways, or puts beside others; 0 and 1 are laws of their own."""
     found, kept = set[int](), set[int]()
     for v in block.values:
         node = word.node(v)
-        plain = node.op.label in ("add", "sub", "mul", "div")
+        plain = node.op.label in _PLAIN
         (found if plain else kept).update(i for i in node.inputs if i in word.sources)
     known = {v: word.node(v).op.attributes for v in found - kept if word.node(v).op.label == "Const"}
     return frozenset(v for v, a in known.items() if isinstance(a["value"], float) and a["value"] not in (0, 1, -1))

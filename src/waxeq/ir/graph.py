@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,8 @@ from waxeq.errors import TypeMismatch
 from waxeq.ir.op import Composite, Op
 from waxeq.ir.types import TensorType
 
+_INFERRED = 1 << 14
+"""Ops with types of operands of which is remembered what they give."""
 Kind = Literal["input", "weight", "state", "constant"]
 
 
@@ -85,13 +88,20 @@ class Graph:
         for v, n in self.values():
             if any(not 0 <= i < v for i in n.inputs):
                 raise TypeMismatch(f"value %{v} uses a value that does not come before it")
-            got = n.op.infer(*(self.type(i) for i in n.inputs))
+            got = inferred(n.op, repr(n.op), *(self.type(i) for i in n.inputs))
             if got != n.type:
                 raise TypeMismatch(f"value %{v} is declared {n.type} but {n.op.label} gives {got}")
         last = len(self.leaves) + len(self.nodes)
         if any(not 0 <= v < last for v in self.results):
             raise TypeMismatch("an output names a value that does not exist")
         return self
+
+
+@lru_cache(_INFERRED)
+def inferred(op: Op, text: str, *types: TensorType) -> TensorType:
+    """What an op gives of these types, of what is asked again and again in long programs; `text` is its repr, which
+    tells 0.0 from -0.0 and 1 from True. Raises what it raises."""
+    return op.infer(*types)
 
 
 class GraphBuilder:
@@ -112,12 +122,14 @@ class GraphBuilder:
         return len(self._entries) - 1
 
     def __call__(self, op: Op, *values: int) -> int:
-        key = (op, repr(op), values)  # repr tells 0.0 from -0.0 and 1 from True, which compare equal
-        if key not in self._known:
-            node = Node(op, values, op.infer(*map(self.type, values)), self.source)
+        text = repr(op)
+        key = (op, text, values)  # repr tells 0.0 from -0.0 and 1 from True, which compare equal
+        known = self._known.get(key)
+        if known is None:
+            node = Node(op, values, inferred(op, text, *[self._entries[v].type for v in values]), self.source)
             self._entries.append(node)
-            self._known[key] = len(self._entries) - 1
-        return self._known[key]
+            known = self._known[key] = len(self._entries) - 1
+        return known
 
     def type(self, value: int) -> TensorType:
         return self._entries[value].type

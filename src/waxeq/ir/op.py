@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
+from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, dataclass_transform
 
 import numpy as np
@@ -115,7 +116,13 @@ class Op(ABC):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
+        return {n: getattr(self, n) for n in _names(type(self))}
+
+
+@cache
+def _names(op: type[Op]) -> tuple[str, ...]:
+    """The attributes that a class of operators has."""
+    return tuple(f.name for f in dataclasses.fields(op))  # pyright: ignore[reportArgumentType]
 
 
 class Composite(Op):

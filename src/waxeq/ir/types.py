@@ -44,12 +44,17 @@ def numpy_name(dtype: object) -> str:
     """The waxeq name of what NumPy takes as a dtype: its "i8" has eight bytes, not bits. Raises as `dtype_name`
     does."""
     try:
-        name = np.dtype(dtype).name  # pyright: ignore[reportArgumentType, reportCallIssue]
+        found = np.dtype(dtype)  # pyright: ignore[reportArgumentType, reportCallIssue]
     except TypeError as e:
         raise TypeMismatch(f"{dtype!r} is not a dtype; waxeq knows {', '.join(DTYPES)}") from e
-    if name not in DTYPES:
-        raise UnknownDtype(f"dtype {name} is not supported; waxeq knows {', '.join(DTYPES)}")
-    return name
+    return _name(found)
+
+
+@cache
+def _name(dtype: np.dtype) -> str:
+    if dtype.name not in DTYPES:
+        raise UnknownDtype(f"dtype {dtype.name} is not supported; waxeq knows {', '.join(DTYPES)}")
+    return dtype.name
 
 
 def is_float(dtype: str) -> bool:

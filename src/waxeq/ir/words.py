@@ -86,11 +86,13 @@ def elementwise(graph: Graph, value: int) -> bool:
     """Whether a node could be computed along with its operands. A contraction could not: its operands do not broadcast
     to its result, as far as types tell."""
     node = graph.nodes[value - len(graph.leaves)]
+    if len(node.inputs) < 2:
+        return True
     try:
         shape = np.broadcast_shapes(*(graph.type(i).shape for i in node.inputs))
     except ValueError:
         return False
-    return len(node.inputs) < 2 or shape == node.type.shape
+    return shape == node.type.shape
 
 
 def _depth(spans: Iterable[tuple[int, int]], most: int) -> tuple[int, ...]:

@@ -125,13 +125,14 @@ def decode_rules(about: Mapping[str, Any]) -> tuple[RuleFile, ...]:
     return tuple(parse_rules(Path(name), text) for name, text in about.get("search", {}).get("rules", ()))
 
 
-def encode(p: Plan) -> dict[str, Any]:
-    """The plan as JSON-able data. Constant arrays of the graph are not in it; they travel with the tensors."""
+def encode(p: Plan, *, sources: bool = True) -> dict[str, Any]:
+    """The plan as JSON-able data. Constant arrays of the graph are not in it; they travel with the tensors. `sources`:
+    with the lines of the model that its values come from."""
     return {
         "waxeq": VERSION,
         "name": p.name,
         "about": dict(p.about),
-        "graph": print_graph(p.graph),
+        "graph": print_graph(p.graph, sources=sources),
         "buffers": {n: _buffer(b) for n, b in p.buffers.items()},
         "folds": [_fold(f) for f in p.folds],
         "steps": [_step(s) for s in p.steps],
@@ -149,9 +150,9 @@ def encode(p: Plan) -> dict[str, Any]:
 def running(p: Plan) -> dict[str, Any]:
     """Of `encode` what decides what runs: not what is predicted and said of a plan, what it is called and where in a
     file its model stands."""
-    rows = {k: v for k, v in encode(p).items() if k not in ("about", "name", "around")}
+    rows = {k: v for k, v in encode(p, sources=False).items() if k not in ("about", "name", "around")}
     steps = [{k: v for k, v in s.items() if k not in ("predicted", "runner_up", "sources")} for s in rows["steps"]]
-    return {**rows, "graph": print_graph(p.graph, sources=False), "steps": steps}
+    return {**rows, "steps": steps}
 
 
 def decode(d: Mapping[str, Any], constants: Mapping[str, Any]) -> Plan:

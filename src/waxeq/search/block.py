@@ -18,15 +18,17 @@ from waxeq.egraph.snapshot import Snapshot
 from waxeq.egraph.written import as_written
 from waxeq.errors import BudgetError, FallbackError
 from waxeq.events import FOREVER, Deadline, StageFinished, StageStarted
-from waxeq.extract.candidates import Candidate, Space, State, candidates
+from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.closer import closer, closer_within
 from waxeq.extract.cuts import Cuts
+from waxeq.extract.growing import candidates, is_brief
 from waxeq.extract.joint import joined
 from waxeq.extract.orders import Orders, dense_order
 from waxeq.extract.price import other_means
 from waxeq.extract.rough import Rough
 from waxeq.extract.second import runners_up
+from waxeq.extract.trees import trees
 from waxeq.ir.blocks import Block
 from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.runtime.measure import GAIN
@@ -263,12 +265,12 @@ def grow(space: Space, roots: Sequence[State], until: Deadline = FOREVER) -> Gro
     rough = cache(lambda: _rough(space, fused=True))
     text = as_written(space.orders.lowered, space.snapshot, lambda: rough().maker)
     if lasts + _PART * _parts(space) > until.left:
-        own = grow_all(replace(space, snapshot=text), until.within(_WRITTEN * until.left)).rows
+        own = grow_all(replace(space, snapshot=text), until.within(_WRITTEN * until.left), roots=roots).rows
         whole = _whole(space, own, roots)
         if whole and until.left < _WORTH * lasts:
             return Grown(own, all=False)
     pruned = _with_text(rough().pruned({r.number for r in roots}), text)
-    found = grow_all(replace(space, snapshot=pruned), until, spare=whole)
+    found = grow_all(replace(space, snapshot=pruned), until, whole, roots)
     have = {c.looks for c in found.rows} if own else set()
     return replace(found, rows=[*found.rows, *(c for c in own if c.looks not in have)], text=text)
 
@@ -296,9 +298,16 @@ def _whole(space: Space, rows: Sequence[Candidate], roots: Sequence[State]) -> b
     return all(r in made or space.free(r.number) for r in roots)
 
 
-def grow_all(space: Space, until: Deadline = FOREVER, spare: bool = False) -> Grown:
-    """All candidates of a space, with `spare` beside a whole plan. Growing cuts takes a third of the time at most."""
+def grow_all(
+    space: Space, until: Deadline = FOREVER, spare: bool = False, roots: Sequence[State] | None = None
+) -> Grown:
+    """All candidates of a space, with `spare` beside a whole plan; where there is no time for them and the `roots` are
+    known, those first that a plan of few calls can be made of. Growing cuts takes a third of the time at most."""
     cuts = Cuts(_rough(space), until.within(until.left / 3))
+    if roots is not None and not spare and is_brief(space, until):
+        rows = candidates(space, cuts, until, trees=trees(cuts))
+        if _whole(space, rows, roots):
+            return Grown(rows, all=False)
     return Grown(candidates(space, cuts, until, spare), not until.expired)
 
 

@@ -63,7 +63,8 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
         first = stage(session, "saturate", begun[n].result)
         session.release()
         begun += [session.beside(partial(saturated, session, b)) for b in blocks[n + 1 : n + 2]]
-        session.share(_share(work[block.key], [work[b.key] for b in blocks[n:]]))
+        part, of_all = (_share(work[block.key], [work[b.key] for b in rest]) for rest in (blocks[n:], blocks))
+        session.share(part, of_all)
         found = replace(search_block(session, block, first), seconds=given[block.key])
         rows[block.key] = found
         if not session.stopped:  # what somebody stopped is not the last word on a block

@@ -33,18 +33,20 @@ looking for cycles among its objects, looks."""
 
 class Pace:
     """Of a session. `deadline`: the budget; `begun`: seconds into it at which this search began; `until`: those at
-    which the block that is searched has had its share of measuring, which is the `part` of what was left; `kept`: the
-    part of the budget that is not for measuring; `compiled_seconds`: of starts of a compiler so far, which would have
-    been `usual_seconds` on a usual machine; `chose`: seconds that the last choice took; `contest`: seconds of a contest
-    of whole plans; `sole`: whether the block that is searched is all of the model; `took`: what that takes as written,
-    where it is on one thread and there is no time for a contest, 0 else; `enough`: seconds for what comes after
-    searching, without runs of plan and model."""
+    which the block that is searched has had its share of measuring, which is the `part` of what was left; `least_part`:
+    its part of the time that all blocks have together once there is none; `kept`: the part of the budget that is not
+    for measuring; `compiled_seconds`: of starts of a compiler so far, which would have been `usual_seconds` on a usual
+    machine; `chose`: seconds that the last choice took; `contest`: seconds of a contest of whole plans; `sole`: whether
+    the block that is searched is all of the model; `took`: what that takes as written, where it is on one thread and
+    there is no time for a contest, 0 else; `enough`: seconds for what comes after searching, without runs of plan and
+    model."""
 
     events: Events
     deadline: Deadline
     begun: float
     until: float
     part: float
+    least_part: float
     kept: float
     compiled_seconds: float
     usual_seconds: float
@@ -86,8 +88,10 @@ class Pace:
         whole = self.deadline.seconds
         return max(_MOMENT, whole - self.begun) if whole else whole
 
-    def share(self, part: float) -> None:
-        """From now on measure for this part of what is left for measuring at most."""
+    def share(self, part: float, of_all: float | None = None) -> None:
+        """From now on measure for this part of what is left for measuring at most. `of_all`: the part that the block
+        that is searched has of all blocks, of which some were searched already."""
+        self.least_part = part if of_all is None else of_all
         left = self.deadline.left - self.after
         self.part, self.until = part, self.deadline.elapsed + part * max(0.0, left)
 
@@ -116,10 +120,10 @@ class Pace:
 
     @property
     def least(self) -> float:
-        """Seconds that a step has which there must be: the fewer, the more blocks are left and the longer the budget is
-        over, as a model may have hundreds of blocks."""
+        """Seconds that a step has which there must be: the fewer, the more blocks there are (a model may have hundreds)
+        and the longer the budget is over."""
         over = max(0.0, -self.deadline.left)
-        return min(_LEAST, self.part * _TOGETHER) / (1.0 + (over / _OVER) ** 2)
+        return min(_LEAST, self.least_part * _TOGETHER) / (1.0 + (over / _OVER) ** 2)
 
     def _unless_stopped(self, seconds: float) -> Deadline:
         return self.deadline.within(seconds).unless(lambda: self.events.stop_requested)

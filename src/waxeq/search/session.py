@@ -121,6 +121,7 @@ class Session(Readying):
     closed: bool = False
     until: float = math.inf
     part: float = 1.0
+    least_part: float = 1.0
     kept: float = KEPT
     """Part of the budget that is not for measuring: nothing, where no plan is chosen."""
     watch: Watch = field(default_factory=Watch)

@@ -19,10 +19,11 @@ from waxeq.egraph.rules import load_rules
 from waxeq.egraph.saturate import Limits, Worker, saturate
 from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.errors import BudgetError
-from waxeq.extract.candidates import Candidate, Space, State, candidates
+from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.cuts import Cuts
 from waxeq.extract.greedy import greedy
+from waxeq.extract.growing import candidates
 from waxeq.extract.price import other_means
 from waxeq.extract.rough import Means, Rough
 from waxeq.ir.blocks import Block

@@ -1,0 +1,57 @@
+"""Cuts that a plan can be made of at once: each of all that is made point by point for one value that several read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from graphlib import TopologicalSorter
+
+from waxeq.basis.heads import COMPUTED
+from waxeq.egraph.snapshot import ENode, Snapshot
+from waxeq.extract.cuts import Cut, Cuts
+
+
+def trees(cuts: Cuts) -> dict[int, Cut]:
+    """For each class that roughly the cheapest e-nodes make point by point, and that is a result, or read several
+    times, or by what is not made so, the cut of all that nobody else reads: nothing is made twice, and no more calls
+    are needed. Operands come before what reads them. What is too much for one loop is in several."""
+    snapshot, makers = cuts.snapshot, _makers(cuts)
+    pointwise = {i: n for i, n in makers.items() if n.head in COMPUTED and n in cuts.rough.single.get(i, ())}
+    ends = _ends(snapshot, makers, pointwise)
+    found, whole = dict[int, Cut](), dict[int, Cut]()
+    for i in TopologicalSorter({i: pointwise.keys() & {*n.tensors} for i, n in pointwise.items()}).static_order():
+        n = pointwise[i]
+        pick = tuple(None if a in ends else whole.get(a) for a in n.tensors)
+        cut = cuts.over(i, n, pick)
+        if cut is None:
+            ends |= {a for a in n.tensors if a in whole}
+            found |= {a: whole[a] for a in n.tensors if a in whole}
+            cut = cuts.over(i, n, (None,) * len(n.tensors))
+        if cut is not None:
+            whole[i] = cut
+            found |= {i: cut} if i in ends else {}
+    return found
+
+
+def _makers(cuts: Cuts) -> dict[int, ENode]:
+    """The e-nodes that results are made with, by class, roughly the cheapest, but for what is given."""
+    found, stack = dict[int, ENode](), [*_results(cuts.snapshot)]
+    while stack:
+        i = stack.pop()
+        n = cuts.rough.maker.get(i)
+        if i not in found and n is not None and not cuts.snapshot.classes[i].weights_only:
+            found[i] = n
+            stack += n.tensors
+    return found
+
+
+def _ends(snapshot: Snapshot, makers: Mapping[int, ENode], pointwise: Iterable[int]) -> set[int]:
+    """Classes that are not made within what reads them."""
+    own, readers = {*pointwise}, dict[int, int]()
+    for i, n in makers.items():
+        for a in {*n.tensors}:
+            readers[a] = readers.get(a, 0) + (1 if i in own else 2)
+    return {*_results(snapshot)} | {i for i, n in readers.items() if n > 1}
+
+
+def _results(snapshot: Snapshot) -> tuple[int, ...]:
+    return tuple(i for name, i in snapshot.roots.items() if name[0] != "%")

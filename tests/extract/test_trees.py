@@ -1,0 +1,49 @@
+"""Cuts of which a plan can be made at once, where there is no time to look at others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from waxeq.events import Deadline, Events
+from waxeq.extract.cuts import Cuts
+from waxeq.extract.trees import trees
+from waxeq.frontend.trace import trace
+from waxeq.ir.blocks import cut
+from waxeq.ir.graph import expand
+from waxeq.options import Options
+from waxeq.search import block as block_search
+from waxeq.search.block import grow_all, make_space, saturated
+from waxeq.search.session import Session
+
+CELLS = 12
+
+
+def warped(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Two rows of a table of time warping, of which each cell reads three others."""
+    above = [np.abs(x[0] - y[j]) for j in range(CELLS)]
+    for i in range(1, 3):
+        cells = [np.abs(x[i] - y[0]) + above[0]]
+        for j in range(1, CELLS):
+            cells.append(np.abs(x[i] - y[j]) + np.minimum(np.minimum(above[j], cells[-1]), above[j - 1]))
+        above = cells
+    return np.stack(above)
+
+
+def test_a_recurrence_is_a_call_for_each_of_its_cells_where_there_is_no_time(tmp_path: Path) -> None:
+    """Regression: it was a call for each function of elements, 17,000 for a time warping of 60 x 60, which took longer
+    to put together than to search for, and five times as long to run."""
+    x, y = (np.linspace(0, 1, CELLS, dtype=np.float32) for _ in range(2))
+    (block,) = cut(expand(trace(warped, {"x": x, "y": y}).graph), most=1000)
+    options = Options.of(table=tmp_path / "t.duckdb", backends=("native", "numpy"), threads=1)
+    with Session.open(options, Events()) as session:
+        at = saturated(session, block, session.rules.bare())
+        space, roots = make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        rows = grow_all(space, Deadline(0.0), roots=roots).rows
+        assert block_search._whole(space, rows, roots), "there must be a plan"
+        found = trees(Cuts(block_search._rough(space), Deadline(0.0)))
+        made = [i for cut in found.values() for i in cut.inside]
+        assert len(made) == len(set(made)), "nothing is made twice"
+        assert 2 * CELLS < len(found) <= 3 * CELLS
+        assert {c.out.number for c in rows if len(c.nodes) > 2} <= set(found) | {r.number for r in roots}
