@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +32,7 @@ _OUTSIDE = (OWN, str(Path(np.__file__).resolve().parent))
 _LIBRARIES = ("/scipy/", *(f"/site-packages/{name}/" for name in LIBRARIES))
 
 
+@cache
 def theirs(file: str) -> bool:
     """Whether a source file is the user's: neither of waxeq nor of a library of arrays, nor made up."""
     return not file.startswith((*_OUTSIDE, "<")) and not any(part in file for part in _LIBRARIES)
@@ -54,15 +56,20 @@ class Tracer:
         self.builder, self.sized = builder, sized
         self.explicit = Explicit(builder)
         self._copies: dict[int, tuple[Any, np.ndarray, int]] = {}
+        self._lines: dict[tuple[str, int], Source] = {}
 
     def source(self) -> Source | None:
         """The innermost line of the user's program on the stack."""
         frame = sys._getframe(1)
         while frame is not None:
-            file = frame.f_code.co_filename
+            at = (frame.f_code.co_filename, frame.f_lineno)
+            if at in self._lines:
+                return self._lines[at]
+            file, line = at
             if theirs(file):
-                text = linecache.getline(file, frame.f_lineno).strip()
-                return Source(_one_line(file.rsplit("/", 1)[-1]), frame.f_lineno, text)
+                text = linecache.getline(file, line).strip()
+                self._lines[at] = Source(_one_line(file.rsplit("/", 1)[-1]), line, text)
+                return self._lines[at]
             frame = frame.f_back
         return None
 
