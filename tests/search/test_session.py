@@ -243,7 +243,7 @@ def test_heavy_blocks_come_first_and_have_more_time(tmp_path: Path, monkeypatch:
     with opened(tmp_path) as session:
         monkeypatch.setattr(blocks, "search_block", lambda s, b, f: came.append(b.key) or replace(found, block=b))
         monkeypatch.setattr(blocks, "remember", lambda *a: None)
-        monkeypatch.setattr(Session, "share", lambda s, part: parts.append(part))
+        monkeypatch.setattr(Session, "share", lambda s, part, of_all=None: parts.append(part))
         monkeypatch.setattr(Session, "hurried", True)
         blocks.searched(session, [light, heavy])
         blocks.searched(session, [light] * 99 + [heavy])

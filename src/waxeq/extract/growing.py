@@ -50,6 +50,7 @@ class _Found:
         self.space, self.cuts, self.until = space, cuts, until
         self.brief = is_brief(space, until)
         self.longer = Sweeps(cuts, frozenset(space.leaves))
+        self.grown: Mapping[int, Cut] = {}
         self.trees: dict[int, list[Candidate]] = {}
         self.calls: dict[int, list[Candidate]] = {}
         self.loops: dict[tuple[int, int], list[Candidate]] = {}
@@ -77,6 +78,7 @@ class _Found:
     def grow_trees(self, numbers: Sequence[int], trees: Mapping[int, Cut]) -> None:
         """Those of trees, and of what is in none; whole stretches too, where they make little twice."""
         inner = {i for cut in trees.values() for i in cut.inside} - trees.keys()
+        self.grown = trees
         for i, cut in trees.items():
             self.trees[i] = list(loops_of(self.space, i, cut, brief=True))
         for i in numbers:
@@ -154,8 +156,9 @@ class _Found:
         self.copied[i] = [*copies(self.space, i), *transfers(self.space, i)]
 
     def _loops(self, i: int, n: int) -> None:
-        if i not in self.space.leaves:
-            self.loops[i, n] = list(loops_of(self.space, i, self.cuts.of(i)[n], brief=self.brief))
+        cut, tree = self.cuts.of(i)[n], self.grown.get(i)
+        if i not in self.space.leaves and (tree is None or tree.inside != cut.inside):
+            self.loops[i, n] = list(loops_of(self.space, i, cut, brief=self.brief))
 
 
 def _of_one_pool(space: Space, rows: list[Candidate]) -> list[Candidate]:
