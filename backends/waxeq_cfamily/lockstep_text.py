@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.lockstep import APPLIED, FAR, VECTOR, Held, Lockstep, Span, asked
+from waxeq_cfamily.lockstep_early import AHEAD, CROWDED, PAGE, STRIP, Early, chosen, early, reached
 from waxeq_cfamily.scalars import CTYPES, number
 from waxeq_cfamily.sliding import sought, tile
 from waxeq_cfamily.values import Guard, Index, Row
@@ -101,6 +103,10 @@ class Written:
     past: bool
     asks: bool
 
+    @cached_property
+    def early(self) -> Early | None:
+        return early(self.plan)
+
     def function(self, name: str) -> str:
         """The whole function: a task is a tile of the result."""
         p, t = self.plan, CTYPES[self.plan.dtype]
@@ -109,8 +115,12 @@ class Written:
         lines.append(f"  {t} *out = ({t} *)({self.result});")
         if self.past:  # elsewhere through the cache, in parts
             lines.append(f"  const int begins = (uintptr_t)out % {VECTOR} == 0;")
+        if self.early:
+            lines.append(f"  const int crowded = {_crowded(self.early)};")
         lines += ["  for (int64_t t = begin; t < end; t++) {"]
         lines += ["    " + x for x in tile(p.walk)]
+        if self.early:
+            lines.append(f"    WX_ALIGNED {t} strip[{len(self.early.values) * STRIP * p.lanes}];")
         for n in p.numbers[:-1]:
             if room := p.old(n) * p.room * p.lanes:
                 lines.append(f"    WX_ALIGNED {t} ring{n}[{room}] = {{0}};")
@@ -130,13 +140,22 @@ class Written:
         yield f"const int whole = {ends} && {self._between(p.within)};"
         yield f"for (int64_t c = 0; c < {p.vectors};) {{"
         yield f"  const int64_t stop = whole && c <= {low} ? {low} : {p.vectors};"
-        for rows, columns, which, end in (
-            (True, False, "if (near) ", "stop"), (False, False, "else ", "stop"), (True, True, "", str(high))
-        ):  # fmt: skip
-            yield f"  {which}for (; c < {end}; c++) {{"
-            yield from ("    " + x for x in self._asked())
-            yield from ("    " + x for x in Place(p, rows, columns, self.past).text())
+        yield from ("  " + x for x in self._places(Place(p, True, False, self.past), "if (near) ", "stop"))
+        yield from ("  " + x for x in self._places(Place(p, False, False, self.past), "else ", "stop"))
+        inside, which = Place(p, True, True, self.past), ""
+        if self.early:
+            ahead = replace(inside, early=self.early)
+            yield "  if (crowded) {"
+            yield from ("    " + x for x in ahead.begun(str(high)))
+            yield from ("    " + x for x in self._places(ahead, "", str(high)))
             yield "  }"
+            which = "else "
+        yield from ("  " + x for x in self._places(inside, which, str(high)))
+        yield "}"
+
+    def _places(self, place: Place, which: str, end: str) -> Iterator[str]:
+        yield f"{which}for (; c < {end}; c++) {{"
+        yield from ("  " + x for x in (*self._asked(), *place.ahead(end), *place.text()))
         yield "}"
 
     def _states(self) -> Iterator[str]:
@@ -166,12 +185,43 @@ class Written:
 @dataclass(frozen=True)
 class Place:
     """The text of one place of a row: a vector of each row of each sweep. `rows`: every guard of rows holds, and no
-    vector leaves what memory there is; `columns`: those of the last axis hold too."""
+    vector leaves what memory there is; `columns`: those of the last axis hold too. `early`: what places before this one
+    made for it; `at`: its number in a row."""
 
     plan: Lockstep
     rows: bool
     columns: bool
     past: bool
+    early: Early | None = None
+    at: str = "c"
+
+    def begun(self, end: str) -> Iterator[str]:
+        """What is made early for the first places."""
+        yield f"for (int64_t a = c; a < c + {AHEAD} && a < {end}; a++) {{"
+        yield from ("  " + x for x in self._made_early())
+        yield "}"
+
+    def ahead(self, end: str) -> Iterator[str]:
+        """What this place makes for one further on, or for the last one again."""
+        if self.early:
+            yield "{"
+            yield f"  const int64_t a = c + {AHEAD} < {end} ? c + {AHEAD} : {end} - 1;"
+            yield from ("  " + x for x in self._made_early())
+            yield "}"
+
+    def _made_early(self) -> Iterator[str]:
+        assert self.early is not None
+        there, d, rows = replace(self, at="a"), self.plan.dtype, self.plan.whole(0).values.rows
+        for k in reached(self.early.values, [r.args for r in rows]):
+            args = [f"v0_{a}" for a in rows[k].args]
+            yield f"const wx_step_{d} v0_{k} = {there._expression(0, rows[k], args)};"
+        yield from (f"wx_put_{d}({self._strip(k, 'a')}, v0_{k});" for k in self.early.values)
+
+    def _strip(self, k: int, at: str) -> str:
+        """Where a value that is made early lies."""
+        assert self.early is not None
+        lanes = self.plan.lanes
+        return f"strip + {self.early.values.index(k) * STRIP * lanes} + ({at} & {STRIP - 1}) * {lanes}"
 
     def text(self) -> Iterator[str]:
         p = self.plan
@@ -188,18 +238,13 @@ class Place:
         p = self.plan
         found = p.whole(m) if self.rows else p.guarded(m)
         rows = found.values.rows
-        taken = [*range(len(rows))]
-        for k, r in enumerate(rows):
-            if r.op == "within" and self._holds(m, r):
-                taken[k] = taken[r.args[0]]
-        needed, stack = set[int](), [taken[n] for n, _ in found.values.results]
-        while stack:
-            if (n := stack.pop()) not in needed:
-                needed.add(n)
-                stack += (taken[a] for a in rows[n].args)
-        for k in sorted(needed):
-            args = [f"v{m}_{taken[a]}" for a in rows[k].args]
-            yield f"const wx_step_{p.dtype} v{m}_{k} = {self._expression(m, rows[k], args)};"
+        taken = chosen(rows, lambda r: self._holds(m, r))
+        there = self.early.values if self.early and m == 0 else ()
+        links = [[] if k in there else [taken[a] for a in r.args] for k, r in enumerate(rows)]
+        for k in reached([taken[n] for n, _ in found.values.results], links):
+            args = [f"v{m}_{a}" for a in links[k]]
+            value = f"wx_read_{p.dtype}({self._strip(k, 'c')})" if k in there else self._expression(m, rows[k], args)
+            yield f"const wx_step_{p.dtype} v{m}_{k} = {value};"
         for (n, where), (_, row) in zip(found.values.results, found.results, strict=True):
             if m < p.numbers[-1]:
                 yield f"const wx_step_{p.dtype} {_vector(m, p.old(m) + row, 0)} = v{m}_{taken[n]};"
@@ -243,7 +288,7 @@ class Place:
         p = self.plan
         axes = p.walk.sweeps[m].axes
         row, column = where.stride(p.axis(m)) or 0, where.stride(axes[-1]) or 0
-        parts = [f"now * {row}", f"c * {column * p.lanes}"]
+        parts = [f"now * {row}", f"{self.at} * {column * p.lanes}"]
         parts += [f"at{i} * {where.stride(axes[i])}" for i in p.walk.points if where.stride(axes[i])]
         return " + ".join([*parts, str(where.const + row * p.ahead(m) - column * p.lanes * p.lags[m])])
 
@@ -283,6 +328,13 @@ class Place:
             yield f"{_left(h)} = {self._across(n, h.row, h.back, p.lanes + h.beside)};"
         for row in range(p.old(n) + p.walk.step):
             yield from (f"{_vector(n, row, b)} = {_vector(n, row, b - 1)};" for b in range(p.before(n, row), 0, -1))
+
+
+def _crowded(early: Early) -> str:
+    """Whether rows of other operands have the places in the first cache of those that something is made of early."""
+    low, high = CROWDED
+    apart = (f"(uintptr_t)x{i} - (uintptr_t)x{early.operand} + {by + PAGE - low}u" for i, by in early.others)
+    return " || ".join(f"({x}) % {PAGE} < {high - low}" for x in apart)
 
 
 def _vector(n: int, row: int, back: int) -> str:

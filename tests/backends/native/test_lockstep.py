@@ -200,3 +200,128 @@ def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Lockstep().work(call(300, 300, 4)) is None
     monkeypatch.setattr("waxeq_native.sliding._WIDE", 64)
     assert Lockstep().work(call(300, 300, 2)) is None
+
+
+CROWDED, APART = (0, 64, 304, -48), (512, 2048, -512)
+"""Bytes of a page that one array begins after another."""
+
+
+def laid(a: np.ndarray, after: int) -> np.ndarray:
+    """The array, so many bytes after where pages begin."""
+    memory = np.zeros(a.nbytes + 2 * 4096, np.uint8)
+    first = -memory.ctypes.data % 4096 + after % 4096
+    there = memory[first : first + a.nbytes].view(a.dtype).reshape(a.shape)
+    there[...] = a
+    return there
+
+
+def written(c: Call) -> str:
+    w = Lockstep().work(c)
+    assert w is not None
+    return w.parts[0].source
+
+
+def taken(c: Call, by: int) -> bool:
+    """Whether the text takes the loop that reads early, where the second array begins so many bytes after the first."""
+    asks = r"crowded = \(\(uintptr_t\)x1 - \(uintptr_t\)x0 \+ (\d+)u\) % 4096 < (\d+);"
+    ((add, below),) = re.findall(asks, written(c))
+    return (by + int(add)) % 4096 < int(below)
+
+
+@pytest.mark.parametrize("kernel", [Lockstep(), StreamingLockstep()], ids=["cache", "past"])
+@pytest.mark.parametrize(
+    "rows, columns, times, dtype, threads",
+    [
+        (3, 1024, 2, "float32", 1),
+        (37, 1024, 4, "float32", 2),
+        (61, 2048, 5, "float32", 2),
+        (40, 1024, 3, "float64", 1),
+        (33, 1024, 4, "int32", 2),
+    ],
+)
+def test_sweeps_are_the_same_wherever_arrays_begin(
+    kernel: Lockstep, rows: int, columns: int, times: int, dtype: str, threads: int
+) -> None:
+    c = call(rows, columns, times, threads, dtype)
+    u, f = drawn(c)
+    with np.errstate(invalid="ignore"):
+        want = swept(u, f, times)
+    for by in CROWDED + APART:
+        assert taken(c, by) == (by in CROWDED)
+        np.testing.assert_array_equal(made(kernel, c, (laid(u, 16), laid(f, 16 + by))), want)
+
+
+def relaxed(x: Term, f: Term) -> Term:
+    """A product of what is read early goes into a sum: one instruction for both rounds once."""
+    sides = Term("Add", Term("Add", seen(x, 0, 1), seen(x, 2, 1)), Term("Add", seen(x, 1, 0), seen(x, 1, 2)))
+    return bordered(Term("Zip", "sub", Term("Mul", Term("Num", 0.3, "float32"), sides), seen(f, 1, 1)))
+
+
+def weighted(x: Term, f: Term) -> Term:
+    """A product of what is read early goes into a sum with it, and into one with what is not."""
+    sides = Term("Add", seen(x, 0, 1), seen(x, 2, 1))
+    product = Term("Mul", Term("Num", 0.3, "float32"), sides)
+    return bordered(Term("Zip", "sub", Term("Add", product, sides), Term("Zip", "sub", product, seen(f, 1, 1))))
+
+
+@pytest.mark.parametrize("sweep", [relaxed, weighted])
+def test_results_do_not_depend_on_where_arrays_begin(sweep) -> None:  # type: ignore[no-untyped-def]
+    x, f = operand(0, "ij", "float32"), operand(1, "ij", "float32")
+    for _ in range(3):
+        x = sweep(x, f)
+    c = replace(call(90, 1024, 3), meaning=x)
+    arrays = [NOISE.standard_normal((90, 1024)).astype(np.float32) for _ in range(2)]
+    assert taken(c, 0) and "strip" in written(c)
+    first, *others = (
+        made(Lockstep(), c, (laid(arrays[0], 16), laid(arrays[1], 16 + by))).view(np.uint32) for by in CROWDED + APART
+    )
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+    assert check_call(Lockstep(), c, np.random.default_rng(3)) is None
+
+
+@pytest.mark.parametrize("columns", [129, 200, 300])
+@pytest.mark.parametrize("by", [0, 2048])
+def test_short_rows_of_wide_arrays(columns: int, by: int) -> None:
+    """Rows of fewer vectors than are made early at their beginning."""
+    c = call(30, columns, 3)
+    c = replace(c, operands=(View(("i", "j"), (30, columns), (1024, 1), "float32"),) * 2)
+    u, f = drawn(c)
+    wide = [laid(np.full((30, 1024), 9, np.float32), 16 + x)[:, :columns] for x in (0, by)]
+    wide[0][...], wide[1][...] = u, f
+    assert taken(c, by) == (by == 0)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(made(Lockstep(), c, (wide[0], wide[1])), swept(u, f, 3))
+
+
+def test_parts_of_rows_are_where_they_are_read() -> None:
+    """A source that is read from its column 300 on: what counts is where that one lies."""
+    x, f = operand(0, "ij", "float32"), operand(1, "iw", "float32")
+    for _ in range(3):
+        sides = Term("Add", Term("Add", seen(x, 0, 1), seen(x, 2, 1)), Term("Add", seen(x, 1, 0), seen(x, 1, 2)))
+        source = Term("Slice", "w", "b", 301, 1, Term("Slice", "i", "a", 1, 1, f))
+        x = bordered(Term("Zip", "sub", sides, source))
+    sizes = {"i": 50, "j": 1024, "w": 2048, "a": 48, "b": 1022}
+    views = View.dense("ij", sizes, "float32"), View.dense("iw", sizes, "float32")
+    c = Call("native.sliding_lockstep", x, sizes, views, views[0], threads=2)
+    assert taken(c, -1200) and not taken(c, 0)
+    assert check_call(Lockstep(), c, np.random.default_rng(3)) is None
+
+
+def test_where_nothing_is_made_early() -> None:
+    """Rows that do not lie pages apart, and fewer of them than the first cache has room for."""
+    assert "crowded" not in written(call(90, 1040, 4)) and "crowded" not in written(call(90, 512, 4))
+    assert "crowded" in written(call(90, 1024, 2)) and "crowded" in written(call(90, 512, 4, dtype="float64"))
+    c, x = call(90, 1024, 3), operand(0, "ij", "float32")
+    for _ in range(3):
+        x = bordered(Term("Add", seen(x, 0, 1), seen(x, 2, 1)))
+    assert "crowded" not in written(replace(c, meaning=x, operands=c.operands[:1]))
+
+
+def test_nothing_is_asked_for_twice() -> None:
+    """Of the array that is read early the places themselves read nothing."""
+    body = written(call(90, 1024, 4)).split("if (crowded) {")[1].split("else for")[0]
+    early, place = body.split("int64_t a = c + 14 < 63 ? c + 14 : 63 - 1;")
+    reads = [len(re.findall(r"wx_read_float32\(x0 .*? a \* 16", part)) for part in (early, place)]
+    assert reads == [5 + 2 * 3, 5 + 2 * 3] and not re.findall(r"wx_read_float32\(x0 .*? c \* 16", body)
+    assert len(re.findall(r"wx_read_float32\(strip", body)) == 3
