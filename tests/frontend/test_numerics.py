@@ -36,6 +36,11 @@ def test_linspace_between_ends_that_are_data(check: Check, dtype: Any) -> None:
     check(lambda a: (np.linspace(a[0], 9, 4, dtype=int), np.linspace(a[0], 9, 4, dtype=np.float32)), row)
 
 
+def test_the_step_between_less_than_two_numbers_is_nan(check: Check) -> None:
+    """Regression: it had the shape of the ends."""
+    check(lambda a: (*np.linspace(a, 2, 1, retstep=True), *np.linspace(a, 2, 0, False, True)), ROW)
+
+
 def test_logspace_and_geomspace_between_ends_that_are_data(check: Check) -> None:
     up = np.abs(ROW) + 0.5
     check(lambda a: (np.logspace(a[1], a[2], 5), np.logspace(a, 2, 3, base=2), np.logspace(a, 1, 3, axis=-1)), ROW)
@@ -59,8 +64,9 @@ def test_apply_along_axis(check: Check) -> None:
 
 
 def test_apply_along_axis_of_no_rows_or_too_many() -> None:
-    with pytest.raises(TargetError, match="any iteration dimensions are 0"):
-        wx.trace(lambda x: np.apply_along_axis(lambda r: r * 2, 1, x), np.zeros((0, 3)))
+    for function in (lambda r: r * 2, np.sum):
+        with pytest.raises(TargetError, match="any iteration dimensions are 0"):
+            wx.trace(lambda x, f=function: np.apply_along_axis(f, 1, x), np.zeros((0, 3)))
     with pytest.raises(UnsupportedError, match=r"1000 rows.*all rows at once"):
         wx.trace(lambda x: np.apply_along_axis(lambda r: r * 2, 1, x), np.zeros((1000, 3)))
     wx.trace(lambda x: np.apply_along_axis(np.sum, 1, x), np.zeros((1000, 3)))
@@ -122,6 +128,13 @@ def test_least_squares_by_a_known_matrix(check: Check) -> None:
             wx.trace(call, TABLE)
 
 
+def test_least_squares_by_a_matrix_whose_columns_are_equal(check: Check) -> None:
+    """Regression: by a negative `rcond`, which stands for the precision of numbers, solutions were of 1e15."""
+    twice = np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    check(lambda b: np.linalg.lstsq(twice, b[:3], rcond=-1), ROW)
+    check(lambda b: np.linalg.lstsq(twice, b[:3], rcond=1e-9), ROW)
+
+
 def test_condition_numbers_and_tensors_of_equations(check: Check) -> None:
     check(lambda m: tuple(np.linalg.cond(m, p) for p in (1, -1, np.inf, -np.inf, "fro")), SQUARE)
     check(lambda m: np.linalg.cond(np.stack([m, m + 1]), 1), SQUARE)
@@ -131,6 +144,8 @@ def test_condition_numbers_and_tensors_of_equations(check: Check) -> None:
     check(lambda m: (np.linalg.tensorinv(m.reshape(2, 2, 4)), np.linalg.tensorinv(m.reshape(4, 2, 2), 1)), four)
     with pytest.raises(UnsupportedError, match="singular values"):
         wx.trace(lambda m: np.linalg.cond(m), SQUARE)
+    with pytest.raises(TargetError, match="empty arrays"):
+        wx.trace(lambda m: np.linalg.cond(m[:0, :0], 1), SQUARE)
 
 
 # -- histograms of several axes
@@ -150,6 +165,7 @@ def test_histograms_of_several_axes(check: Check, dtype: Any) -> None:
 
     check(cells, np.stack([a, b], 1))
     check(lambda a: np.histogramdd([a, a, a], bins=2, range=[[-2, 2]] * 3)[0], np.array([np.nan, 2, -2, 0.5, np.inf]))
+    check(lambda a: (lambda counts, edges: (counts, *edges))(*np.histogramdd(a, 4, [(-2, 2)])), a)
     with pytest.raises(UnsupportedError, match="range=\\(low, high\\)"):
         wx.trace(lambda a, b: np.histogram2d(a, b), ROW, OTHER)
 
@@ -168,6 +184,12 @@ def test_padding_by_what_lies_at_the_edges(check: Check, dtype: Any) -> None:
         for width in (1, (2, 7), 13):
             check(lambda x, m=mode, w=width: np.pad(x, w, m, reflect_type="odd"), x)
             check(lambda x, m=mode, w=width: np.pad(x[:1], w, m, reflect_type="odd"), x)
+
+
+@pytest.mark.parametrize("mode", ["maximum", "mean", "linear_ramp", "reflect"])
+def test_padding_of_nothing_along_other_axes(check: Check, mode: Any) -> None:
+    """Regression: edges were looked for where there is nothing."""
+    check(lambda x: (np.pad(x, 0, mode), np.pad(x, ((0, 0), (1, 2)), mode)), np.zeros((0, 3)))
 
 
 def test_padding_by_several_numbers(check: Check) -> None:

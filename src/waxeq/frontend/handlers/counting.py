@@ -154,8 +154,9 @@ def _histogramdd(
     t: Tracer, sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, Any]:
     """Between edges that are known, or in ranges of plain numbers."""
-    whole = isinstance(sample, np.ndarray) and sample.ndim == 2  # traced arrays say that they are
-    rows: list[Any] = [*sample.T] if whole else [t.array(x) for x in sample]
+    if isinstance(sample, np.ndarray):  # traced arrays say that they are
+        sample = sample.T if sample.ndim == 2 else np.atleast_2d(sample)
+    rows: list[Any] = [t.array(x) for x in sample]
     edges = _edges_of_each(t, len(rows), bins, range)
     sizes = [len(e) - 1 for e in edges]
     places = [_place_between(x, e) for x, e in zip(rows, edges, strict=True)]

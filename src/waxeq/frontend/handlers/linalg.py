@@ -98,6 +98,8 @@ def _cond(t: Tracer, x: Any, p: Any = None) -> Any:
     """By norms of the matrix and its inverse; that by singular values is refused."""
     if p in (None, 2, -2, "nuc"):
         raise t.refuse("a condition number by singular values", "use 'fro', 1, -1, inf or -inf")
+    if 0 in np.shape(x)[-2:]:
+        raise np.linalg.LinAlgError("cond is not defined on empty arrays")
     m: Any = _square(t, x)
     y = np.linalg.norm(m, p, axis=(-2, -1)) * np.linalg.norm(np.linalg.inv(m), p, axis=(-2, -1))
     return np.where(np.isnan(y) & ~np.isnan(m).any(axis=(-2, -1)), np.asarray(np.inf, y.dtype), y)[()]
@@ -118,7 +120,8 @@ def _lstsq(t: Tracer, a: Any, b: Any, rcond: Any = None) -> Any:
     dtype = np.result_type(_inexact(t, a).dtype, _inexact(t, b).dtype)
     wide, rows = known.astype(np.float64), right.astype(np.float64)
     m, n = known.shape
-    cut = np.finfo(np.float64).eps * max(m, n) if rcond is None else rcond
+    least = np.finfo(np.float64).eps
+    cut = least * max(m, n) if rcond is None else least if rcond < 0 else rcond
     _, _, rank, values = np.linalg.lstsq(wide, np.zeros(m), rcond=rcond)
     x: Any = np.matmul(np.linalg.pinv(wide, rcond=cut), rows)
     left: Any = np.zeros(0)

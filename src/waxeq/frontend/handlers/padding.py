@@ -40,6 +40,8 @@ def _pad(t: Tracer, array: Any, pad_width: Any, mode: Any = "constant", **kw: An
         return _constant(t, x, width, kw.get("constant_values", 0))
     if any(x.shape[i] == 0 and any(w) for i, w in enumerate(width)):
         raise ValueError("can't extend empty axis using modes other than 'constant' or 'empty'")
+    if not x.size:  # nothing lies at its edges
+        return _constant(t, x, width, 0)
     if mode == "linear_ramp":
         return _ramps(x, width, kw.get("end_values", 0))
     if mode in _OF_EDGES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,12 +27,12 @@ def _apply_along_axis(t: Tracer, func1d: Any, axis: int, arr: Any, *args: Any, *
     """A function of NumPy's that takes an axis is given it; another one is followed through at most 256 rows."""
     x = t.array(arr)
     at = axis_index(axis, x.ndim)
-    if not args and not kw and any(func1d is real or getattr(func1d, "__wrapped__", None) is real for real in _known()):
-        return func1d(x, axis=at)
     lead = (*x.shape[:at], *x.shape[at + 1 :])
-    count = int(np.prod(lead, dtype=np.int64))
+    count = math.prod(lead)
     if not count:
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
+    if not args and not kw and any(func1d is real or getattr(func1d, "__wrapped__", None) is real for real in _known()):
+        return func1d(x, axis=at)
     if count > _MANY:
         what = f"np.apply_along_axis of a function to {count} rows, which it is followed through one by one"
         raise t.refuse(what, "write the function for all rows at once, with axis= or keepdims=True")

@@ -33,7 +33,7 @@ def _linspace(
     n, made = _number(num), _dtype_of(t, start, stop)
     first, last = (t.array(x).astype(made) for x in (start, stop))
     delta, parts = last - first, n - 1 if endpoint else n
-    step = delta / parts if parts > 0 else np.full_like(delta, math.nan)
+    step = delta / parts if parts > 0 else math.nan
     at = np.arange(n, dtype=made).reshape((-1,) + (1,) * delta.ndim)
     y = at * delta if parts <= 0 else np.where(step == 0, at / parts * delta, at * step)  # a step may be too small
     y = y + first
