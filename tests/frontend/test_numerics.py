@@ -198,6 +198,7 @@ def test_padding_by_several_numbers(check: Check) -> None:
     check(lambda x: np.pad(x, (1, 2), constant_values=(2**62 + 1, 3)), np.arange(3))
     for call in (
         lambda x: np.pad(x, 1, "nothing"),
+        lambda x: np.pad(x.astype(int), 1, constant_values=np.nan),
         lambda x: np.pad(x, 1, "edge", stat_length=2),
         lambda x: np.pad(x, 1, "maximum", stat_length=0),
         lambda x: np.pad(x[:0], 1, "mean"),

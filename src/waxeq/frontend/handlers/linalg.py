@@ -95,7 +95,7 @@ def _tensorinv(t: Tracer, a: Any, ind: int = 2) -> Any:
 
 
 def _cond(t: Tracer, x: Any, p: Any = None) -> Any:
-    """By norms of the matrix and its inverse; that by singular values is refused."""
+    """By norms of the matrix and its inverse, which singular ones do not have; that by singular values is refused."""
     if p in (None, 2, -2, "nuc"):
         raise t.refuse("a condition number by singular values", "use 'fro', 1, -1, inf or -inf")
     if 0 in np.shape(x)[-2:]:

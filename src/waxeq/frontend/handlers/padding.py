@@ -109,6 +109,8 @@ def _runs(index: np.ndarray) -> list[tuple[slice, int]] | None:
 def _constant(t: Tracer, x: TracedArray, width: Widths, values: Any) -> Any:
     values = t.array(values) if holds_traced(values) else values
     known = t.known(values)
+    if known is not None and x.dtype.kind in "iu" and not np.isfinite(known).all():
+        raise ValueError(f"no {x.dtype} is {values}")
     if known is None or len(np.unique(known)) != 1:
         return _sides(t, x, width, values)
     value = np.asarray(known).astype(x.dtype).reshape(-1)[0].item()
