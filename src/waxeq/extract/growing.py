@@ -88,8 +88,9 @@ class _Found:
         if all(i in trees or i in self.space.leaves or self._is_view(i) for i in others):
             return  # what else there is makes again what a tree makes once
         self._soon(others)
-        for step in (self._sweeps, self._cuts, self._rest):
-            self._each(self._dear(numbers), step, self.until)
+        self._each(self._dear(numbers), self._sweeps, self.until)
+        self._each(self._dear(numbers), self._cuts, self.until)
+        self._each((i for i in self._dear(numbers) if i in inner), self._rest, self.until)
 
     def _is_view(self, i: int) -> bool:
         maker = self.cuts.rough.maker.get(i)
