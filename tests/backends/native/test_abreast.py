@@ -198,4 +198,4 @@ def test_a_program_of_several_results_is_one_walk(tmp_path: Path, monkeypatch: p
     result = wx.optimize(waves, *args, options=options)
     for got, want in zip(result.program(*args), waves(*(a.astype(np.float64) for a in args)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-    assert {s.call.kernel for s in result.plan.steps} == {"native.sliding"} and len(result.plan.steps) == 3
+    assert all(s.call.kernel.startswith("native.sliding") for s in result.plan.steps) and len(result.plan.steps) == 3
