@@ -66,6 +66,11 @@ def _along(axis: int, *s: Any) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, slice(*s))
 
 
+def _as_long(x: Any, axis: int, n: int) -> tuple[int, ...]:
+    """The shape of an array that is so long along an axis, and else as x."""
+    return (*x.shape[:axis], n, *x.shape[axis + 1 :])
+
+
 _PIECES = 8
 """Pieces that are put beside an array at most on each side; what would take more is looked up by index."""
 
@@ -80,8 +85,7 @@ def _pad_again(x: Any, axis: int, index: np.ndarray, low: int) -> Any:
 
     def piece(s: slice, times: int) -> Any:
         shown = x[(*at, s)]
-        shape = (*x.shape[:axis], shown.shape[axis] * times, *x.shape[axis + 1 :])
-        return np.broadcast_to(shown, shape) if times > 1 else shown
+        return np.broadcast_to(shown, _as_long(x, axis, shown.shape[axis] * times)) if times > 1 else shown
 
     return np.concatenate([*(piece(*r) for r in before), x, *(piece(*r) for r in after)], axis=axis)
 
@@ -133,7 +137,7 @@ def _sides(t: Tracer, x: Any, width: Widths, values: Any) -> Any:
 
 def _full(t: Tracer, x: Any, axis: int, n: int, value: Any) -> Any:
     """As x, n long along the axis, of one value."""
-    shape, known = (*x.shape[:axis], n, *x.shape[axis + 1 :]), t.known(value)
+    shape, known = _as_long(x, axis, n), t.known(value)
     if known is None:
         return np.broadcast_to(value.astype(x.dtype), shape)
     return t.wrap(t.explicit.full(known.astype(x.dtype).item(), dtype_name(x.dtype), shape))
@@ -172,8 +176,7 @@ def _stats(x: Any, width: Widths, f: Callable[..., Any], length: Any) -> Any:
         rows = [f(x[_along(axis, 0, low)], axis=axis, keepdims=True)]
         rows.append(rows[0] if low == high == n else f(x[_along(axis, n - high, n)], axis=axis, keepdims=True))
         low, high = (
-            np.broadcast_to(_rounded(r, x.dtype), (*x.shape[:axis], m, *x.shape[axis + 1 :]))
-            for r, m in zip(rows, sizes, strict=True)
+            np.broadcast_to(_rounded(r, x.dtype), _as_long(x, axis, m)) for r, m in zip(rows, sizes, strict=True)
         )
         x = np.concatenate([low, x, high], axis=axis) if any(sizes) else x
     return np.copy(x)
