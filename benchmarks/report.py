@@ -1,4 +1,5 @@
-"""The comparison with every peer as text: a table for each number of threads, what failed, what was lost and why."""
+"""The comparison with every peer as text: a table for each number of threads, what failed, and what was lost or is over
+its roofline, and why."""
 
 from __future__ import annotations
 
@@ -78,8 +79,8 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def reasons(path: Path = WHY) -> dict[str, str]:
-    """Why rows are lost, by row or ROW@THREADS, and ` on PROCESSOR` behind either: lines `name: sentence`; lines that
-    start with # are comments."""
+    """Why rows are lost, by row or ROW@THREADS, and ` on PROCESSOR` behind either, or, with `roofline ` before it, far
+    over their roofline: lines `name: sentence`; lines that start with # are comments."""
     rows = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         name, mark, text = line.partition(":")
@@ -108,6 +109,9 @@ def _threads(records: Sequence[Record], on: str, threads: int, why: Mapping[str,
     if lost:
         rows = ((s.name, s.best, _interval(s.peer), _why(s, why)) for s in lost)
         yield from ("Lost:", "", *_table(("row", "best peer", "ratio", "why"), rows), "")
+    if over := [s for s in standings if s.bound and (s.roofs or 0) > OFF_ROOF]:
+        rows = ((s.name, _times(s.roofs), _why(s, why, "roofline ")) for s in over)
+        yield from ("Over their roofline:", "", *_table(("row", "of its roofline", "why"), rows), "")
     for about in dict.fromkeys(f"{r['date']}; source {r['source']}; {r['device']}; {_versions(r)}." for r in records):
         yield from (about, "")
 
@@ -194,9 +198,9 @@ def _failed(record: Record) -> list[tuple[str, Record]]:
     return [(n, c) for n, c in record["contestants"].items() if "failed" in c]
 
 
-def _why(s: Standing, why: Mapping[str, str]) -> str:
+def _why(s: Standing, why: Mapping[str, str], what: str = "") -> str:
     own = f"{s.name}@{s.threads}"
-    found = (why.get(n) for n in (f"{own} on {s.on}", f"{s.name} on {s.on}", own, s.name))
+    found = (why.get(what + n) for n in (f"{own} on {s.on}", f"{s.name} on {s.on}", own, s.name))
     return next(filter(None, found), "not explained yet")
 
 

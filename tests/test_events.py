@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import time
 
 import pytest
 
@@ -61,3 +62,13 @@ def test_a_budget_is_over_once_it_is_stopped() -> None:
     assert part.expired and part.left == 0.0 and part.within(5.0).expired and not whole.expired
     stopped[0], first[0] = False, True
     assert part.expired and whole.expired
+
+
+def test_long_work_that_no_budget_ends_is_told_of_again_and_again() -> None:
+    heard: list[Event] = []
+    with Events(heard.append).told_if_long("tracing the model", first=0.02):
+        time.sleep(0.3)
+    assert 2 <= len(heard) <= 5
+    assert all(isinstance(e, Note) and "tracing the model has taken" in e.text for e in heard)
+    with Events(heard.clear).told_if_long("work that is soon done"):
+        pass

@@ -2,8 +2,9 @@
 
 All functions are judged on dense samples and special numbers against libm, in long double (float64) or float64
 (float32); those of one float32 besides on all 2^32 inputs, or every `--step`th, against the same function for float64.
-Each is judged as the loop that generated kernels have, compiled with fused multiply-add and without. Takes about half
-an hour on two cores; what else runs then matters only for the nanoseconds.
+Each is judged as the loop that generated kernels have, compiled with fused multiply-add and without; and what has a
+function of sixteen elements at a time also as that. Takes about half an hour on two cores; what else runs then matters
+only for the nanoseconds.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from types import MappingProxyType
 import numpy as np
 
 from waxeq_cfamily.functions import DESCRIBED, DTYPES, HERE, MEASURED, Described, functions, limit_of, symbol
+from waxeq_cfamily.sixteens import FUNCTIONS, beginning, in_sixteens
 
 DOCUMENT = HERE.parents[1] / "docs" / "functions.md"
 
@@ -37,6 +39,9 @@ BUILDS = MappingProxyType(
         "plain": ("-ffp-contract=off",),  # on x86-64: SSE2 alone
     }
 )
+SIXTEENS = "sixteens"
+"""The build of loops over sixteen elements at a time, of functions that have such; the same as fused where a machine
+has no such vectors."""
 REAL = MappingProxyType({"float32": ("float", "F32"), "float64": ("double", "F64")})
 SPECIAL = (
     *(0.0, 1.0, 2.0, 0.5, 3.0, 1.5, 4.0, 7.0, 128.0, 149.0, 150.0, 1024.0, 1074.0, 1075.0, 1e15, 8388607.0, 8388607.5),
@@ -80,6 +85,26 @@ def loops_text(rows: Iterable[Described], dtype: str) -> str:
             f' {{ (void)y; _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = {call}; }}'
         )
     return "\n".join(lines) + "\n"
+
+
+def sixteens_text(rows: Iterable[Described]) -> str:
+    """A loop over each function of float32 that is there for sixteen elements, as kernels have it."""
+    lines = [f'#include "{HERE / "functions.h"}"', "#include <stdint.h>", beginning()]
+    for row in rows:
+        name = symbol(row.name, "float32")
+        call = row.call.format(s=name, d=DTYPES["float32"]) if row.call else f"{name}(x)"
+        lines += [
+            f"void loop_{name}(int64_t n, const float *restrict x, const float *restrict y, float *restrict out) {{",
+            "  (void)y;",
+            "  #pragma omp simd",
+            "  for (int64_t i = 0; i < n; i++) {",
+            "    const float r0 = x[i];",
+            f"    const float r1 = {call.replace('(x)', '(r0)')};",
+            "    out[i] = r1;",
+            "  }",
+            "}",
+        ]
+    return in_sixteens("\n".join(lines) + "\n")
 
 
 def judge_text(rows: Iterable[Described], dtype: str) -> str:
@@ -132,6 +157,20 @@ class Judge:
         return out
 
     @cached_property
+    def sixteens(self) -> ctypes.CDLL:
+        """The loops over sixteen elements at a time."""
+        text = sixteens_text(row for row in self.rows if SIXTEENS in self.builds(row.name))
+        return ctypes.CDLL(str(self.compile(SIXTEENS, text, *BUILDS["fused"])[0]))
+
+    def builds(self, name: str) -> tuple[str, ...]:
+        """The builds that a function is judged in."""
+        return (*BUILDS, *(SIXTEENS,) * (symbol(name, self.dtype) in FUNCTIONS))
+
+    def built(self, build: str) -> ctypes.CDLL:
+        """The loops of a build."""
+        return self.sixteens if build == SIXTEENS else self.loops[build][0]
+
+    @cached_property
     def wide(self) -> Judge:
         """The judge of float64."""
         return Judge("float64", self.directory, self.command, self.rows)
@@ -155,14 +194,14 @@ class Judge:
 
     def loop(self, build: str, name: str) -> int:
         """The address of a function's loop."""
-        return _address(self.loops[build][0], f"loop_{symbol(name, self.dtype)}")
+        return _address(self.built(build), f"loop_{symbol(name, self.dtype)}")
 
     def apply(self, build: str, name: str, x: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
         """The function over arrays of the dtype, by the loop of a build."""
         x = np.ascontiguousarray(x, self.dtype)
         other, out = np.ascontiguousarray(x if y is None else y, self.dtype), np.empty_like(x)
         pointers = (ctypes.c_void_p(a.ctypes.data) for a in (x, other, out))
-        getattr(self.loops[build][0], f"loop_{symbol(name, self.dtype)}")(ctypes.c_int64(x.size), *pointers)
+        getattr(self.built(build), f"loop_{symbol(name, self.dtype)}")(ctypes.c_int64(x.size), *pointers)
         return out
 
     def patterns(self, name: str, begin: int, end: int, step: int) -> Found:
@@ -185,11 +224,12 @@ class Judge:
 
     def _judge(self, name: str, how: Callable[..., int], against: int, *arguments: object) -> Found:
         limit = self.limit(name) or 0.0
-        worst = (Worst * len(BUILDS))(*(Worst(-1.0) for _ in BUILDS))
-        loops = (ctypes.c_void_p * len(BUILDS))(*(self.loop(build, name) for build in BUILDS))
-        count = ctypes.c_int64(len(BUILDS))
+        builds = self.builds(name)
+        worst = (Worst * len(builds))(*(Worst(-1.0) for _ in builds))
+        loops = (ctypes.c_void_p * len(builds))(*(self.loop(build, name) for build in builds))
+        count = ctypes.c_int64(len(builds))
         judged = how(ctypes.c_void_p(against), loops, count, ctypes.c_double(limit), *arguments, worst)
-        return Found(judged, dict(zip(BUILDS, worst, strict=True)))
+        return Found(judged, dict(zip(builds, worst, strict=True)))
 
     def nanoseconds(self, name: str, tries: int = 300) -> float:
         """Of one element in cache, by the fused build: the best of many tries."""
@@ -219,7 +259,7 @@ def _counted(assembly: str, dtype: str) -> Mapping[str, float]:
 
 def _merged(found: Sequence[Found]) -> Found:
     """The worst of several judgements."""
-    worst = {build: max((f.worst[build] for f in found), key=lambda w: w.error) for build in BUILDS}
+    worst = {build: max((f.worst[build] for f in found), key=lambda w: w.error) for build in found[0].worst}
     return Found(sum(f.judged for f in found), worst)
 
 
@@ -269,7 +309,9 @@ def document() -> str:
         "functions to it. ULP: the largest error in units in the last place, of loops compiled with fused multiply-add",
         "and without it (0.5 is rounded right), on samples of all exponents, dense ranges and special numbers, and for",
         "functions of one float32 on bit patterns in even steps (4.3e+09 inputs: on all of them). Instructions (AVX2)",
-        "and nanoseconds are of one element.",
+        "and nanoseconds are of one element. With AVX-512 and gcc, loops of kernels compute some functions of sixteen",
+        "elements at a time in another way, and what is left of a row as everywhere: what is said of NaN, infinities",
+        "and subnormals is true of both.",
         "",
         *_behaviour(),
         "",
@@ -281,10 +323,11 @@ def document() -> str:
         found = measured["functions"][row.symbol]
         of = "x" if row.arity == 1 else "x / y"
         limit = rf"\|{of}\| ≤ 2^{math.log2(row.limit):.0f}; " if row.limit else ""
+        many = f"of sixteen at a time {found[SIXTEENS]:g} ULP" if SIXTEENS in found else ""
         lines.append(
             f"| `{name}` | {dtype} | {row.kind} | {found['fused']:g} | {found['plain']:g} "
             f"| {', '.join(f'{float(x):.6g}' for x in found['at'])} | {found['judged']:.2g} "
-            f"| {found['instructions']} | {found['nanoseconds']} | {limit}{row.note} |"
+            f"| {found['instructions']} | {found['nanoseconds']} | {limit}{row.note}{many} |"
         )
     return "\n".join([*lines, "", f"Measured on: {measured['machine']}.", ""])
 

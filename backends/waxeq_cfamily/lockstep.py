@@ -13,6 +13,8 @@ from functools import cached_property
 
 from waxeq.backend.call import View
 from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.lockstep_cut import cut, reached
+from waxeq_cfamily.scalars import number
 from waxeq_cfamily.sweeps import Jammed, Sweep, jammed, place
 from waxeq_cfamily.values import Guard, Index, Row, Unsupported
 from waxeq_cfamily.walks import Walk
@@ -76,13 +78,26 @@ class Held:
     back: int
 
 
+Formula = Held | str | tuple[str, tuple["Formula", ...]]
+"""What a value is made of: vectors of earlier sweeps, numbers, and functions of such."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A value that is made of vectors of sweep `sweep` which are there a place before it is used."""
+
+    sweep: int
+    formula: Formula
+
+
 @dataclass(frozen=True)
 class Lockstep:
     """How a walk goes along its rows in lockstep. `reads`: the views of operands, those of one buffer have equal
-    names beside them."""
+    names beside them. `partly`: values are held that are made of what would be held otherwise."""
 
     walk: Walk
     reads: Sequence[tuple[View, Hashable]]
+    partly: bool = False
 
     @staticmethod
     def of(walk: Walk, reads: Sequence[tuple[View, Hashable]]) -> Lockstep:
@@ -91,8 +106,9 @@ class Lockstep:
             raise Unsupported("sweeps that go along no rows, or make several results")
         whole = replace(walk, width=walk.sizes[-1])
         for step in _STEPS:
-            found = Lockstep(replace(whole, step=step, height=-(-walk.height // step) * step), reads)
-            found.check()
+            plain = Lockstep(replace(whole, step=step, height=-(-walk.height // step) * step), reads)
+            plain.check()
+            found = min(replace(plain, partly=True), plain, key=lambda p: p.registers)
             if found.registers <= _REGISTERS:
                 return found
         raise Unsupported("more vectors than registers")
@@ -271,22 +287,88 @@ class Lockstep:
         found = dict[Held, None]()
         for m in self.numbers:
             rows = self.whole(m).values.rows
-            found |= {self.read(m, r.name): None for r in rows if r.op == "load" and r.name[0] >= len(self.reads)}
+            found |= {self.read(m, r.name): None for r in rows if self._swept(r)}
+        return tuple(found)
+
+    def _swept(self, r: Row) -> bool:
+        """Whether a row is read of an earlier sweep."""
+        return r.op == "load" and r.name[0] >= len(self.reads)
+
+    def formulas(self, m: int, rows: Sequence[Row]) -> Sequence[Formula | None]:
+        """What rows of a sweep are made of, where it is no more than formulas have."""
+        found = list[Formula | None]()
+        for r in rows:
+            args = [found[a] for a in r.args]
+            known = tuple(a for a in args if a is not None)
+            if self._swept(r):
+                found.append(self.read(m, r.name))
+            elif r.op == "number":
+                found.append(number(r.name, self.dtype))
+            else:
+                found.append((r.name, known) if r.op == "apply" and len(known) == len(args) else None)
+        return found
+
+    @cached_property
+    def partials(self) -> Sequence[Partial]:
+        """What is made a place early; not where a sweep reads what is made at the same place, and a compiler may join
+        both."""
+        if not self.partly:
+            return ()
+        late = {h.sweep for h in self.held if not h.back}
+        pairs = ((m, n) for m, s in enumerate(self.walk.sweeps) for n in s.reads if n not in late)
+        return tuple(dict.fromkeys(Partial(n, formula) for m, n in pairs for formula in self._early(m, n)))
+
+    def _early(self, m: int, n: int) -> Iterator[Formula]:
+        """The formulas of sweep m that are made of sweep n alone, and are there a place before."""
+        values = self.whole(m).values
+        formulas = self.formulas(m, values.rows)
+
+        def given(k: int) -> bool:
+            f = formulas[k]
+            return isinstance(f, str) or (isinstance(f, Held) and f.sweep == n and f.beside <= 0)
+
+        for k in cut(values, range(len(values.rows)), given):
+            formula = formulas[k]
+            if isinstance(formula, tuple) and any(leaves(formula)):
+                yield formula
+
+    @cached_property
+    def needed(self) -> Sequence[Held]:
+        """What is read where it is used, and not for values that are made a place early."""
+        found, early = dict[Held, None](), {p.formula for p in self.partials}
+        for m in self.numbers:
+            values = self.whole(m).values
+            formulas = self.formulas(m, values.rows)
+            links = [() if formulas[k] in early else r.args for k, r in enumerate(values.rows)]
+            for k in reached([n for n, _ in values.results], links):
+                if isinstance(h := formulas[k], Held):
+                    found[h] = None
         return tuple(found)
 
     def before(self, n: int, row: int) -> int:
         """How many vectors of a row that were made before are held."""
-        reads = [h for h in self.held if (h.sweep, h.row) == (n, row)]
-        return max((max(h.back, h.beside < 0) for h in reads), default=0)
+        reads = [max(h.back, h.beside < 0) for h in self.needed if (h.sweep, h.row) == (n, row)]
+        parts = (h for p in self.partials for h in leaves(p.formula) if (h.sweep, h.row) == (n, row))
+        return max((*reads, *(h.back - (h.beside == 0) for h in parts)), default=0)
 
     def beside(self, n: int) -> Iterator[Held]:
         """What is read to the left: made where the vectors that it is of are, one place before it is read."""
-        return (h for h in self.held if h.sweep == n and h.beside < 0 and h.back)
+        return (h for h in self.needed if h.sweep == n and h.beside < 0 and h.back)
 
     @cached_property
     def registers(self) -> int:
         rows = ((n, row) for n in self.numbers[:-1] for row in range(self.old(n) + self.walk.step))
-        return sum(self.before(n, row) for n, row in rows) + sum(1 for n in self.numbers for _ in self.beside(n))
+        beside = sum(1 for n in self.numbers for _ in self.beside(n))
+        return sum(self.before(n, row) for n, row in rows) + beside + len(self.partials)
+
+
+def leaves(formula: Formula) -> Iterator[Held]:
+    """The vectors that a formula is made of."""
+    if isinstance(formula, Held):
+        yield formula
+    elif isinstance(formula, tuple):
+        for f in formula[1]:
+            yield from leaves(f)
 
 
 def asked(r: Row) -> Iterator[Guard]:

@@ -7,12 +7,13 @@ them is read ahead of the other, and what is made of it lies in a strip until it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.lockstep import Lockstep
-from waxeq_cfamily.values import Row, Values
+from waxeq_cfamily.lockstep_cut import chosen, cut
+from waxeq_cfamily.values import Row
 
 PAGE = 4096
 """Bytes from one place of memory to the next that has the same place in the first cache, of 64 lines a way."""
@@ -33,10 +34,6 @@ _WAYS = 8
 _VALUES = 4
 """Values that are made early at a place: each is written and read again."""
 
-_PRODUCTS = frozenset({"Mul", "square", "neg"})
-"""What a compiler may join with a sum that it goes into: apart from that sum it would be rounded, and the result would
-depend on where arrays lie."""
-
 
 @dataclass(frozen=True)
 class Early:
@@ -55,28 +52,9 @@ def early(p: Lockstep) -> Early | None:
     others = [i for i in paged if i != own]
     if own is None or not others or sum(len(_lines(p, i)) for i in (own, *others)) <= _WAYS:
         return None
-    values = _cut(p.whole(0).values, own)
+    values = _values(p, own)
     apart = [(i, (_begins(p, i) - _begins(p, own)) % PAGE) for i in others]
     return Early(own, tuple(apart), values) if 0 < len(values) <= _VALUES else None
-
-
-def chosen(rows: Sequence[Row], holds: Callable[[Row], bool]) -> Sequence[int]:
-    """For each of some rows the one that has its value: that of a choice which holds is the value that it is for."""
-    taken = [*range(len(rows))]
-    for k, r in enumerate(rows):
-        if r.op == "within" and holds(r):
-            taken[k] = taken[r.args[0]]
-    return taken
-
-
-def reached(values: Sequence[int], links: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Some values and all that they are made of, in the order of their numbers."""
-    found, stack = set[int](), [*values]
-    while stack:
-        if (n := stack.pop()) not in found:
-            found.add(n)
-            stack += links[n]
-    return sorted(found)
 
 
 def _loads(p: Lockstep, operand: int) -> Iterator[tuple[int, Row]]:
@@ -109,28 +87,12 @@ def _lines(p: Lockstep, operand: int) -> set[int]:
     return found
 
 
-def _cut(values: Values, operand: int) -> tuple[int, ...]:
-    """The values made of an operand and numbers alone that others need. A product that others need is one of those."""
-    rows = values.rows
-    taken = chosen(rows, lambda _: True)
-    links = [[taken[a] for a in r.args] for r in rows]
-    needed = reached([taken[n] for n, _ in values.results], links)
-    late = set[int]()
-    while True:
-        own = _alone(rows, links, operand, late)
-        used = {a for k in needed if k not in own for a in links[k]} | {taken[n] for n, _ in values.results}
-        cut = [k for k in sorted(used & own) if rows[k].op != "number"]
-        products = {k for k in cut if rows[k].op == "apply" and rows[k].name in _PRODUCTS}
-        if not products:
-            return tuple(cut)
-        late |= products
+def _values(p: Lockstep, operand: int) -> tuple[int, ...]:
+    """The values made of an operand and numbers alone that others of the first sweep need."""
+    values = p.whole(0).values
 
+    def given(k: int) -> bool:
+        r = values.rows[k]
+        return r.op == "number" or (r.op == "load" and r.name[0] == operand)
 
-def _alone(rows: Sequence[Row], links: Sequence[Sequence[int]], operand: int, late: Container[int]) -> set[int]:
-    """The values that are made of an operand and of numbers alone, and of none that is `late`."""
-    found = set[int]()
-    for k, r in enumerate(rows):
-        read = r.op == "number" or (r.op == "load" and r.name[0] == operand)
-        if read or (r.op == "apply" and k not in late and found.issuperset(links[k])):
-            found.add(k)
-    return found
+    return cut(values, chosen(values.rows, lambda _: True), given)

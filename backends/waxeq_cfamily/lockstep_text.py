@@ -2,94 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.lockstep import APPLIED, FAR, VECTOR, Held, Lockstep, Span, asked
-from waxeq_cfamily.lockstep_early import AHEAD, CROWDED, PAGE, STRIP, Early, chosen, early, reached
+from waxeq.ir.types import is_float
+from waxeq_cfamily.lockstep import APPLIED, FAR, VECTOR, Formula, Held, Lockstep, Span, asked
+from waxeq_cfamily.lockstep_cut import PRODUCTS, chosen, reached
+from waxeq_cfamily.lockstep_early import AHEAD, CROWDED, PAGE, STRIP, Early, early
+from waxeq_cfamily.lockstep_vectors import helpers
 from waxeq_cfamily.scalars import CTYPES, number
 from waxeq_cfamily.sliding import sought, tile
 from waxeq_cfamily.values import Guard, Index, Row
-
-_HELPERS = r"""
-#ifndef WX_LOCKSTEP_DTYPE
-#define WX_LOCKSTEP_DTYPE
-typedef TYPE wx_step_DTYPE __attribute__((vector_size(64)));
-typedef MASK wx_mask_DTYPE __attribute__((vector_size(64)));
-typedef FLOAT wx_plain_DTYPE __attribute__((vector_size(64)));
-#ifdef WX_TURNS
-#define WX_BESIDE_DTYPE(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#else
-#define WX_BESIDE_DTYPE(x, y, ...) __builtin_shuffle(x, y, (wx_mask_DTYPE){__VA_ARGS__})
-#endif
-#define WX_ONE static inline __attribute__((always_inline))
-WX_ONE wx_step_DTYPE wx_all_DTYPE(TYPE x) { return x - (wx_step_DTYPE){0}; }
-WX_ONE wx_step_DTYPE wx_read_DTYPE(const TYPE *p) {
-  wx_step_DTYPE v;
-  __builtin_memcpy(&v, p, 64);
-  return v;
-}
-/* Past the cache, where a line begins. */
-WX_ONE void wx_past_DTYPE(TYPE *p, wx_step_DTYPE v) {
-  for (int i = 0; i < 64; i += WX_WIDE) wx_stream_wide((char *)p + i, (const char *)&v + i);
-}
-WX_ONE void wx_put_DTYPE(TYPE *p, wx_step_DTYPE v) { __builtin_memcpy(p, &v, 64); }
-/* The elements of a vector that begins at some place which lie from `low` to `high`, as bits. */
-WX_ONE uint32_t wx_between_DTYPE(int64_t at, int64_t low, int64_t high) {
-  const int64_t from = low - at < 0 ? 0 : low - at > LANES ? LANES : low - at;
-  const int64_t to = high - at < from ? from : high - at > LANES ? LANES : high - at;
-  return ((1u << to) - 1) & ~((1u << from) - 1);
-}
-WX_ONE wx_mask_DTYPE wx_lanes_DTYPE(uint32_t bits) {
-  return (((wx_mask_DTYPE){0} + (MASK)bits) >> (wx_mask_DTYPE){COUNT} & 1) != 0;
-}
-WX_ONE wx_step_DTYPE wx_pick_DTYPE(wx_mask_DTYPE m, wx_step_DTYPE a, wx_step_DTYPE b) {
-  return (wx_step_DTYPE)((m & (wx_mask_DTYPE)a) | (~m & (wx_mask_DTYPE)b));
-}
-/* Elements that have no bit are neither read nor written. A core takes hundreds of cycles for a vector of none of which
-   there is memory. */
-WX_ONE wx_step_DTYPE wx_part_DTYPE(const TYPE *p, uint32_t bits) {
-  if (!bits) return (wx_step_DTYPE){0};
-  if (bits == ((1u << LANES) - 1)) return wx_read_DTYPE(p);
-#ifdef __AVX512F__
-  return (wx_step_DTYPE)__builtin_ia32_loadupSUFFIX512_mask((const void *)p, (wx_plain_DTYPE){0}, bits);
-#else
-  wx_step_DTYPE v = {0};
-  for (int i = 0; i < LANES; i++)
-    if (bits >> i & 1) v[i] = p[i];
-  return v;
-#endif
-}
-WX_ONE void wx_put_part_DTYPE(TYPE *p, wx_step_DTYPE v, uint32_t bits) {
-  if (!bits) return;
-  if (bits == ((1u << LANES) - 1)) {
-    wx_put_DTYPE(p, v);
-    return;
-  }
-#ifdef __AVX512F__
-  __builtin_ia32_storeupSUFFIX512_mask((void *)p, (wx_plain_DTYPE)v, bits);
-#else
-  for (int i = 0; i < LANES; i++)
-    if (bits >> i & 1) p[i] = v[i];
-#endif
-}
-#undef WX_ONE
-#endif
-"""
-
-
-def helpers(dtype: str) -> str:
-    """What the text of a dtype is written with, once in a unit."""
-    size = numpy_dtype(dtype).itemsize
-    own = {
-        "TYPE": CTYPES[dtype], "MASK": f"int{8 * size}_t", "FLOAT": "float" if size == 4 else "double",
-        "LANES": str(VECTOR // size), "COUNT": ", ".join(map(str, range(VECTOR // size))),
-    }  # fmt: skip
-    text = re.sub(r"\b(TYPE|MASK|FLOAT|LANES|COUNT)\b", lambda x: own[x[0]], _HELPERS.strip())
-    return text.replace("DTYPE", dtype).replace("SUFFIX", "s" if size == 4 else "d")
 
 
 @dataclass(frozen=True)
@@ -165,6 +89,7 @@ class Written:
             for row in range(p.old(n) + p.walk.step):
                 yield from (_vector(n, row, back + 1) for back in range(p.before(n, row)))
             yield from map(_left, p.beside(n))
+        yield from map(_partial, range(len(p.partials)))
 
     def _between(self, rows: Span) -> str:
         """Whether a step lies between some rows, and what else is asked for holds."""
@@ -217,6 +142,14 @@ class Place:
             yield f"const wx_step_{d} v0_{k} = {there._expression(0, rows[k], args)};"
         yield from (f"wx_put_{d}({self._strip(k, 'a')}, v0_{k});" for k in self.early.values)
 
+    def _strip_read(self, k: int) -> str:
+        return f"wx_read_{self.plan.dtype}({self._strip(k, 'c')})"
+
+    def _joined(self, m: int, r: Row) -> bool:
+        """Whether a compiler may join what a sweep makes with a sum that is made of it at the same place."""
+        product = r.op == "apply" and r.name in PRODUCTS
+        return product and is_float(r.dtype) and any(p.sweep == m for p in self.plan.partials)
+
     def _strip(self, k: int, at: str) -> str:
         """Where a value that is made early lies."""
         assert self.early is not None
@@ -239,15 +172,18 @@ class Place:
         found = p.whole(m) if self.rows else p.guarded(m)
         rows = found.values.rows
         taken = chosen(rows, lambda r: self._holds(m, r))
-        there = self.early.values if self.early and m == 0 else ()
+        there = {k: self._strip_read(k) for k in (self.early.values if self.early and m == 0 else ())}
+        early = {p.formula: _partial(i) for i, p in enumerate(p.partials)}
+        there |= {k: early[f] for k, f in enumerate(p.formulas(m, rows)) if f in early}
         links = [[] if k in there else [taken[a] for a in r.args] for k, r in enumerate(rows)]
         for k in reached([taken[n] for n, _ in found.values.results], links):
             args = [f"v{m}_{a}" for a in links[k]]
-            value = f"wx_read_{p.dtype}({self._strip(k, 'c')})" if k in there else self._expression(m, rows[k], args)
+            value = there[k] if k in there else self._expression(m, rows[k], args)
             yield f"const wx_step_{p.dtype} v{m}_{k} = {value};"
         for (n, where), (_, row) in zip(found.values.results, found.results, strict=True):
             if m < p.numbers[-1]:
-                yield f"const wx_step_{p.dtype} {_vector(m, p.old(m) + row, 0)} = v{m}_{taken[n]};"
+                rounded = f"wx_rounded_{p.dtype}" if self._joined(m, rows[taken[n]]) else ""
+                yield f"const wx_step_{p.dtype} {_vector(m, p.old(m) + row, 0)} = {rounded}(v{m}_{taken[n]});"
             else:
                 yield self._written(f"v{m}_{taken[n]}", where, row)
 
@@ -326,8 +262,28 @@ class Place:
         p = self.plan
         for h in p.beside(n):
             yield f"{_left(h)} = {self._across(n, h.row, h.back, p.lanes + h.beside)};"
+        for i, partial in enumerate(p.partials):
+            if partial.sweep == n:
+                yield f"{_partial(i)} = {self._formula(partial.formula)};"
         for row in range(p.old(n) + p.walk.step):
             yield from (f"{_vector(n, row, b)} = {_vector(n, row, b - 1)};" for b in range(p.before(n, row), 0, -1))
+
+    def _formula(self, f: Formula) -> str:
+        """What the next place has of a formula."""
+        d = self.plan.dtype
+        if isinstance(f, str):
+            return f"wx_all_{d}({f})"
+        if isinstance(f, Held):
+            if f.beside == 0:
+                return _vector(f.sweep, f.row, f.back - 1)
+            return self._across(f.sweep, f.row, f.back, self.plan.lanes + f.beside)
+        name, args = f
+        return APPLIED[name].format(*map(self._formula, args), d=d)
+
+
+def _partial(i: int) -> str:
+    """The name of what is made a place before it is used."""
+    return f"partial{i}"
 
 
 def _crowded(early: Early) -> str:

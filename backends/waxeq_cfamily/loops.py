@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -18,11 +17,13 @@ from waxeq.ir.types import is_float
 from waxeq_cfamily.casts import NONE, back, cast
 from waxeq_cfamily.divided import divided
 from waxeq_cfamily.excess import excess
+from waxeq_cfamily.extremes import bare
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.interleaved import Interleaved
 from waxeq_cfamily.lookups import Use, lookups
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.paired import Paired
+from waxeq_cfamily.past import Past
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.scalars import CTYPES, carried, expression, nth, number, rounded, rounds, var, variable, widened
 from waxeq_cfamily.signs import at_least_zero, at_most_zero
@@ -80,7 +81,7 @@ class Emitter:
     def check(self) -> None:
         """Raises Unsupported where there is no text for some value."""
         for r in self.values.rows:
-            if r.op == "apply" and expression(r.name, self._taken(r), r.dtype, self.functions) is None:
+            if r.op == "apply" and not bare(r) and expression(r.name, self._taken(r), r.dtype, self.functions) is None:
                 raise Unsupported(f"{r.name} of {self._taken(r)}")
 
     def function(self, name: str) -> str:
@@ -119,6 +120,8 @@ class Emitter:
     def loop(self, stage: Stage) -> Loop:
         """The text of a stage."""
         loop = Loop(self, stage)
+        if self.streams and Past.takes(loop):
+            return Past(self, stage)
         return Paired(self, stage) if Paired.takes(loop) else loop
 
     @cached_property
@@ -267,18 +270,21 @@ class Emitter:
     def _apart(self) -> Interleaved | None:
         return Interleaved(self.space, (self.result, *self.others)) if self.grouped else None
 
+    def read_from(self, n: int) -> tuple[str, Index]:
+        """What a load reads: a pointer, and the place after it."""
+        r = self.values.rows[n]
+        return (f"x{r.name[0]}", r.name[1]) if self._apart is None else self._apart.read(*r.name)
+
     def written(self, i: int) -> str:
         """The place of an element of a result."""
-        where = self.values.results[i][1]
         begin = 0 if self._apart is None else self._apart.begin(i)
-        return f"out{nth(i)}[{self.index(where.plus(Index(const=-begin)))}]"
+        return f"out{nth(i)}[{self.index(self.values.results[i][1].plus(Index(const=-begin)))}]"
 
     def _expression(self, n: int) -> str:
         r = self.values.rows[n]
         if r.op == "load":
-            base, where = (f"x{r.name[0]}", r.name[1]) if self._apart is None else self._apart.read(*r.name)
-            text = widened(f"{base}[{self.index(where)}]", r.dtype)
-            return _either(self.holds(r.guards), text, "0")
+            base, where = self.read_from(n)
+            return _either(self.holds(r.guards), widened(f"{base}[{self.index(where)}]", r.dtype), "0")
         if r.op == "position":
             return rounded(f"(({variable(r.dtype)})({self.index(r.name)}))", r.dtype)
         if r.op == "within":
@@ -290,7 +296,7 @@ class Emitter:
         usual = cast(self.values, r, hides=self.hides) if r.name == "Cast" else divided(self.values, r) or self._once(n)
         if self.hides and r.name in _BOUNDS and is_float(r.dtype):
             usual = f"wx_{r.name}_{DTYPES[carried(r.dtype)]}({{0}}, {{1}})"
-        text = usual or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
+        text = usual or bare(r) or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
         assert text is not None, "what cannot be written does not pass the check"
         text = text.format(*map(self.name, r.args))
         return rounded(text, r.dtype) if rounds(r.name, r.dtype) and n not in self.unrounded else text
@@ -320,8 +326,11 @@ class Emitter:
         return f"({self.name(other)} / {number(repr(float(whole)), carried(r.dtype))})"
 
     def _parted(self, n: int) -> tuple[int, int] | None:
-        """Which row a row is one part of, and of how many: a product with one part of a whole number."""
+        """Which row a row is one part of, and of how many: a product with one part of a whole number, or a quotient."""
         r = self.values.rows[n]
+        if (r.op, r.name) == ("apply", "div") and self.values.rows[r.args[1]].op == "number":
+            many = float(self.values.rows[r.args[1]].name)
+            return (r.args[0], int(many)) if many.is_integer() and 0 < abs(many) <= _WHOLE else None
         for place, a in enumerate(r.args if (r.op, r.name) == ("apply", "Mul") else ()):
             part = float(self.values.rows[a].name) if self.values.rows[a].op == "number" else 0.0
             whole = round(1 / part) if 0 < abs(part) < 1 and math.isfinite(1 / part) else 0
@@ -389,9 +398,3 @@ class Emitter:
 def _either(holds: str, inside: str, outside: str) -> str:
     """One of two values, by a condition that may be known."""
     return {"1": inside, "0": outside}.get(holds, f"({holds} ? {inside} : {outside})")
-
-
-@cache
-def beginning() -> str:
-    """The text of prelude.h: what kernels of C begin with, after the functions."""
-    return (Path(__file__).parent / "prelude.h").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.asked import in_pieces, in_whole, next_piece, next_rows
+from waxeq_cfamily.asked import in_pieces, in_vectors, in_whole, next_piece, next_rows
 from waxeq_cfamily.converted import Converted
 from waxeq_cfamily.fission import Fission
 from waxeq_cfamily.lanes import LANES, Lanes
@@ -178,6 +178,8 @@ class Loop:
 
         if most >= _ASKED and ((soon := [*self.e.soon(v, _ASKED)]) or self.e.lined):
             return in_whole(v, _ASKED, low, high, soon, lambda a, b: self._straight(text(a, b), v, a, b), self.e.lined)
+        if 2 * self.e.lined <= most and self.e.lined:
+            return in_vectors(v, self.e.lined, low, high, lambda a, b: self._straight(text(a, b), v, a, b))
         loop = text(low, high)
         return self._blocked(loop, v, low, high) if self.blocked else self._straight(loop, v, low, high)
 

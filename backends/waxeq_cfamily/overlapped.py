@@ -10,11 +10,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from waxeq_cfamily.batched import Batched
 from waxeq_cfamily.fission import Fission
+from waxeq_cfamily.lanes import LANES
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.scalars import carried, var
+from waxeq_cfamily.sections import asked
+from waxeq_cfamily.stages import Space
 
 _MANY = 2
 """Points that are taken at a time: registers hold the sums of no more."""
@@ -116,3 +120,17 @@ class Overlapped(Batched):
 def _own(lines: Iterable[str], j: int) -> Iterator[str]:
     """Lines with accumulators of their own for one of several points."""
     yield from (re.sub(r"\b([an]\d\w*)", rf"\1_of{j}", x) for x in lines)
+
+
+@dataclass(frozen=True)
+class Lined(Overlapped):
+    """Text of a walk that only writes, in vectors that begin with lines of the result."""
+
+    lined: ClassVar[int] = LANES
+
+
+def off_lines(s: Space) -> bool:
+    """Whether parts of the innermost axis that are loops of their own begin beside lines, as inside a border."""
+    v = s.vector
+    guards = (g for r in s.values.rows for g in asked(r) if g[0].terms == ((v, 1),))
+    return any((g[1] - g[0].const) % LANES for g in guards)

@@ -4,8 +4,10 @@ reads them soon, and a line that is overwritten whole need not be fetched first.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from waxeq.ir.types import numpy_dtype
+from waxeq_cfamily.asked import next_lines
 from waxeq_cfamily.fission import Fission
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.scalars import CTYPES, narrowed, nth, var
@@ -33,8 +35,23 @@ class Past(Loop):
     """The text of a stage whose results are `in_lines`. Only lines at the ends of a row, which others may have part
     of, go through the cache."""
 
+    @cached_property
+    def streamed(self) -> bool:
+        """Nothing goes past the cache a piece at a time."""
+        return False
+
+    @staticmethod
+    def takes(loop: Loop) -> bool:
+        """Whether what a stage writes past the cache a piece at a time can go there by lines instead."""
+        return loop.streamed and in_lines(loop.values, loop.order[-1]) and Past._straight_on(loop)
+
+    @staticmethod
+    def _straight_on(loop: Loop) -> bool:
+        """Whether results are all that the innermost loop makes, and are made in one loop."""
+        return loop.stage.result and not loop.stage.folds and len(Fission(loop).parts) == 1
+
     def _vectors(self, low: str, high: str, most: int) -> list[str]:
-        if most < _MANY or self.stage.folds or not self.stage.result or len(Fission(self).parts) > 1:
+        if most < LINES or not self._straight_on(self):
             return super()._vectors(low, high, most)
         v, body = var(self.order[-1]), self.nest(len(self.order))
         at, line = f"{v}_at", f"{v}_line"
@@ -49,12 +66,7 @@ class Past(Loop):
             *plain(at, f"{at} + {LINES} - {at} % {LINES}"),
             f"  {at} += {LINES} - {at} % {LINES};",
             "}",
-            f"for (; {at} + {_MANY} <= {high}; {at} += {_MANY}) {{",
-            *("  " + x for x in self.e.soon(v, _MANY)),
-            f"  for (int64_t {line} = {at}; {line} < {at} + {_MANY}; {line} += {LINES}) {{",
-            *("    " + x for x in self._line(line)),
-            "  }",
-            "}",
+            *self._pieces(v, high, [*self.e.soon(v, _MANY)] if most >= _MANY else []),
             f"for (; {at} + {LINES} <= {high}; {at} += {LINES}) {{",
             f"  const int64_t {line} = {at};",
             *("  " + x for x in self._line(line)),
@@ -63,11 +75,23 @@ class Past(Loop):
             "}",
         ]
 
+    def _pieces(self, v: str, high: str, soon: list[str]) -> Iterator[str]:
+        """The loop over pieces of lines, where something is asked for before each."""
+        if soon:
+            at, line = f"{v}_at", f"{v}_line"
+            yield f"for (; {at} + {_MANY} <= {high}; {at} += {_MANY}) {{"
+            yield from ("  " + x for x in soon)
+            yield f"  for (int64_t {line} = {at}; {line} < {at} + {_MANY}; {line} += {LINES}) {{"
+            yield from ("    " + x for x in self._line(line))
+            yield "  }"
+            yield "}"
+
     def _line(self, line: str) -> Iterator[str]:
         """The elements from one that begins a line: a compiler keeps them in registers until they are written."""
         v = var(self.order[-1])
         body = _Line(self.e, self.stage).nest(len(self.order))
         made = [(nth(i), CTYPES[self.values.rows[n].dtype], at) for i, (n, at) in enumerate(self.values.results)]
+        yield from next_lines(self, line, f"{line} + {LINES}") if self.e.streams else ()
         yield from (f"WX_ALIGNED {t} line{i}[{LINES}];" for i, t, _ in made)
         yield "#pragma omp simd"
         yield f"for (int64_t {v} = {line}; {v} < {line} + {LINES}; {v}++) {{"

@@ -36,8 +36,15 @@ static inline int32_t wx_hidden_i32(int32_t x) { volatile int32_t y = x; return 
   static inline T wx_min_##k(T x, T y) { T z = y < x ? y : x; return y == y ? z : y; } \
   static inline T wx_fmax_##k(T x, T y) { T z = y > x ? y : x; return x == x ? z : y; } \
   static inline T wx_fmin_##k(T x, T y) { T z = y < x ? y : x; return x == x ? z : y; }
+/* The same of numbers that are looked at elsewhere, anything where one is NaN; and z, NaN where x or y is. */
+#define WX_BARE_EXTREMES(T, k) \
+  static inline T wx_larger_##k(T x, T y) { return y > x ? y : x; } \
+  static inline T wx_smaller_##k(T x, T y) { return y < x ? y : x; } \
+  static inline T wx_unless_##k(T x, T y, T z) { return __builtin_isunordered(x, y) ? (T)__builtin_nan("") : z; }
 WX_EXTREMES(float, f32)
 WX_EXTREMES(double, f64)
+WX_BARE_EXTREMES(float, f32)
+WX_BARE_EXTREMES(double, f64)
 
 static inline float wx_libm_sigmoidf(float x) { return 1 / (1 + expf(-x)); }
 static inline double wx_libm_sigmoid(double x) { return 1 / (1 + exp(-x)); }

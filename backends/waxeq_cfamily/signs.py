@@ -23,7 +23,7 @@ def at_least_zero(values: Values, row: int) -> bool:
     if r.op != "apply":
         return False
     factors = [a for a in r.args if values.rows[a].op != "number" or not float(values.rows[a].name) >= 0]
-    if r.name == "Mul" and len(factors) == 1:
+    if r.name in ("Mul", "div") and len(factors) == 1:
         return at_least_zero(values, factors[0])
     return r.name in ("square", "abs", "exp") or (r.name == "Mul" and len({*r.args}) == 1)
 

@@ -28,6 +28,8 @@ _STACKED, _LONG, _WRITTEN = 16, 1024, 256
 """States of a stack that are written out at most, and the values that they are made of, before that and after."""
 _FOLDED, _CHAINED = 32, 384
 """Arrays of a stack that are written out at most where it is folded, and the values of the text."""
+_RECKONED = 8
+"""Functions that find the places of lookups from which those are looked up for a whole axis at once."""
 _INSTRUCTIONS = frozenset({"div", "sqrt", "rsqrt", "reciprocal"})
 """Functions that machines have, and that take longer than others."""
 _STEPS = {"sum": "Add", "prod": "Mul", "max": "max", "min": "min"}
@@ -52,7 +54,8 @@ def unrolled(values: Values) -> Values:
             found = _without(found, k)
     short = [k for k in found.sizes if _short(found, k) and (found.out.stride(k) == 1 or _read_along(found, k))]
     last = max(short, key=lambda k: found.out.stride(k) == 1, default=None)
-    if last is not None and not found.folded and not found.positions and not _multiplied(found, last):
+    alone = last is not None and not found.folded and not _multiplied(found, last)
+    if last is not None and alone and (not found.positions or _reckoned(found, last)):
         found = _without(found, last)
     mixed = found.others and found.folded  # what folds in pieces makes one result
     most = _CHAINED if any(_chooses(merged, k) for k in merged.folded) else _ROWS
@@ -69,6 +72,15 @@ def _multiplied(values: Values, k: str) -> bool:
     rows = {i for r in left for i in r.axes - shared if values.sizes[i] > 1}
     small = bool(rows) and all(values.sizes[i] <= _SOME for i in rows)
     return small and len(right) > 1 and values.sizes[k] > 2 and values.out.stride(k) == 1
+
+
+def _reckoned(values: Values, k: str) -> bool:
+    """Whether the places where a value is looked up are the same along an axis and take many functions to find: for all
+    of the axis at once they are found once. Places that are read as they are cost less than elements that are written
+    apart."""
+    places = [n for n in values.positions if k not in values.rows[n].axes]
+    found = set[int]().union(*(_computed(values, n) for n in places))
+    return len(places) == len(values.positions) and len(found) >= _RECKONED
 
 
 def _states(values: Values) -> Values | None:

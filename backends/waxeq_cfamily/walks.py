@@ -22,6 +22,10 @@ from waxeq_cfamily.values import Index, Unsupported, Values
 _RINGS = 1 << 17
 """Bytes of all rows that are kept at a time: they lie in the second cache with what is read."""
 
+_PLANES = 1 << 18
+"""Bytes of them where rows are planes, which are not cut: a quarter to a half of a second cache. Two sweeps of a cube
+of 96^3 keep 144 KiB, and take 0.93 of the time of one after the other."""
+
 _ROWS = 64
 """Rows that a tile has at least: its first ones are made by the tile before as well."""
 
@@ -74,15 +78,22 @@ class Walk:
         rows = next((i for i in moved if i != last), None)
         points = tuple(i for i in range(last) if i not in moved)
         height = 1 if rows is None else min(sizes[rows], max(_ROWS, -(-sizes[rows] // (_TILES * threads))))
-        width = sizes[last]
-        while (walk := Walk(found, rows, points, height, width, results)).bytes > _RINGS:
-            width = -(-width // (2 * LANES)) * LANES
-            if width < _COLUMNS:
-                raise Unsupported("rows that fit no cache")
+        walk = Walk(found, rows, points, height, sizes[last], results)._narrowed()
         if max(walk.twice(n) for n in range(len(found))) > _TWICE:
             raise Unsupported("tiles of which most is made by others too")
         more = replace(walk, height=-(-height // _JAMMED) * _JAMMED, step=_JAMMED)
         return more if more._saves() and more.bytes <= _RINGS else walk
+
+    def _narrowed(self) -> Walk:
+        """The walk in tiles whose rows fit a cache. Raises Unsupported where none is wide enough."""
+        walk = self
+        while walk.bytes > _RINGS:
+            walk = replace(walk, width=-(-walk.width // (2 * LANES)) * LANES)
+            if walk.width < _COLUMNS:
+                if self.bytes <= _PLANES:
+                    return self
+                raise Unsupported("rows that fit no cache")
+        return walk
 
     @cached_property
     def reach(self) -> tuple[tuple[Places, ...], ...]:
@@ -144,13 +155,13 @@ class Walk:
 
     def begin(self, n: int) -> int:
         """The element of the last axis, counted from a tile's first, that rows of sweep n begin with in cache."""
-        return self.beside(n)[0] // LANES * LANES
+        return 0 if self.tiles()[1] == 1 else self.beside(n)[0] // LANES * LANES
 
     def spans(self, n: int) -> Mapping[str, int]:
         """Elements of sweep n that a row has room for in cache, along its inner axes: of the last one all that a tile
         may need, those before its beginning too, in whole lines."""
         s, inner = self.sweeps[n], self.inner(n)
-        lines = -(-(self.width + self.beside(n)[1] - self.begin(n)) // LANES)
+        lines = -(-(min(self.width + self.beside(n)[1], s.sizes()[-1]) - self.begin(n)) // LANES)
         return {**{k: s.values.sizes[k] for k in inner}, inner[-1]: lines * LANES}
 
     def inner(self, n: int) -> tuple[str, ...]:

@@ -10,6 +10,9 @@ from types import MappingProxyType
 from waxeq.backend.blas import BORROWERS
 from waxeq.backend.kernel import Backend, Kernel
 
+_LAUNCH = 4e-8
+"""Seconds from one step of a run of them to the next: a call through a pointer, in C."""
+
 
 class NativeBackend(Backend):
     """Kernels of generated C, on the CPU."""
@@ -34,6 +37,7 @@ class NativeBackend(Backend):
             products_in_f32,
             scan,
             scatter,
+            select,
             sized,
             sized_products,
             sized_scan,
@@ -44,11 +48,11 @@ class NativeBackend(Backend):
         )
 
         products_of = (products, products_blas, products_deep, products_in_f32)
-        modules = (argmax, cholesky, copying, factored, halves, loops, *products_of, partial, scan, scatter)
+        modules = (argmax, cholesky, copying, factored, halves, loops, *products_of, partial, scan, scatter, select)
         found = [k() for m in (*modules, sliding, sort, systems, winograd) for k in m.KERNELS]
         ranges = {k.name: k() for m in (sized, sized_products, sized_scan) for k in m.KERNELS}
         for k in (*found, *ranges.values()):
-            k.sized, k.direct = ranges.get(k.name), calling.direct
+            k.sized, k.direct, k.launch = ranges.get(k.name), calling.direct, _LAUNCH
         if products_blas.borrower not in BORROWERS:
             BORROWERS.append(products_blas.borrower)
         return MappingProxyType({f"native.{k.name}": k for k in found})

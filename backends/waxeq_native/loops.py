@@ -14,11 +14,14 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import FLOATS, numpy_dtype
 from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.excess import as_bits, spares
+from waxeq_cfamily.extremes import checked_once
 from waxeq_cfamily.functions import functions, libm, own
 from waxeq_cfamily.interleaved import whole
 from waxeq_cfamily.loops import Emitter
-from waxeq_cfamily.overlapped import Overlapped
+from waxeq_cfamily.means import means
+from waxeq_cfamily.overlapped import Lined, off_lines
 from waxeq_cfamily.parted import parted
+from waxeq_cfamily.pipelined import Pipelined
 from waxeq_cfamily.resolved import INDEX_MAPS, RUNNING
 from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.scans import longest
@@ -84,6 +87,7 @@ class Loops(NativeKernel):
                 return Work(tuple)
             if matrices(values, FLOATS) or (self.streams and values.others) or longest(values) > _SCANNED:
                 return None
+            values = self.ready(call)
             for widths in (self.widths, *self.narrower):
                 walks = tuple(nests(values, widths, call.threads, len(call.operands)))
                 if self.streams and any(_in_parts_of_lines(w.space) for w in walks):
@@ -99,6 +103,11 @@ class Loops(NativeKernel):
         written out; narrow floats that are only moved are their bits. Raises Unsupported."""
         values = self.values(call)
         return call.remember("looped", lambda: kept(("looped", *same(call)), lambda: unrolled(parted(as_bits(values)))))
+
+    def ready(self, call: Call) -> Values:
+        """The same, with means divided and networks of extremes that look for NaN once. Raises Unsupported."""
+        values = self.looped(call)
+        return call.remember("ready", lambda: kept(("ready", *same(call)), lambda: checked_once(means(values))))
 
     def _written(self, call: Call, walks: Sequence[Nest], widths: Widths) -> Work:
         """The work of walks one after another; partial results lie in the workspace. Raises Unsupported."""
@@ -129,8 +138,8 @@ class Loops(NativeKernel):
 
     def _walk(self, call: Call, walks: Sequence[Nest], first: Emitter, widths: Widths) -> Walk | None:
         """What it takes to write the first walk together with those of others, where that can be worth it."""
-        values, grain = self.values(call), partial(self.grain, threads=call.threads)
-        if values is not self.looped(call):
+        values, grain = self.ready(call), partial(self.grain, threads=call.threads)
+        if self.values(call) is not self.looped(call):
             return None
         if not values.folded:
             large = len(walks) == 1 and call.out.bytes >= _JOINED
@@ -147,7 +156,9 @@ class Loops(NativeKernel):
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip
         """What writes the text of one walk of a call."""
         others = [place] * len(s.values.others)
-        return Overlapped(
+        only = not (aliased or self.streams or s.values.folded or s.values.scans)
+        kind = Lined if only and off_lines(s) else Pipelined
+        return kind(
             s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams, others,
             excess=self.excess,
         )  # fmt: skip

@@ -30,7 +30,7 @@ class PartialSort(NativeKernel):
     """The heads of the pattern: how places are taken, of which order, and of what."""
 
     def work(self, call: Call) -> Work | None:
-        if _heads(call.meaning) != self.taken or call.operands[0].dtype not in CTYPES:
+        if heads(call.meaning) != self.taken or call.operands[0].dtype not in CTYPES:
             return None
         if call.out.elements == 0:
             return Work(tuple)
@@ -96,7 +96,7 @@ class ArgOrderStatistic(PartialSort):
     taken = ("Gather", "Argsort", "In")
 
 
-def _heads(t: Term) -> tuple[str, ...] | None:
+def heads(t: Term) -> tuple[str, ...] | None:
     """Of what is taken along the axis that is sorted: how it is taken, what it is taken of, and of what that is."""
     inner = t.terms[-1] if t.terms else None
     if inner is None or inner.head not in ("Sort", "Argsort") or t.args[0] != inner.args[0]:

@@ -25,8 +25,8 @@ _NARROWEST = 8
 """Columns from which they are compared side by side."""
 _VECTOR = 64
 """Bytes of a vector of the best."""
-_CELLS = {8: "char", 16: "short", 32: "int", 64: "long long"}
-_MASKS = {8: "ucmpb", 16: "ucmpw", 32: "ucmpd", 64: "ucmpq"}
+CELLS = {8: "char", 16: "short", 32: "int", 64: "long long"}
+MASKS = {8: "ucmpb", 16: "ucmpw", 32: "ucmpd", 64: "ucmpq"}
 """What vectors of keys are made of, and instructions that compare them without signs, by their bits."""
 
 
@@ -51,7 +51,7 @@ class Partial:
         c = call.canonical
         (x,), inner = c.operands, c.meaning.terms[-1]
         k = inner.args[0]
-        n, first, by, many = _wanted(c.meaning, c.sizes)
+        n, first, by, many = wanted(c.meaning, c.sizes)
         size, step = c.sizes[k], x.stride(k)
         out_step = 0 if n is None else c.out.stride(n)
         back = max(first, first + by * (many - 1)) >= size - 1 - min(first, first + by * (many - 1))
@@ -211,11 +211,11 @@ class Partial:
         yield f"static inline uint64_t {NAME}_below(const {t} *key, const {t} {'*' * bool(self.columns)}limit) {{"
         yield "  uint64_t found = 0;"
         yield "#if defined(__AVX512F__) && defined(__AVX512BW__)"
-        yield f"  typedef {_CELLS[bits]} wx_keys __attribute__((vector_size(64), may_alias));"
-        every = f"(wx_keys){{0}} + ({_CELLS[bits]})limit"
+        yield f"  typedef {CELLS[bits]} wx_keys __attribute__((vector_size(64), may_alias));"
+        every = f"(wx_keys){{0}} + ({CELLS[bits]})limit"
         yield f"  for (int i = 0; i < {LANES}; i += {each}) {{"
         yield f"    const wx_keys most = {'*(const wx_keys *)(limit + i)' if self.columns else every};"
-        less = f"__builtin_ia32_{_MASKS[bits]}512_mask(*(const wx_keys *)(key + i), most, 1, -1)"
+        less = f"__builtin_ia32_{MASKS[bits]}512_mask(*(const wx_keys *)(key + i), most, 1, -1)"
         yield f"    found |= (uint64_t)(uint{each}_t){less} << i;"
         yield "  }"
         yield "#else"
@@ -229,7 +229,7 @@ class Partial:
         yield "}"
 
 
-def _wanted(t: Term, sizes: Mapping[str, int]) -> tuple[str | None, int, int, int]:
+def wanted(t: Term, sizes: Mapping[str, int]) -> tuple[str | None, int, int, int]:
     """The axis of the result that places lie along, the first place, the step and how many there are."""
     if t.head == "Gather":
         return None, int(t.args[1].args[0]), 1, 1

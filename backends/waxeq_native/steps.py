@@ -13,7 +13,7 @@ from numpy.linalg import LinAlgError
 
 from waxeq.backend.kernel import BESIDE
 from waxeq_cfamily.functions import source
-from waxeq_cfamily.loops import beginning
+from waxeq_cfamily.sixteens import beginning, in_sixteens
 from waxeq_cfamily.taken import Named
 from waxeq_native import library
 from waxeq_native.abreast import Abreast
@@ -60,7 +60,7 @@ def prelude() -> str:
 
 def compiled(parts: Iterable[Named], jobs: int = 1) -> dict[str, int]:
     """Addresses of functions by name; what is not in the cache is compiled, all at once."""
-    return dict(library.functions({p.name: p.source for p in parts}, prelude(), jobs=jobs))
+    return dict(library.functions({p.name: in_sixteens(p.source) for p in parts}, prelude(), jobs=jobs))
 
 
 class Step:

@@ -10,12 +10,8 @@ NaN of infinities. Blocks with such inputs, or such weights, are computed as the
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import replace
-
-import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from waxeq.backend.caches import cache_bytes
 from waxeq.backend.call import Call, multiplies
@@ -31,8 +27,11 @@ from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native.gemm import api
 from waxeq_native.loops import FastLoops, operations
 from waxeq_native.products import FRAME, Products
-from waxeq_native.winograd_text import AHEAD, CALM, Block, Convolution, filtered, multiplied
-from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work
+from waxeq_native.winograd_block import Block, Convolution
+from waxeq_native.winograd_filters import filtered, filters
+from waxeq_native.winograd_tail import tail
+from waxeq_native.winograd_text import multiplied
+from waxeq_native.work import OPERANDS, NativeKernel, Part, Work
 
 _WINDOW = 3
 _LEAST = 4
@@ -48,34 +47,6 @@ _NARROW = 32
 """Results of a block below which turning its inputs takes longer than multiplying."""
 _SHARES = 3
 """Blocks for each thread: one that is held up leaves some to the others."""
-
-
-class Filters(Pack):
-    """Weights as the products read them, [16][columns][depth]: G g G' of each filter g, made in float64; and for each
-    column whether its weights are of about one size all over the window. `axes` are those of the window."""
-
-    @property
-    def bytes(self) -> int:
-        return (16 * self.depth + 1) * self.columns * numpy_dtype(self.dtype).itemsize
-
-    def made(self, operand: np.ndarray) -> np.ndarray:
-        """The filters of an operand."""
-        dtype = numpy_dtype(self.dtype)
-        (*_, down), (*_, across) = self.axes
-        shape, steps = (self.columns, self.depth, _WINDOW, _WINDOW), (self.column_step, self.depth_step, down, across)
-        ends = [(n - 1) * s for n, s in zip(shape, steps, strict=True)]
-        low, high = sum(min(0, s) for s in ends), sum(max(0, s) for s in ends)
-        first = operand.ctypes.data + (self.start + low) * dtype.itemsize
-        raw = (ctypes.c_char * ((high - low + 1) * dtype.itemsize)).from_address(first)
-        g = as_strided(
-            np.frombuffer(memoryview(raw), dtype)[-low:], shape, [s * dtype.itemsize for s in steps], writeable=False
-        )
-        with np.errstate(all="ignore"):
-            g = g.astype(np.float64)
-            u = np.einsum("pi,ocij,qj->pqoc", AHEAD, g, AHEAD).astype(dtype)
-            sizes = np.abs(g).sum(axis=1).reshape(self.columns, -1)
-            calm = sizes.max(axis=1) <= CALM * sizes.min(axis=1)
-        return np.concatenate([u.reshape(-1), calm.astype(dtype)])
 
 
 class Winograd(NativeKernel):
@@ -107,27 +78,29 @@ class Winograd(NativeKernel):
         b = _block(conv, call.threads)
         if not _fits(conv, b, FRAME):
             return None
-        weights = _filters(values, conv)
+        weights = filters(values, conv)
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         dtypes = [v.dtype for v in call.operands]
         fixed, at = weights.operand in call.fixed, 0
-        filters = f"args[{OPERANDS + len(operands)}]"
+        turned = f"args[{OPERANDS + len(operands)}]"
         if not fixed:
-            filters, at = "(args[1] + 0)", -(-weights.bytes // 64) * 64
-        result, after, rest = "args[2]", None, _rest(values, conv, len(operands))
+            turned, at = "(args[1] + 0)", -(-weights.bytes // 64) * 64
+        result, rest, after, last = "args[2]", _rest(values, conv, len(operands)), None, None
         if rest is not None:
-            result = f"(args[1] + {at})"
+            result, dtypes = f"(args[1] + {at})", [*dtypes, conv.dtype]
+            last = tail(rest, conv, b, [*operands, result], dtypes)
+        if rest is not None and last is None:
             (out,) = (r.name[1] for r in rest.rows if r.op == "load" and r.name[0] == len(operands))
             conv, at = replace(conv, out=out), at + conv.elements * numpy_dtype(conv.dtype).itemsize
             loops = FastLoops()
             s = space(rest, loops.widths)
-            after = loops.emitter(call, s, [*operands, result], "args[2]", [*dtypes, conv.dtype], frozenset())
+            after = loops.emitter(call, s, [*operands, result], "args[2]", dtypes, frozenset())
             after.check()
 
         def write() -> tuple[Part, ...]:
-            parts = [Part(multiplied(conv, b, filters, result, _scratch(conv, b)), b.tasks(conv), 1)]
+            parts = [Part(multiplied(conv, b, turned, result, _scratch(conv, b), last), b.tasks(conv), 1)]
             if not fixed:
-                parts.insert(0, Part(filtered(conv, filters), conv.outputs, max(1, conv.outputs // (4 * call.threads))))
+                parts.insert(0, Part(filtered(conv, turned), conv.outputs, max(1, conv.outputs // (4 * call.threads))))
             if after is not None:
                 grain = FastLoops().grain(after, call.threads)
                 parts.append(Part(after.function(NAME), after.space.points(), grain))
@@ -147,7 +120,7 @@ class Winograd(NativeKernel):
         if rest is not None:
             rows |= operations(space(rest, FastLoops.widths))
         rows["operations"] = rows.get("operations", 0.0) + turned
-        if _filters(values, conv).operand not in call.fixed:
+        if filters(values, conv).operand not in call.fixed:
             rows["packed"] = 16.0 * conv.outputs * conv.channels
         return {**rows, "flops": 32.0 * squares * conv.channels * conv.outputs}
 
@@ -197,21 +170,14 @@ def _rest(values: Values, conv: Convolution, operand: int) -> Values | None:
     return apart(values, conv.fold, FastLoops.widths, operand)[1]
 
 
-def _filters(values: Values, conv: Convolution) -> Filters:
-    o, c, _, _, i, j = conv.axes[-6:]
-    w = conv.steps(conv.weights)
-    window = tuple((k, values.sizes[k], w[n]) for k, n in ((i, "i"), (j, "j")))
-    sizes = values.sizes[c], values.sizes[o]
-    return Filters(conv.filter, conv.dtype, window, *sizes, w["c"], w["o"], conv.weights.const)
-
-
 def _block(conv: Convolution, threads: int) -> Block:
     """As many lines of squares, and as many results for each, as stay in cache, while every thread has some blocks."""
     nr = int(getattr(api(), f"nr_{DTYPES[conv.dtype]}"))
     lanes, outputs = nr // 2, conv.outputs
 
     def of(lines: int, outputs: int) -> Block:
-        return Block(lines, outputs, -(-lines * conv.across // lanes) * lanes, lanes)
+        b = Block(lines, outputs, -(-lines * conv.across // lanes) * lanes, lanes)
+        return replace(b, lying=_lies(conv, b))
 
     def work(lines: int) -> float:
         """Of a product: a vector by itself takes more than half of the time of two side by side."""
@@ -230,15 +196,23 @@ def _block(conv: Convolution, threads: int) -> Block:
     return of(lines, outputs)
 
 
+def _lies(conv: Convolution, b: Block) -> bool:
+    """Whether so few results are made at a time that a product with care reads its right side in place."""
+    far = 1 << 20  # from one row to the next: then it is the number of rows alone that tells
+    return bool(getattr(api(), f"lies_well_{DTYPES[conv.dtype]}")(b.chunk, far, far, far, 1))
+
+
 def _fits(conv: Convolution, b: Block, most: int) -> bool:
     """Whether a block takes no more than so many bytes, and with what its products need no more than a frame has."""
-    return b.bytes(conv) <= min(most, FRAME - _scratch(conv, b))
+    return b.bytes(conv) <= most and b.frame(conv) <= FRAME - _scratch(conv, b)
 
 
 def _scratch(conv: Convolution, b: Block) -> int:
     """Bytes for the products of a block either way."""
-    need = getattr(api(), f"gemm_any_scratch_{DTYPES[conv.dtype]}")
-    return max(64, *(int(need(b.outputs, n, conv.channels)) for n in (b.columns, conv.width)))
+    s = DTYPES[conv.dtype]
+    packed, plainly = getattr(api(), f"gemm_scratch_{s}"), getattr(api(), f"gemm_any_scratch_{s}")
+    need = plainly if b.lying else packed
+    return max(64, int(need(b.chunk, b.columns, conv.channels)), int(plainly(b.chunk, conv.width, conv.channels)))
 
 
 KERNELS = (Winograd,)

@@ -13,6 +13,11 @@ from waxeq.basis.evaluate import Evaluator, NamedArray
 from waxeq.ir.types import comparable
 from waxeq.ops.ordering import quickest
 
+_EVALUATED, _LOOKED_UP, _MET = 50.0, 10.0, 10.0
+"""Calls of a function on few elements that others take as long as: the definition of a head is found, checked and its
+axes put in order in 20 us; of a look-up the largest index, the least one and np.take are a microsecond each, of which
+NumPy looks for what to call most of the time; and updates that meet rows are as long."""
+
 
 class Direct(Kernel):
     """One head, by its definition: right on any strides and dtypes; allocates while it runs."""
@@ -22,7 +27,7 @@ class Direct(Kernel):
 
     def features(self, call: Call) -> Mapping[str, float]:
         moved = sum(v.bytes for v in (*call.operands, call.out))
-        return {"launches": 1.0, "slow_bytes": float(moved)}
+        return {"launches": _EVALUATED, "slow_bytes": float(moved)}
 
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
@@ -52,7 +57,7 @@ class Take(Kernel):
         return (*table.axes[:at], *index.axes, *table.axes[at + 1 :]) == call.out.axes and call.out.is_dense
 
     def features(self, call: Call) -> Mapping[str, float]:
-        return {"launches": 1.0, "bytes": float(2 * call.out.bytes + call.operands[0].bytes)}
+        return {"launches": _LOOKED_UP, "bytes": float(2 * call.out.bytes + call.operands[0].bytes)}
 
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
@@ -99,6 +104,10 @@ class Scatter(Direct):
     name = "scatter"
     pattern = "(Scatter f k p i u x)"
 
+    def features(self, call: Call) -> Mapping[str, float]:
+        apart = {*call.operands[0].axes} - {call.meaning.args[2]}
+        return super().features(call) if apart else {**super().features(call), "launches": _MET}
+
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray
     ) -> Sequence[Instruction]:
@@ -127,7 +136,9 @@ class Argmax(Direct):
         (x,), rest = call.operands, super().features(call)
         k = call.meaning.args[1]
         beside = x.dtype in _VECTORS and k in x.axes and x.strides[x.axes.index(k)] == 1
-        return {"launches": 1.0, "bytes": rest["slow_bytes"]} if beside else rest
+        if beside:
+            return {"launches": 1.0, "bytes": rest["slow_bytes"]}
+        return {**rest, "launches": 1.0} if x.dtype in _VECTORS and {*x.axes} == {k, *call.out.axes} else rest
 
     def bind(
         self, call: Call, operands: Sequence[np.ndarray], out: np.ndarray, workspace: np.ndarray

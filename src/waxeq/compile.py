@@ -21,9 +21,11 @@ from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
 from waxeq.plan.compose import compose
 from waxeq.plan.looks import in_their_place
+from waxeq.plan.plan import Plan
+from waxeq.plan.sections import in_sections
 from waxeq.search.block import Optimized
 from waxeq.search.blocks import recalled, searched
-from waxeq.search.itself import told
+from waxeq.search.itself import told, told_at_sizes
 from waxeq.search.lock import reproduce, require_lockable
 from waxeq.search.lock import write as write_lock
 from waxeq.search.placing import cheapest, occurring, placings
@@ -37,6 +39,10 @@ from waxeq.search.trial import Begun, Proofs, confirm, judged
 from waxeq.search.whole_calls import in_whole_calls, overhead
 from waxeq.symbolic.dims import dims_of
 from waxeq.symbolic.family import Family, examples_of
+
+_GROWN = 1.1
+"""How much larger an arena may be where concatenations are not made: a copy of what is made early, and is little, costs
+less than the room of the whole from there on."""
 
 
 @overload
@@ -101,7 +107,8 @@ def optimize(
     if options.locked:
         return reproduce(options, events, trace(fn, given, weights=weights))
     with Session.open(options, events) as session:
-        traced = trace(fn, given, weights=weights)
+        with events.told_if_long("tracing the model"):
+            traced = trace(fn, given, weights=weights)
         return told(session, fn, given, traced, optimize_traced(session, traced))
 
 
@@ -118,7 +125,7 @@ def optimize_family(options: Options, events: Events, family: Family, opened: Op
     if options.locked:
         return reproduce_sizes(options, events, family, opened)
     with Session.open(options, events, opened) as session:
-        result = optimize_sizes(session, family)
+        result = told_at_sizes(session, family, optimize_sizes(session, family))
         write_sizes(session, family, result)
         return result
 
@@ -128,7 +135,7 @@ def optimize_traced(session: Session, traced: Traced) -> Result:
     where no plan keeps the tolerance, plans of rules and kernels of less error are searched."""
     with ExitStack() as until:
         results, begun = runnable(session, traced, until)
-        proofs = Proofs(session, traced, begun and begun.truth)
+        proofs = Proofs(session, traced, begun)
         here, found = session, judged(session, results, proofs)
         while (tolerance := found.below(here)) is not None:
             here = here.stricter(tolerance)
@@ -170,6 +177,18 @@ def proposed(
     return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], begun
 
 
+def _in_memory(session: Session, plan: Plan) -> Plan:
+    """A plan with memory, parts written where the whole has them unless that takes far more than without, or more than
+    there may be: a whole is kept from its first part on."""
+    apart = assign_plan(plan, session.kernels).check()
+    together = in_sections(plan, session.kernels)
+    if together is plan:
+        return apart
+    placed = assign_plan(together, session.kernels).check()
+    fits = plan_estimate(placed).peak_bytes <= session.options.max_memory
+    return placed if fits and placed.arena_bytes <= _GROWN * apart.arena_bytes else apart
+
+
 def assemble(
     session: Session, traced: Traced, graph: Graph, blocks: Sequence[Block], plans: Mapping[str, Optimized]
 ) -> Result:
@@ -177,7 +196,7 @@ def assemble(
     about = {**session.about(), **traced.about}
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, about)
     plan = in_their_place(replace(plan, graph=traced.graph), session.kernels)
-    plan = assign_plan(plan, session.kernels).check()
+    plan = _in_memory(session, plan)
     plan = replace(plan, around=overhead(session, plan))
     plan_estimate(plan).require(session.options.max_memory, "the limit is")
     require_room(plan, storages(session.kernels.values()))

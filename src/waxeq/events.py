@@ -50,6 +50,8 @@ Event = StageStarted | StageFinished | Progress | Note
 
 NOTICE = 0.1
 """Seconds after which a wish to stop is noticed."""
+LONG = 10.0
+"""Seconds after which a user may wonder what goes on."""
 _STOPPING = "interrupted: ending with what there is so far; press Ctrl-C again to stop at once"
 
 
@@ -94,6 +96,27 @@ class Events:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def told_if_long(self, what: str, first: float = LONG) -> Iterator[None]:
+        """Inside, a note after `first` seconds, and after each time twice as long as before, that this goes on: it is
+        work that no budget ends, as it is in the user's own code."""
+        over = threading.Event()
+
+        def tell() -> None:
+            begun, wait = time.monotonic(), first
+            while not over.wait(wait):
+                seconds = time.monotonic() - begun
+                self.emit(Note(f"{what} has taken {seconds:.0f} s so far, which no budget ends; Ctrl-C does"))
+                wait = seconds
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
 
 @dataclass(frozen=True)

@@ -261,3 +261,62 @@ def test_every_kernel_has_a_hash_that_is_the_same_in_every_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], input=repr(here), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_a_hash_is_found_once_for_all_processes(load: Load, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise AssertionError("followed")
+
+    before, made = load().code, load(name="Made").code
+    monkeypatch.setattr(code, "_follow", refuse)
+    assert (load().code, load(name="Made").code) == (before, made)
+    with pytest.raises(AssertionError, match="followed"):
+        code_hash(type(load(helpers=edited(HELPERS, "return 0", "return 1"))))
+
+
+def test_a_hash_is_found_anew_where_a_package_that_was_absent_makes_text(
+    load: Load, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = edited(KERNEL, "return True", "from lately import made\n        return made()")
+    before = load(text).code
+    (tmp_path / "lately.py").write_text("KERNEL_TEXT = True\n\n\ndef made():\n    return True\n")
+    assert load(text).code == before
+    monkeypatch.setitem(sys.modules, "lately", importlib.import_module("lately"))
+    assert load(text).code != before
+
+
+@pytest.mark.parametrize("through", ["lately", "madeup.helpers"])
+def test_a_hash_is_found_anew_where_a_package_that_was_loaded_makes_text(
+    through: str, load: Load, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said nothing of the kind when it was looked at, in another process."""
+    text = edited(KERNEL, "return True", f"from {through} import made\n        return made()")
+    helpers = f"from lately import made\n{HELPERS}"
+    lately, body = tmp_path / "lately.py", "\n\ndef made():\n    return True\n"
+    monkeypatch.setitem(sys.modules, "lately", None)
+
+    def again() -> str:
+        importlib.invalidate_caches()
+        for cached in tmp_path.rglob("*.pyc"):
+            cached.unlink()
+        monkeypatch.delitem(sys.modules, "lately")
+        monkeypatch.setitem(sys.modules, "lately", importlib.import_module("lately"))
+        return load(text, helpers).code
+
+    lately.write_text(body)
+    before = again()
+    lately.write_text(f"KERNEL_TEXT = True{body}")
+    followed = again()
+    assert followed != before
+    lately.write_text(f"KERNEL_TEXT = True{edited(body, 'True', 'False')}")
+    assert again() not in (before, followed)
+    lately.write_text(body)
+    assert again() == before
+
+
+def test_what_differs_by_its_attributes_alone_has_a_hash_of_its_own(load: Load, cache: Path) -> None:
+    kind = type(load())
+    one, other = (type("Same", (kind,), {"tile": n}) for n in (1, 2))
+    assert code_hash(one) != code_hash(other)
+    kind = type(load())
+    assert code_hash(type("Same", (kind,), {"tile": 2})) == code_hash(other)

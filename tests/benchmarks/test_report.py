@@ -71,6 +71,12 @@ def test_a_loss_without_a_reason_says_so_and_a_reason_may_be_of_one_number_of_th
     assert "there" in report.section([LOST], {"abv on machine": "there", "abv@2": "alone", "abv": "else"})
 
 
+def test_a_row_over_its_roofline_is_printed_with_its_reason() -> None:
+    text = report.section([WON], {"roofline minilm@2": "it computes", "minilm": "else"})
+    assert "| minilm | 2.00x | it computes |" in text and "Lost:" not in text
+    assert "Over their roofline" not in report.section([LOST], {})
+
+
 def test_each_machine_has_tables_of_its_own() -> None:
     text = report.section([WON, {**LOST, "device": "other, 2 cores"}], {})
     assert text.index("### machine, 2 threads") < text.index("minilm") < text.index("### other, 2 threads")
@@ -100,7 +106,7 @@ def test_reasons_are_read_line_by_line(tmp_path: Path) -> None:
 
 
 def test_reasons_are_of_rows_that_exist() -> None:
-    names = (n.partition(" on ")[0].partition("@")[0] for n in report.reasons())
+    names = (n.removeprefix("roofline ").partition(" on ")[0].partition("@")[0] for n in report.reasons())
     assert {*names} <= comparison.WORKLOADS.keys()
 
 

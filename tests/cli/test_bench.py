@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -292,6 +293,32 @@ def test_an_onnx_model_computes_the_same(name: str) -> None:
 def test_what_onnx_lacks_is_a_sentence() -> None:
     with pytest.raises(UnsupportedError, match="ONNX Runtime cannot run this model: cbrt has no form in ONNX here"):
         onnx_results(lambda x: np.cbrt(x), X)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        (
+            "torch",
+            ImportError("libx.so: no such file\nmore"),
+            r"^torch is installed but cannot be imported \(.*\); install",
+        ),
+        (
+            "torch",
+            RuntimeError("InvalidCxxCompiler: No working C++ compiler\n\nSet X"),
+            r"^torch.compile finds no C\+\+ compiler",
+        ),
+        (
+            "torch",
+            RuntimeError("call_function not supported at all\n\nfrom user code:\n  x"),
+            "^torch.compile does not take",
+        ),
+        ("jax", TypeError("no"), "^TypeError: no$"),
+    ],
+)
+def test_the_failure_of_a_peer_is_one_sentence_with_a_way_out(name: str, error: Exception, said: str) -> None:
+    text = peers.failure(name, error)
+    assert "\n" not in text and re.search(said, text), text
 
 
 def test_a_reason_is_one_line() -> None:

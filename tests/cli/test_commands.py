@@ -19,6 +19,17 @@ from waxeq.cost.table import TimingTable
 from waxeq_native import NativeBackend, library
 
 
+def test_of_a_locked_plan_nothing_is_told_that_was_not_done(waxeq, model, quick, tmp_path: Path) -> None:
+    """It said "1 block of which 0 distinct (1 repeated)", "of 0 candidate calls" and "0 ns measuring kernels"."""
+    source, lock, path = model(), tmp_path / "my.lock", tmp_path / "p.plan.json"
+    assert waxeq("optimize", source, "-o", path, "--lock", lock, *quick).code == 0
+    again = ("optimize", source, "-o", path, "--lock", lock, "--locked", "--table", tmp_path / "t.duckdb")
+    told = waxeq(*again)
+    assert told.code == 0 and "nothing was searched" in told.out and "took" in told.out, told.err
+    assert not [w for w in ("distinct", "repeated", "e-graph", "candidate", "measuring") if w in told.out]
+    assert waxeq(*again, "--json").data["blocks"]["reused"]["within"] == 0
+
+
 def test_optimize_writes_a_plan_that_computes_the_model(waxeq, model, quick, tmp_path: Path) -> None:
     path = tmp_path / "p.plan.json"
     outcome = waxeq("optimize", model(), "-o", path, "--json", *quick)

@@ -77,7 +77,8 @@ def test_weights_that_change_with_the_size_are_noted(
 ) -> None:
     text = MODEL.replace("default_rng(0)", "default_rng(T)")
     done = waxeq("optimize", model(text), "--dim", "T=1:40", "-o", tmp_path / "m.plan.json", *quick, "--json")
-    assert any("weight 'w' is another at another size" in n for n in done.data["notes"])
+    (note,) = (n for n in done.data["notes"] if "is another at another size" in n)
+    assert "weight 'w'" in note and "the plan holds the one of T = " in note
 
 
 def test_axes_by_name_and_by_annotation(

@@ -45,6 +45,19 @@ def no_home(monkeypatch: pytest.MonkeyPatch) -> Path:
     return default_path()
 
 
+# -- what is no file
+
+
+@pytest.mark.parametrize("place", [".", "/", "folder"])
+@pytest.mark.parametrize("command", ["status", "optimize"])
+def test_a_folder_is_no_table(waxeq, model, home: Path, command: str, place: str) -> None:
+    """One without a name, such as `.`, was an internal error."""
+    (home / "folder").mkdir()
+    folder = home / place if place == "folder" else place
+    outcome = waxeq(*(("db", "status") if command == "status" else ("optimize", model(), *QUICK)), "--table", folder)
+    assert outcome.code != 0 and f"waxeq: {folder} is a folder; name a file in it for the table" in outcome.err
+
+
 # -- looking makes nothing
 
 

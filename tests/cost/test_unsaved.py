@@ -91,7 +91,7 @@ def test_a_read_only_table_is_said_to_be_and_can_be_looked_at(tmp_path: Path, ti
     request.getfixturevalue("read_only")
     with pytest.raises(TableError, match="is read-only") as e:
         TimingTable.open(path)
-    assert str(path) in str(e.value) and "--table" in str(e.value) and e.value.exit_code == 1
+    assert str(path) in str(e.value) and "table=" in str(e.value) and e.value.exit_code == 1
     status = look(path).status()
     assert status["exists"] and not status["writable"] and len(status["timings"]) == 1
 
@@ -103,6 +103,15 @@ def test_a_read_only_file_in_a_folder_that_can_be_written(tmp_path: Path, monkey
     may = os.access
     monkeypatch.setattr(os, "access", lambda p, mode: Path(p) != path or may(p, mode))
     with pytest.raises(TableError, match=r"t\.duckdb is read-only; make it writable, or name another"):
+        TimingTable.open(path)
+
+
+def test_a_table_that_nobody_may_read_is_not_called_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.duckdb"
+    path.write_bytes(b"")
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda p, mode: Path(p) != path and may(p, mode))
+    with pytest.raises(TableError, match=r"t\.duckdb cannot be read: .*; make it readable, or name another"):
         TimingTable.open(path)
 
 
@@ -211,7 +220,7 @@ def test_a_full_and_a_read_only_disk_lose_nothing(tmp_path: Path, batch: int) ->
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     for said in (found["full"], found["read-only"]):
-        assert str(tmp_path) in said and "name another table with --table" in said and "\n" not in said
+        assert str(tmp_path) in said and "name another table with table=" in said and "\n" not in said
     assert "No space left on device" in found["full"] and "is read-only" in found["read-only"]
     assert 0 < found["told"] < 100_000
     assert {found[k] for k in found if k.startswith(("copy", "with"))} == {found["told"]}

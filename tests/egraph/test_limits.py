@@ -102,6 +102,20 @@ def test_time(worker: Worker) -> None:
     check_usable(found)
 
 
+def test_what_would_end_late_is_not_begun(worker: Worker) -> None:
+    """An e-graph of 90,000 nodes, made in a fifth of a second, took three to read: whoever gave it one was without all
+    that it held, three seconds later."""
+    found = saturate(long_sum(), program(GROWS, "grow"), Limits(nodes=10**9, seconds=0.5), worker)
+    assert found.stop is Stop.TimeLimit
+    assert [p.name for p in found.phases] == ["grow", "kernels"] and found.phases[0].iterations > 1
+    check_usable(found)
+
+
+def test_iterations_are_expected_to_grow_as_before() -> None:
+    assert [server._grows(row) for row in ([], [5], [0, 5], [5, 10], [10, 5], [1, 100])] == [1, 1, 1, 2, 1, 4]
+    assert [server._next(took) for took in ([], [2.0], [1.0, 3.0])] == [0.0, 2.0, 9.0]
+
+
 @pytest.mark.slow
 def test_memory(worker: Worker) -> None:
     limits = Limits(nodes=10**9, seconds=300, memory_bytes=100 << 20)

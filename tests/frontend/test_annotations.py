@@ -212,6 +212,14 @@ def test_weights_that_are_no_parameters_are_told(tmp_path: Path) -> None:
         load_target(str(tmp_path))
 
 
+def test_examples_of_another_model_are_told(tmp_path: Path) -> None:
+    text = "def add(img, xs): return img + xs\ndef median3(a, b): return a * b\n"
+    path = write(tmp_path, text + "def example_inputs(): return {'xs': 1.0, 'img': 2.0}\n")
+    assert load_target(f"{path}:add").name == "add"
+    with pytest.raises(TargetError, match=r"gives 'img', 'xs', and median3 takes 'a', 'b': write one"):
+        load_target(f"{path}:median3")
+
+
 def test_weights_of_another_name_are_told_what_to_say(tmp_path: Path) -> None:
     text = "def model(x, k): return x @ k\ndef example_inputs(): return {'x': 1.0}\ndef weights(): return {'k': 2.0}\n"
     with pytest.raises(TargetError, match=r"weights\(\) is for one called so; with WEIGHTS = \('k',\) 'k' is a weight"):

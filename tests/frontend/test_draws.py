@@ -143,8 +143,8 @@ def test_numbers_that_were_drawn_before_are_constants() -> None:
 
 def test_looking_for_generators_takes_little() -> None:
     def took() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()  # whoever else has the machine takes nothing of it
         Draws(helper, {"x": [X] * 1_000_000, "y": [{"z": [X]} for _ in range(900)]}).names()
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     assert min(took() for _ in range(9)) < 0.02

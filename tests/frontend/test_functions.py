@@ -211,7 +211,8 @@ def test_scan(name: str) -> None:
 @pytest.mark.parametrize("name", ["add.reduce", "multiply.reduce", "maximum.reduce", "minimum.reduce",
                                   "logical_or.reduce", "logical_and.reduce", "add.accumulate",
                                   "multiply.accumulate", "maximum.accumulate", "minimum.accumulate",
-                                  "logical_or.accumulate", "logical_and.accumulate", "logical_xor.reduce"])  # fmt: skip
+                                  "logical_or.accumulate", "logical_and.accumulate", "logical_xor.reduce",
+                                  "subtract.reduce"])  # fmt: skip
 def test_ufunc_methods(name: str) -> None:
     ufunc, method = name.split(".")
     f = getattr(getattr(np, ufunc), method)
@@ -220,7 +221,8 @@ def test_ufunc_methods(name: str) -> None:
         check(lambda a: f(a, axis=-1), array(dtype, shape))
 
 
-JOINED = {"bitwise_and": "biu", "bitwise_or": "biu", "bitwise_xor": "biu", "logaddexp": "f", "logaddexp2": "f"}
+JOINED = {"bitwise_and": "biu", "bitwise_or": "biu", "bitwise_xor": "biu", "logaddexp": "f", "logaddexp2": "f",
+          "hypot": "f"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", JOINED)
@@ -713,6 +715,7 @@ CALLS: dict[str, list[tuple[Case, tuple[tuple[int, ...], ...]]]] = {
     "polyadd": [(np.polyadd, (x5, (3,))), (np.polyadd, ((2,), x5)), (np.polyadd, ((), x5))],
     "polysub": [(np.polysub, (x5, (3,))), (np.polysub, ((2,), x5)), (np.polysub, (x5, x5))],
     "polyder": [(lambda a, m=m: np.polyder(a, m), (s,)) for m in (0, 1, 2, -1) for s in (x5, (1,), (0,))],
+    "poly": [(np.poly, (s,)) for s in (x5, (1,))],
     "polyint": [(lambda a, m=m: np.polyint(a, m), (s,)) for m in (0, 1, 2, -1) for s in (x5, (1,), (0,))]
     + [
         (lambda a: np.polyint(a, 2, k=[1, 2.5]), (x5,)),
@@ -834,6 +837,7 @@ def cases() -> Iterator[str]:
     yield from ("add.reduce", "multiply.reduce", "maximum.reduce", "minimum.reduce", "logical_or.reduce")
     yield from ("logical_and.reduce", "add.accumulate", "multiply.accumulate", "maximum.accumulate")
     yield from ("minimum.accumulate", "logical_or.accumulate", "logical_and.accumulate", "logical_xor.reduce")
+    yield "subtract.reduce"
     yield from (f"{name}.reduce" for name in JOINED)
     yield from ("linspace", "logspace", "geomspace", "apply_along_axis", "lexsort", "polymul", "polyfit", "view")  # of
     yield from ("linalg.lstsq", "linalg.pinv", "linalg.cond", "linalg.tensorsolve", "linalg.tensorinv")  # test_numerics

@@ -149,6 +149,13 @@ def test_a_singular_matrix_is_refused_as_numpy_does(fn: Case) -> None:
             run(fn, a)
 
 
+@pytest.mark.parametrize("p", ["fro", 1, -1, np.inf, -np.inf])
+def test_the_condition_number_of_a_singular_matrix_is_infinite(p: Any) -> None:
+    check(lambda a: L.cond(a, p), np.stack([np.ones((3, 3)), matrices("float64", (3, 3)), np.full((3, 3), np.nan)]))
+    check(lambda a: L.cond(a, p), np.array([[1.0, 2.0], [2.0, 4.0]]))
+    check(lambda a: L.cond(a, p), matrices("float64", (3, 3)))
+
+
 @pytest.mark.parametrize("fn", [*ONE.values(), lambda a: L.solve(a, a)])
 def test_what_is_not_square_is_refused_while_tracing(fn: Case) -> None:
     for shape in ((2, 3), (4, 3, 2)):

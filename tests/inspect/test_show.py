@@ -53,7 +53,7 @@ def test_what_is_proved_is_said_to_be_of_predictions() -> None:
     """Some of those may be guesses: a note beside it says when there was no time to check them."""
     graph = {"nodes": 9, "classes": 4, "candidates": 3, "measured": 2, "stops": {"Saturated": 1}, "worst_gap": 0.0}
     blocks = {"total": 1, "distinct": 1, "remembered": 0, "reused": {"within": 0, "across": 0}}
-    seconds = dict.fromkeys(("total", "measuring", "compiling", "searching"), 1.0)
+    seconds = dict.fromkeys(("total", "opening", "measuring", "compiling", "searching"), 1.0)
     data = {"model": "m", "nodes": 3, "blocks": blocks, "e_graph": graph, "trial": None, "predicted": 1e-3,
             "verdict": "faster", "accuracy": [], "memory": {"peak": 0, "arena": 0, "resident": {}}, "seconds": seconds,
             "notes": [], "plan": "m.plan.json", "kernels": []}  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from waxeq.frontend.trace import trace
+from waxeq.ir import blocks
 from waxeq.ir.blocks import MOST, Block, cut
 from waxeq.ir.graph import Graph, expand
 from waxeq.ir.interpret import interpret
@@ -365,3 +366,17 @@ def test_steps_that_read_a_row_each_are_equal_blocks() -> None:
     blocks = cut(expand(trace(smoothed, {"x": np.ones((300, 17), np.float32)}).graph))
     computed = [b.key for b in blocks if any(n.op.label == "mul" for n in b.graph.nodes)]
     assert len(computed) > 40 and len({*computed}) < 5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_repeat_is_looked_for_in_few_places_and_missed_in_none(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    piece = rng.integers(0, 4, rng.integers(1, 70))
+    before, repeated = rng.integers(0, 4, rng.integers(0, 90)), np.tile(piece, 200 // len(piece) + 3)
+    letters = np.concatenate([before, repeated, piece[:9]])
+    stretches = blocks._stretches_of(letters, blocks._LEAST)
+    for period in range(blocks._LEAST, len(letters) // 2 + 1):
+        ends = np.flatnonzero(letters[period:] != letters[:-period])
+        run = int(np.diff(ends, prepend=-1, append=len(letters) - period).max()) - 1
+        for least in range(period, run + 1, 7):
+            assert blocks._may_repeat(stretches, period, least)

@@ -11,6 +11,7 @@ import pytest
 from waxeq.frontend.trace import trace
 from waxeq.ir import interpret as interpreter
 from waxeq.ir.interpret import interpret
+from waxeq.ops.ordering import Scan
 
 pytestmark = pytest.mark.quick
 
@@ -57,3 +58,17 @@ def test_a_chain_takes_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "settle", settled)
     interpret(traced.graph, {"x": x}, oracle=True)
     assert len(places) == 1
+
+
+@pytest.mark.parametrize("f", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 7, 600), 1), ((9, 600), 0), ((0, 600), 0), ((2, 3, 30, 20), 1), ((4, 5), 0)]
+)
+def test_running_folds_without_rounding_are_those_of_numpy(f: str, shape: tuple[int, ...], axis: int) -> None:
+    """Down columns they go step by step, over their operand as well: NumPy's own way took 0.3 s of 16 million."""
+    x = np.random.default_rng(0).standard_normal(shape)
+    x.flat[3:4] = np.nan
+    op, given = Scan(f, axis), x.copy()
+    want = op.reference(x)
+    assert op.ideal(x).tobytes() == want.tobytes()
+    assert op.ideal_into(given, out=given).tobytes() == want.tobytes()

@@ -15,6 +15,7 @@ from waxeq.compile import optimize
 from waxeq.errors import BudgetError
 from waxeq.memory.estimate import COPIED, plan_estimate
 from waxeq.options import Options
+from waxeq.runtime.arena import PAGE
 from waxeq.runtime.program import Program
 from waxeq.search.result import Result
 
@@ -59,7 +60,8 @@ def test_a_program_takes_what_its_plan_says(found: tuple, traced: None) -> None:
     own = ("folded weights", "packed weights", "copies of inputs", "results")
     assert program.arena.bytes == stated.arena_bytes
     counted = sum(stated.resident.get(kind, 0) for kind in own)
-    assert counted <= taken <= counted + 1024, "beyond that, a few constants of one element"
+    pages = PAGE * len(result.plan.outputs)
+    assert counted <= taken <= counted + pages + 1024, "beyond that, a few constants of one element"
     assert held is not None
     outside = sum(a.nbytes for a in (*inputs.values(), *result.tensors.values()))
     given = sum(stated.resident.get(kind, 0) for kind in ("inputs", "weights", "constants", "states"))
@@ -107,5 +109,5 @@ def test_a_plan_over_the_limit_is_refused_before_it_is_bound(found: tuple) -> No
 def test_optimize_refuses_a_model_that_does_not_fit(tmp_path: Path) -> None:
     x = np.ones((512, 1024), np.float32)
     options = Options.of(table=tmp_path / "t.duckdb", threads=1, trial=False, measure=False, max_memory="1MiB")
-    with pytest.raises(BudgetError, match="--max-memory"):
+    with pytest.raises(BudgetError, match="max_memory="):
         optimize(lambda x: np.exp(x) @ x.T, x, options=options)

@@ -16,7 +16,7 @@ from waxeq.errors import BudgetError, PlanError, TypeMismatch
 from waxeq.frontend.trace import trace
 from waxeq.ir.term import Term
 from waxeq.plan.plan import Plan
-from waxeq.runtime.arena import Arena
+from waxeq.runtime.arena import Arena, aligned
 from waxeq.runtime.program import Program
 from waxeq.runtime.results import Results
 from waxeq.runtime.written import Written
@@ -355,6 +355,15 @@ def test_an_arena_that_is_too_large_is_refused() -> None:
     assert e.value.exit_code == 7
     with pytest.raises(BudgetError):
         Arena(1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("bytes", "place", "of"), [(4, 0, 64), (100, 0, 64), (1 << 16, 2048, 4096), (9 << 20, 2048, 4096)]
+)
+def test_large_results_begin_in_the_middle_of_a_page(bytes: int, place: int, of: int) -> None:
+    """Beside large arguments, which allocators have begin 16 bytes into one, kernels took a third longer."""
+    arrays = [aligned(bytes // 4, np.dtype(np.float32)) for _ in range(3)]
+    assert all(a.nbytes == bytes and a.ctypes.data % of == place for a in arrays)
 
 
 def test_an_arena_is_zero_and_aligned() -> None:

@@ -141,7 +141,7 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [(".", "is a folder; name a file in it"), ("a.safetensors", "call the plan a.json"), ("", "path")]
+    ("name", "said"), [(".", "is a folder; name a file in it"), ("a.safetensors", "as a.plan.json"), ("", "path")]
 )
 def test_where_a_plan_cannot_go(
     affine: Affine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str

@@ -93,7 +93,7 @@ def test_far_slower_ones_have_their_share_of_the_time_where_it_is_shared() -> No
     times = take_turns(calls, budget=3.0, rounds=100_000, shared=True)
     quick, slow, slowest = (len(times[n].seconds) for n in calls)
     assert time.perf_counter() - begun < 5.0
-    assert slowest in (3, 4) and 12 < slow <= quick, "who is slower by far has a third of the time"
+    assert slowest in (2, 3, 4) and 12 < slow <= quick, "who is slower by far has a third of the time"
 
 
 def test_who_alone_is_left_beside_the_best_has_all_of_the_time() -> None:

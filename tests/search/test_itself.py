@@ -69,3 +69,12 @@ def test_one_that_raises_by_itself_is_not_timed(tmp_path: Path) -> None:
         return np.tanh(x)
 
     assert not _notes(fn, tmp_path)
+
+
+def test_it_is_told_of_at_edges_of_ranges_of_sizes(tmp_path: Path) -> None:
+    """As of a partition, which is a sort in plans for ranges."""
+    options = wx.Options.of(table=tmp_path / "t.duckdb", budget="10s", threads=1)
+    dims, x = {"T": (8, 64, {"x": 0})}, np.random.default_rng(0).random((64, 512)).astype(np.float32)
+    found = wx.optimize(lambda x: np.sort(x, 1) if _traced(x) else x, x, options=options, dims=dims)
+    (note,) = (n for n in found.report.notes if n.startswith("the function itself takes"))
+    assert "where T = 64, and the plan" in note and note.endswith("or optimize it for one size")

@@ -13,14 +13,15 @@ import pytest
 
 from waxeq.compile import optimize_traced
 from waxeq.events import Deadline, Events
+from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.paths import paths
 from waxeq.frontend.trace import Traced, trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.runtime.measure import Samples
-from waxeq.search import contest, session
-from waxeq.search.block import search_block
+from waxeq.search import choosing, contest, session
+from waxeq.search.block import UNPOLISHED, search_block
 from waxeq.search.contest import foresee
 from waxeq.search.pace import CLOSING
 from waxeq.search.rivals import rivals
@@ -37,6 +38,7 @@ class Clock:
 
 
 def opened(folder: Path, **more: object) -> Session:
+    folder.mkdir(exist_ok=True)
     return Session.open(Options.of(**{"table": folder / "t.duckdb", "threads": 1, **more}), Events())
 
 
@@ -99,6 +101,44 @@ def test_a_block_is_chosen_anew_in_the_time_for_searching(tmp_path: Path) -> Non
         assert s.affords(most)
         s.chose = 1.0
         assert not s.affords(most) and s.affords(most - 0.5)
+
+
+def test_what_growing_left_of_a_short_share_is_enough_to_time_calls(tmp_path: Path) -> None:
+    """Regression: of three blocks in five seconds the first had a quarter of a second left once its candidates were
+    grown, in which no call can be compiled and timed: all of PageRank was chosen at guesses, and took three times as
+    long as it may."""
+    clock = Clock()
+    with opened(tmp_path, budget=5.0) as s:
+        s.deadline = Deadline(5.0, clock)
+        s.share(0.4)
+        clock.now = s.searching / 2
+        left, all_left = s.searching, s.deadline.left - s.after
+        s.share_again()
+        assert s.searching == pytest.approx(0.4 * all_left) and s.searching > left
+        s.share(1.0)
+        most = s.searching
+        s.share_again()
+        assert s.searching == pytest.approx(most), "there is no more than all"
+
+
+def test_nothing_is_polished_in_the_time_of_other_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: HiGHS was asked three times, for most of a second each, about a block that had no time left to time
+    its calls; those that followed were chosen at guesses for it."""
+    asked: list[float] = []
+
+    def polish(problem: Problem, start: Choice, seconds: float, seed: int = 0) -> Choice:
+        asked.append(seconds)
+        return start
+
+    monkeypatch.setattr(choosing, "polish", polish)
+    with opened(tmp_path, budget=60.0, measure=False) as s:
+        (block,) = cut(expand(traced().graph))
+        for part in (0.0, 0.1):
+            s.share(part)
+            found = search_block(s, block)
+            assert bool(asked) == bool(part)
+            assert (UNPOLISHED in found.left) != bool(part)
+        assert max(asked) < 0.1 * 60.0
 
 
 def test_one_plan_is_made_where_there_is_no_time_for_a_contest(tmp_path: Path) -> None:
@@ -187,6 +227,17 @@ def test_the_longer_a_budget_is_over_the_less_is_begun(tmp_path: Path) -> None:
             moments.append(s.least)
         assert moments[0] == moments[1] > moments[2] > moments[3] > moments[4] > 0.0
         assert s.growing().left == pytest.approx(s.least)
+
+
+def test_the_only_block_has_time_for_what_there_must_be_however_late_it_is(tmp_path: Path) -> None:
+    """Regression: where saturating the one block of a model took long beyond the budget, as on a machine in use, what
+    was left for its candidates was too little for any other than its text's, of which one product took as long as all
+    of the model as NumPy runs it."""
+    clock = Clock()
+    with opened(tmp_path, budget=2.0) as s:
+        s.deadline, s.sole = Deadline(2.0, clock), True
+        before, clock.now = s.least, 12.0
+        assert s.least == before == s.growing().left
 
 
 def test_many_blocks_share_the_time_for_what_there_must_be(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from waxeq.runtime.arena import Arena
 from waxeq.runtime.handover import handed
 from waxeq.search import sized_trial
 from waxeq.search.curves import Contender, grid_of, intervals
+from waxeq.search.result import Trial
 from waxeq.search.sizes import SizedResult
 from waxeq.symbolic.dims import Dim, dims_of
 from waxeq.symbolic.family import Family, examples_of
@@ -349,7 +350,10 @@ def test_a_trial_that_no_process_can_hold_costs_no_plan(
             wx.optimize(lambda x: np.tanh(x) * 2 + 1, x, options=options, dims=dims)
         return
     result = wx.optimize(lambda x: np.tanh(x) * 2 + 1, x, options=options, dims=dims)
-    assert any("signal 9" in text for text in result.report.notes)
+    assert any("signal 9" in text for text in result.report.notes) and "speed" not in repr(result)
+    tried = tuple(sized_trial.SizedTrial({"T": t}, Trial(1.0, r, r, r, r, "faster")) for t, r in ((1, 1.5), (300, 4.0)))
+    told = repr(replace(result, report=replace(result.report, trials=tried)))
+    assert "1 interval, 1.50x to 4.00x the speed of the model as written; .program" in told
     np.testing.assert_allclose(result.program(x[:7]), np.tanh(x[:7]) * 2 + 1, rtol=1e-4, atol=1e-4)
 
 

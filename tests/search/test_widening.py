@@ -93,6 +93,7 @@ def decreed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Call], float
 def optimized(
     model: Callable[..., Any], given: Mapping[str, np.ndarray], folder: Path, **more: Any
 ) -> tuple[list[Call], np.ndarray]:
+    folder.mkdir(exist_ok=True)
     options = Options.of(table=folder / "t.duckdb", backends=("native", "numpy"), threads=1, trial=False, **more)
     found = wx.optimize(model, **given, options=options)
     return [s.call for s in found.plan.steps], found.program(*given.values())
@@ -116,6 +117,7 @@ def near(
 ) -> Near:
     """The choice of those calls alone that are taken, among all that there is to choose of."""
     (block,) = cut(expand(trace(model, given).graph))
+    folder.mkdir(exist_ok=True)
     options = Options.of(table=folder / "t.duckdb", backends=("native", "numpy"), threads=1, measure=False)
     with Session.open(options, Events()) as session:
         at = saturated(session, block)
@@ -178,6 +180,24 @@ def test_variants_of_calls_that_are_no_choice_without_them_are_looked_at(tmp_pat
     chain = near(_chain, {"x": x}, tmp_path, lambda c: len(heads(c) - {"In", "Num"}) == 1)
     others = [c for c, _ in widening._others(*chain)]
     assert any(c.call.kernel == "native.loops_narrow" for c in others)
+
+
+def test_variants_of_calls_that_do_the_work_of_two_are_looked_at(tmp_path: Path) -> None:
+    """Minimal filtering with what comes after it was none of a convolution's loops alone, which take next to nothing,
+    and loops of both took as long as both."""
+
+    def rectified(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return np.maximum(x @ w, 0)
+
+    def both(call: Call) -> bool:
+        return bool(folds(call)) and "Zip" in heads(call)
+
+    given = {k: RNG.standard_normal(n).astype(np.float32) for k, n in (("x", (512, 4096)), ("w", (4096, 512)))}
+    found = near(rectified, given, tmp_path, lambda call: not both(call))
+    (last,) = found.choice.roots
+    assert found.choice.made[last].cost < widening._LEAST * found.choice.cost
+    others = {c.call.kernel: now for c, now in widening._others(*found) if both(c.call)}
+    assert others["native.products_tall"] == pytest.approx(found.choice.cost)
 
 
 @pytest.mark.parametrize(("model", "given"), [(skinned, SKINNED), (quantized, QUANTIZED)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -18,10 +18,11 @@ from importlib.abc import InspectLoader
 from importlib.machinery import PathFinder
 from operator import attrgetter
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from waxeq.__about__ import __version__
 from waxeq.backend import kept
+from waxeq.backend.hashes import Basis, Hashes, attributes, made_running
 from waxeq.backend.text import Import, Text, text_of
 
 
@@ -29,17 +30,49 @@ from waxeq.backend.text import Import, Text, text_of
 def code_hash(kind: type) -> str:
     """Sixteen hexadecimal digits of the text of a class. For a class made while running (by `type(...)`), its plain
     attributes and the text of its bases; where no source is to be had, the bytecode of its methods."""
+    package = _package(kind.__module__)
+    hashes = _hashes(package, sys.modules.get(package))
+    found = hashes.known(kind)
+    if found is None:
+        found, basis = _hashed(kind)
+        if basis is not None:
+            hashes.keep(kind, found, basis)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _hashes(package: str, module: ModuleType | None) -> Hashes:
+    """What is known of classes of a package, which is forgotten when it is loaded afresh."""
+    own = (_source(sys.modules[m]) or __version__.encode() for m in (__name__, Hashes.__module__))
+    return Hashes(package, b"\0".join((_maker(), *own)), _makes_text).read()
+
+
+def _hashed(kind: type) -> tuple[str, Basis | None]:
+    """The hash of a class, and what it hangs on where that can be told in another process."""
     seen: set[_Definition] = set()
     made: list[bytes] = []
     home = next((_package(k.__module__) for k in kind.__mro__ if _written(k)), _package(kind.__module__))
+    told = True
     for k in kind.__mro__:
         own = _package(k.__module__) == home
         if own and (text := _written(k)):
             _follow(text, home, seen)
         elif own or not seen:
-            made.append(repr((k.__name__, sorted(_attributes(k)))).encode())
+            made.append(repr((k.__name__, sorted(attributes(k)))).encode())
+            told = told and made_running(k)
     texts = (d.text for d in sorted(seen, key=attrgetter("place")))
-    return sha256(b"\n".join((*made, *texts))).hexdigest()[:16]
+    return sha256(b"\n".join((*made, *texts))).hexdigest()[:16], _basis(seen, home) if told and seen else None
+
+
+def _basis(seen: Collection[_Definition], home: str) -> Basis | None:
+    """What a text of these definitions hangs on; None where some of it was looked for in vain in what is loaded."""
+    named = set[Import]()
+    for d in seen:
+        missing = {_package(source) for source, what in d.far if _brought(source, what, home, named) is None}
+        if any(p in sys.modules for p in missing):
+            return None
+    others = {_package(source) for source, _ in named} - {home}
+    return Basis(frozenset(_package(d.place[0]) for d in seen), frozenset(p for p in others if not _makes_text(p)))
 
 
 def _written(kind: type) -> _Definition | None:
@@ -50,27 +83,6 @@ def _written(kind: type) -> _Definition | None:
 
 def _package(module: str) -> str:
     return module.partition(".")[0]
-
-
-def _attributes(kind: type) -> Iterator[tuple[str, str]]:
-    for name, v in vars(kind).items():
-        if name.startswith("__"):
-            continue
-        code = getattr(v, "__code__", None)
-        if code is not None:
-            yield name, _bytecode(code, v.__doc__)
-        elif _plain(v):
-            yield name, repr(v)
-
-
-def _bytecode(code: CodeType, doc: str | None = None) -> str:
-    parts = (_bytecode(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts if doc is None or c != doc)
-    return f"{code.co_code.hex()} {code.co_names} {' '.join(parts)}"
-
-
-def _plain(v: object) -> bool:
-    """Whether a value prints the same in every process."""
-    return all(map(_plain, v)) if isinstance(v, tuple) else isinstance(v, str | int | float | None)
 
 
 @dataclass(eq=False)
@@ -193,14 +205,23 @@ def _follow(start: _Definition, home: str, seen: set[_Definition]) -> None:
             waiting += d.uses(home)
 
 
-def _brought(source: str, what: str | None, home: str) -> Collection[_Definition] | None:
+def _makes_text(package: str) -> bool:
+    """Whether a package is loaded that is there to make the text of kernels."""
+    return bool(getattr(sys.modules.get(package), "KERNEL_TEXT", False))
+
+
+def _brought(
+    source: str, what: str | None, home: str, named: set[Import] | None = None
+) -> Collection[_Definition] | None:
     """What an import brings in of the packages that are followed: one name, or (of a module) everything. None where
-    nothing is found: it may be in a module that is loaded later."""
+    nothing is found: it may be in a module that is loaded later. What is looked at on the way is added to `named`."""
     met: set[Import] = set()
     while (source, what) not in met:  # a package may import from itself
         met.add((source, what))
+        if named is not None:
+            named.add((source, what))
         package = sys.modules.get(_package(source))
-        if _package(source) != home and not getattr(package, "KERNEL_TEXT", False):
+        if _package(source) != home and not _makes_text(_package(source)):
             return None if package is None else ()
         whole = source if what is None else f"{source}.{what}"
         unit = None if what is None or whole in sys.modules else _unit(source)

@@ -56,6 +56,8 @@ class Kernel(ABC):
     as its calls may use. Its backend sets it.
     direct: what makes whole calls of a program whose one instruction is of kernels that have this in common; None where
     nothing does. Its backend sets it.
+    launch: seconds that starting one of its instructions takes after another of them, where that is not what starting
+    one of NumPy's takes; None where it is. Its backend sets it.
     """
 
     name: ClassVar[str]
@@ -71,6 +73,7 @@ class Kernel(ABC):
     sized: Kernel | None = None
     blas: bool = False
     direct: Directly | None = None
+    launch: float | None = None
 
     @property
     def device(self) -> str:

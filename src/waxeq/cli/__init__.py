@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from waxeq.naming import at_command_line
+
 INTERRUPTED = 130
 NOTHING_WRITTEN = "waxeq: interrupted; nothing was written"
 
@@ -20,7 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from waxeq.cli.bare import run
         else:
             from waxeq.cli.app import run
-        return run(argv)
+        with at_command_line():
+            return run(argv)
     except KeyboardInterrupt:  # while that was loaded, which takes a moment
         sys.stderr.write(f"{NOTHING_WRITTEN}\n")
         return INTERRUPTED

@@ -14,6 +14,7 @@ import numpy as np
 from waxeq.backend.discover import backends, kernels
 from waxeq.cli import peers
 from waxeq.cli.options import Search
+from waxeq.cli.peers import reason
 from waxeq.cli.sizes import asked, family_of, planned, target_at
 from waxeq.cli.work import is_plan, load, search_plan
 from waxeq.errors import TargetError, UsageError, WaxeqError
@@ -76,7 +77,7 @@ def measured(
         raise UsageError(f"--at is for plans for ranges of sizes, but {target} has one size; leave it out")
     if found is not None:
         return bench_saved(Path(target), found, options.threads, seconds, versus)
-    traced = load(target)
+    traced = load(target, events)
     result = search_plan(traced, options, events)
     return bench_result(result, traced, options.threads, *_hurried(events, seconds, versus))
 
@@ -206,7 +207,7 @@ def race(
     rivals: dict[str, Callable[[], Any]] = {}
     states: dict[str, Row] = {}
     for name, start in _starts(program, saved, target, versus, threads).items():
-        states[name], call = _started(start, truth, saved.plan.structure, strict=name in versus)
+        states[name], call = _started(start, truth, saved.plan.structure, peer=name if name in versus else None)
         if call is not None:
             rivals[name] = call
     times, note = _timed(rivals, seconds)
@@ -267,10 +268,10 @@ def _starts(
 
 
 def _started(
-    start: Callable[[], Callable[[], Any]], truth: Sequence[np.ndarray], structure: Any, *, strict: bool
+    start: Callable[[], Callable[[], Any]], truth: Sequence[np.ndarray], structure: Any, *, peer: str | None
 ) -> tuple[Row, Callable[[], Any] | None]:
-    """Start a rival and call it once. `structure`: that of the model's results. Only peers (`strict`) may fail: the
-    others have been proved before."""
+    """Start a rival and call it once. `structure`: that of the model's results. Only a `peer` may fail: the others
+    have been proved before."""
     row: Row = {"first_call": None, "error": None, "failed": None}
     began = time.perf_counter()
     try:
@@ -279,17 +280,9 @@ def _started(
         row["first_call"] = time.perf_counter() - began
         row["error"] = results_error(peers.arrays(results, structure), truth)
     except Exception as e:
-        if not strict:
+        if peer is None:
             raise
-        return {**row, "failed": reason(e)}, None
-    if strict and not row["error"] <= _WRONG:
+        return {**row, "failed": reason(e) if isinstance(e, WaxeqError) else peers.failure(peer, e)}, None
+    if peer is not None and not row["error"] <= _WRONG:
         return {**row, "failed": f"its results are not those of the model: relative RMS error {row['error']:.1e}"}, None
     return row, call
-
-
-def reason(e: BaseException) -> str:
-    """An error in one line."""
-    lines = [x.strip() for x in str(e).splitlines() if x.strip()] or [""]
-    text = lines[0] if len(lines[0]) > 20 else " ".join(lines[:3])
-    kind = "" if isinstance(e, WaxeqError) else f"{type(e).__name__}: "
-    return f"{kind}{text}"[:300]

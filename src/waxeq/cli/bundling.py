@@ -20,7 +20,7 @@ def bundle(
     arch: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     show: Show = SHOW,
 ) -> None:
-    """Write a plan, its weights, its inputs and its kernels into one file, which `waxeq run` takes.
+    """Write a plan, its weights and inputs, and the CUDA kernels it uses into one file, which `waxeq run` takes.
 
     Where it is run, NumPy and waxeq itself (pip install --no-deps) are enough, and the driver of a GPU that it uses.
     CUDA kernels lie in it compiled. Kernels of generated C are compiled there: a plan that has some needs a C compiler
@@ -58,7 +58,7 @@ def _written(plan: Path, output: Path | None, names: tuple[str, ...], wanted: tu
     if not is_bundle(path):
         raise UsageError(f"{path}: bundles are called NAME{SUFFIX}")
     saved = load_plan(plan)
-    done = write_bundle(path, saved.plan, saved.tensors, saved.inputs, installed(names), wanted)
+    done = write_bundle(path, saved.plan, saved.tensors, saved.inputs, installed(names), wanted, "--output")
     made = {"plan": str(plan), "path": str(path), "bytes": path.stat().st_size, "files": contents(path)}
     built = {backend: list(architectures) for backend, architectures in done.built.items()}
     return {**made, "compiled_for": built, "compiled_when_run": dict(done.later)}

@@ -13,7 +13,7 @@ import psutil
 
 from waxeq.amounts import number_of
 from waxeq.backend.discover import Found, found
-from waxeq.cost.archive import NAME_ANOTHER
+from waxeq.cost.archive import name_another
 from waxeq.cost.device import current_device
 from waxeq.cost.table import default_path
 from waxeq.cost.unsaved import look
@@ -121,7 +121,7 @@ def _e_graph() -> str:
 def _table(path: Path | None) -> str:
     status = table_status(path, wait=5.0)
     if path is not None and not status["writable"]:  # nothing takes the place of a table that is named
-        raise TableWriteError(f"{path} cannot be written; make it writable, or room there, or {NAME_ANOTHER}")
+        raise TableWriteError(f"{path} cannot be written; make it writable, or room there, or {name_another()}")
     lost = "" if status["writable"] else ", which cannot be written: new timings are kept in memory and then lost"
     if not status["exists"]:
         return f"none yet at {status['path']}{lost or '; `waxeq optimize` makes it'}"

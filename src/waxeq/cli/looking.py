@@ -93,5 +93,5 @@ def searched(target: str, search: Search, events: Events) -> Result:
     from waxeq.search.tables import table_to_look_with
 
     options = search.options(trial=False)
-    traced = load(target)
+    traced = load(target, events)
     return search_plan(traced, options, events, table_to_look_with(options.table, events))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from waxeq.errors import OptionError, UsageError
+from waxeq.naming import typed
 
 if TYPE_CHECKING:
     from waxeq.options import Options
@@ -29,11 +30,6 @@ _BUDGET = (
     "kernel timed: the plan is a remembered one, or a guess [default: 60s]."
 )
 _LONG = "Time for all of it, of each model, as 30s or 2m [default: none]."
-
-
-def typed(name: str) -> str:
-    """An option as it is typed, by its name in Python."""
-    return f"--{name.replace('_', '-')}"
 
 
 @Parameter(name="*", group=_SEARCH, show_default=False)

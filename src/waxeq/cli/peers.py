@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.errors import UsageError
+from waxeq.errors import UsageError, WaxeqError
 from waxeq.frontend.calling import called
 from waxeq.frontend.containers import is_array
 from waxeq.frontend.load import Target
@@ -27,6 +27,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "ort": ("onnx", "onnxruntime"),
 }
 """The peers, and the packages each needs."""
+_SHORT, _LONG = 20, 300
+"""Characters of a line that says little by itself, and at most of a reason."""
 OF_GRAPHS = ("ort",)
 """The peers that run the graph of a model, which a plan holds; the others run its Python function."""
 
@@ -62,6 +64,27 @@ def peer(
     if name == "jax":
         return _jax(target)
     return _torch(target, threads) if name == "torch" else target.call
+
+
+def reason(e: BaseException) -> str:
+    """An error in one line."""
+    lines = [x.strip() for x in str(e).splitlines() if x.strip()] or [""]
+    text = lines[0] if len(lines[0]) > _SHORT else " ".join(lines[:3])
+    kind = "" if isinstance(e, WaxeqError) else f"{type(e).__name__}: "
+    return f"{kind}{text}"[:_LONG]
+
+
+def failure(name: str, e: BaseException) -> str:
+    """Why a peer cannot take part, in one sentence, and what to do: what its compiler says of itself goes on for
+    pages."""
+    why = reason(e).rstrip(". ")
+    if isinstance(e, ImportError):
+        return f"{name} is installed but cannot be imported ({why}); install it anew, or leave it out of --vs"
+    if name != "torch":
+        return why
+    if "Cxx" in why:
+        return f"torch.compile finds no C++ compiler that works ({why}); install g++, or name one in CXX"
+    return f"torch.compile does not take this function ({why}); leave torch out of --vs"
 
 
 def keep_to(threads: int) -> None:

@@ -88,7 +88,7 @@ def draw_curves(found: Sequence[Curve], path: Path) -> None:
     figure.supylabel("measured points; estimates between them and where nine of ten should lie", fontsize=9)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], dpi=150)
-    write_atomically(path, drawn.getvalue(), option="")
+    write_atomically(path, drawn.getvalue())
 
 
 def _short(text: str) -> str:

@@ -40,7 +40,7 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
             raise MatrixError(f"{e}: give inputs of {path} whose matrices can be factored") from e
         times = time_calls(lambda: program.flat_results(inputs), min_seconds=0.3, max_samples=50)
     if output is not None:
-        write_atomically(output, _packed(results))
+        write_atomically(output, _packed(results), "--output")
     return {
         "plan": str(path),
         **(facts(program) if isinstance(program, Program) else _of_sizes(program, inputs)),
@@ -54,7 +54,7 @@ def run_plan(path: Path, given: Sequence[str], output: Path | None, threads: int
 def require_results(output: Path, plan: Path) -> None:
     """Raise PlanError where results cannot be written, UsageError where they would take the place of the plan, or of
     what has another name than results have: before the plan is run."""
-    require_writable(output)
+    require_writable(output, "--output")
     if output.suffix != ".npz":
         raise UsageError(f"{output}: results are called NAME.npz; name another with --output, as {output.stem}.npz")
     if output.resolve() == plan.resolve():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waxeq.cli.console import finish, working
+from waxeq.cli.keeping import place_of
 from waxeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def optimize_dims(
         from waxeq.compile import optimize_family
         from waxeq.inspect.sizes import sizes_report
         from waxeq.runtime.save import require_place
+        from waxeq.runtime.sized import save_sized
         from waxeq.search.tables import open_table
 
         options = search.options(**more)
@@ -41,10 +43,11 @@ def optimize_dims(
         admit_rules(options, events, opened.table)
         with events.on_interrupt():
             result = optimize_family(options, events, family, opened)
-        result.save(path)
+        place = place_of(path, interrupted=result.report.interrupted)
+        save_sized(place.path, result.program.plans, result.program.tensors, result.inputs, "--output")
     from waxeq.inspect.sizes import sizes_view
 
-    finish(show, sizes_report(result, str(path)), sizes_view)
+    finish(show, place.told(sizes_report(result, str(place.path))), sizes_view)
     return 130 if result.report.interrupted else 0
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from waxeq.cli.console import aside, finish, working
+from waxeq.cli.keeping import place_of
 from waxeq.cli.options import SEARCH, SHOW, Loose, Search, Show
-from waxeq.errors import TargetError, UsageError
-from waxeq.events import Note
+from waxeq.errors import PlanError, TargetError, UsageError
+from waxeq.events import Events, Note
 
 if TYPE_CHECKING:
     from waxeq.cost.table import TimingTable
-    from waxeq.events import Events
     from waxeq.frontend.trace import Traced
     from waxeq.options import Options
     from waxeq.search.result import Result
@@ -50,7 +50,8 @@ def optimize(
 
     The file gives inputs by `example_inputs()` or annotations, and weights by `weights()` or `WEIGHTS`.
 
-    Ctrl-C ends the search and writes the best plan found so far (exit code 130).
+    Ctrl-C ends the search and writes the best plan found so far (exit code 130): beside a plan that is there already,
+    as NAME.interrupted.plan.json (or NAME.interrupted-2.plan.json), and not over it.
 
     Parameters
     ----------
@@ -86,16 +87,17 @@ def optimize(
 
         options = search.options(lock=lock, locked=locked)
         require_lockable(options)
-        traced = load(target)
+        traced = load(target, events)
         path = output or Path(f"{traced.name}.plan.json")
         require_place(path)
         for text in odd_values(traced.tensors):
             events.emit(Note(text))
         result = search_plan(traced, options, events)
-        save_plan(path, result.plan, result.tensors, traced.inputs)
+        place = place_of(path, interrupted=result.report.interrupted)
+        save_plan(place.path, result.plan, result.tensors, traced.inputs, "--output")
     from waxeq.inspect.show import report_view
 
-    finish(show, report(result, str(path)), report_view)
+    finish(show, place.told(report(result, str(place.path))), report_view)
     return 130 if result.report.interrupted else 0
 
 
@@ -110,8 +112,9 @@ def _front(target: str, pareto: bool, given: Sequence[str], plot: Path | None, s
     return front(target, plot=plot, search=Loose(**vars(search)), show=show)
 
 
-def load(target: str) -> Traced:
-    """The traced model at FILE.py[:NAME]. Raises TargetError, UnsupportedError."""
+def load(target: str, events: Events | None = None) -> Traced:
+    """The traced model at FILE.py[:NAME]; `events` are told when that takes long. Raises TargetError,
+    UnsupportedError."""
     from waxeq.compile import require_awaited
     from waxeq.frontend.load import load_target, parted
     from waxeq.frontend.trace import trace
@@ -124,7 +127,8 @@ def load(target: str) -> Traced:
             raise TargetError(f"example_inputs of {target} takes sizes: say which, as {dims}") from e
         raise
     require_awaited(found.fn)
-    return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
+    with (events or Events()).told_if_long("tracing the model"):
+        return trace(found.fn, found.example, weights=found.weights, name=found.name, origin=found.origin)
 
 
 def _wanted(path: Path) -> list[str]:
@@ -145,6 +149,8 @@ def require_there(target: str) -> None:
         raise TargetError(f"{target} is a bundle, which `waxeq run` takes; give the plan or the model it was made of")
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         raise TargetError(f"{target} is neither a file nor a folder; give FILE.py or FILE.py:NAME")
+    if is_plan(target) and not os.path.lexists(target):
+        raise PlanError(f"{target}: no such file; models are FILE.py or FILE.py:NAME, `waxeq optimize` writes plans")
     if is_plan(target):
         from waxeq.runtime.files import read_plan_bytes
 

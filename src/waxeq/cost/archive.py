@@ -12,16 +12,15 @@ from typing import Any
 from waxeq.amounts import cores
 from waxeq.cost import memos
 from waxeq.cost.rows import FAMILY, TIMINGS, written
-from waxeq.cost.shards import Content
+from waxeq.cost.shards import NAME_A_FILE, Content
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
+from waxeq.naming import option
 
 SCHEMA = 3
 """Version 3 has a quarantine, a mark of the last change, and no index: one over ten million numbers that are random
 makes every merge write most of it anew."""
 _BEFORE = 2
 """The version that is brought up to this one in place."""
-NAME_ANOTHER = "name another table with --table"
-MAKE_ANOTHER = f"move it aside and a new one is made, or {NAME_ANOTHER}"
 PEAKS = "peaks of "
 """How metadata of a Parquet table that are a device's ceilings are named, before their key."""
 MEMORY = "1GiB"
@@ -62,6 +61,21 @@ _UPGRADE = (
 )
 
 
+def name_another() -> str:
+    """What to do where a table cannot be used."""
+    return f"name another table with {option('table')}"
+
+
+def make_another() -> str:
+    """What to do where a table cannot be used and may go."""
+    return f"move it aside and a new one is made, or {name_another()}"
+
+
+def no_place(path: Path, *, named: bool) -> TableWriteError:
+    """What to say of a path at which no table can lie, be it `named` or follow from where a user has a home."""
+    return TableWriteError(f"{path} is no place for a table; {'' if named else 'set HOME, or '}{name_another()}")
+
+
 def wal(path: Path) -> Path:
     """Where DuckDB keeps what it has not brought into the file of an archive yet."""
     return path.with_name(path.name + ".wal")
@@ -77,13 +91,14 @@ def connect() -> Any:
     return db
 
 
-def require_database(path: Path, instead: str = MAKE_ANOTHER) -> None:
+def require_database(path: Path, instead: str | None = None) -> None:
     """Raise TableError where something lies that is no database of DuckDB's; `instead` says what to do. DuckDB would
     take CSV, JSON, Parquet and SQLite for databases, and what is written then replaces them or is lost."""
     if not os.path.exists(path):
         return
+    instead = make_another() if instead is None else instead
     if not os.path.isfile(path):
-        raise TableError(f"{path} is no file; {instead}")
+        raise TableError(f"{path} is {f'a folder; {NAME_A_FILE}' if os.path.isdir(path) else f'no file; {instead}'}")
     try:
         with open(path, "rb") as f:
             head = f.read(_MAGIC.stop)
@@ -94,9 +109,12 @@ def require_database(path: Path, instead: str = MAKE_ANOTHER) -> None:
 
 
 def require_own(path: Path) -> None:
-    """Raise TableError where something else than a table lies at `path`, TableWriteError where it is read-only."""
+    """Raise TableError where something else than a table lies at `path`, TableWriteError where it cannot be read or is
+    read-only."""
+    if os.path.isfile(path) and not os.access(path, os.R_OK):
+        raise TableWriteError(f"{path} cannot be read: you may not; make it readable, or {name_another()}")
     if os.path.isfile(path) and not os.access(path, os.W_OK):
-        raise TableWriteError(f"{path} is read-only; make it writable, or {NAME_ANOTHER}")
+        raise TableWriteError(f"{path} is read-only; make it writable, or {name_another()}")
     require_database(path)
 
 
@@ -149,13 +167,13 @@ def require_version(db: Any, name: str, path: Path) -> int:
         "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = ?", [name]
     ).fetchall()
     if not {("about", "schema"), ("timings", "digest")} <= {*there}:
-        raise TableError(f"{path} is no timing table, but another database of DuckDB's; {NAME_ANOTHER}")
+        raise TableError(f"{path} is no timing table, but another database of DuckDB's; {name_another()}")
     row = db.execute(f"SELECT schema FROM {name}.about").fetchone()
     version = row[0] if row else 0
     if version == SCHEMA or (version, SCHEMA) == (_BEFORE, _BEFORE + 1):
         return version
     newer = version > SCHEMA
-    fix = "upgrade waxeq, or name another with --table" if newer else "move it aside and a new one is made"
+    fix = f"upgrade waxeq, or {name_another()}" if newer else "move it aside and a new one is made"
     raise TableError(f"{path} is a table of version {version}, this waxeq reads version {SCHEMA}; {fix}")
 
 
@@ -232,13 +250,13 @@ def refusal(path: Path, e: Exception) -> WaxeqError:
         return TableLockedError(f"{path} is held by another process; try again")
     if "Could not write" in text or "No space left" in text:
         return TableWriteError(
-            f"{path} cannot be written: {reason(text)}; make room, or {NAME_ANOTHER}; what is stored stays"
+            f"{path} cannot be written: {reason(text)}; make room, or {name_another()}; what is stored stays"
         )
     if "Out of Memory" in text or "temp_directory" in text:
         return TableWriteError(
             f"{path} needs more room beside it for a moment: {text}; make some; what is stored stays"
         )
-    return TableError(f"{path} cannot be used ({text}); {MAKE_ANOTHER}")
+    return TableError(f"{path} cannot be used ({text}); {make_another()}")
 
 
 def reason(text: str) -> str:

@@ -50,7 +50,8 @@ def least_sure(sources: Iterable[str]) -> str:
 class CostModel:
     """Estimates for one machine: a timing where there is one, else the fit of the call's family, else the roofline.
     `peaks` are the CPU's, `others` those of kernels, by name, that run on other devices. `on_cpu` tells of a kernel, by
-    name, whether it is known to run on the CPU; without it each does that is not among the others.
+    name, whether it is known to run on the CPU; without it each does that is not among the others. `launches`: seconds
+    that starting kernels takes, by name, where that is not what the peaks say.
 
     Fits are made when they are first asked for, and again when `learn` brings timings of their family.
     """
@@ -63,9 +64,11 @@ class CostModel:
         roofline_only: bool = False,
         others: Mapping[str, Peaks] | None = None,
         on_cpu: Callable[[str], bool] | None = None,
+        launches: Mapping[str, float] | None = None,
     ) -> None:
         self.peaks, self.roofline_only, self.others = peaks, roofline_only, dict(others or {})
         self.on_cpu = on_cpu or (lambda kernel: True)
+        self.launches = dict(launches or {})
         self._rows = Rows()
         self._fits: dict[Family, Fit | None] = {}
         self._stale: set[Family] = set()
@@ -196,6 +199,7 @@ class CostModel:
         if fit is None and (nearest := self._kin(family)) is not None:
             fit, wider = self.fit(nearest), _KIN
         if fit is None:
+            peaks = replace(peaks, launch=self.launches.get(family.kernel, peaks.launch))
             for f in features:
                 bound = roofline(f, family.dtype, peaks)
                 yield Estimate(bound, bound / _UNKNOWN, bound * _UNKNOWN, "roofline")

@@ -19,6 +19,10 @@ from typing import Any
 from waxeq.cost import rows
 from waxeq.cost.device import Device
 from waxeq.cost.key import Timing
+from waxeq.errors import TableError
+
+NAME_A_FILE = "name a file in it for the table"
+"""What to do where a table is said to be a folder."""
 
 _STALE = 3600.0
 """Seconds after which a temporary file belongs to nobody: writing one takes milliseconds."""
@@ -68,7 +72,9 @@ class Shards:
 
     @staticmethod
     def beside(table: Path) -> Shards:
-        """Where writers leave what is not in the database yet."""
+        """Where writers leave what is not in the database yet. Raises TableError for what can only be a folder."""
+        if not table.name:
+            raise TableError(f"{table} is a folder; {NAME_A_FILE}")
         return Shards(table.with_name(table.name + ".shards"))
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:

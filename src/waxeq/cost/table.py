@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from waxeq.cost import copying, parquet
-from waxeq.cost.archive import NAME_ANOTHER, attach, bring_in, connect, meaning, require_own, wal
+from waxeq.cost.archive import attach, bring_in, connect, meaning, name_another, no_place, require_own, wal
 from waxeq.cost.copies import Beside, Copies
 from waxeq.cost.copying import Seen
 from waxeq.cost.device import Device, Peaks, described, measure_peaks
@@ -78,7 +78,7 @@ class TimingTable:
         table = TimingTable(Path(path) if path else default_path(), tuple(extra), wait, seen)
         if str(path) == ":memory:" or (path is None and not table.path.is_absolute()):
             # DuckDB would keep it in memory and lose it; or it would lie in whatever folder waxeq is called from
-            raise TableWriteError(f"{table.path} is no place for a table; {'set HOME, or ' * (not path)}{NAME_ANOTHER}")
+            raise no_place(table.path, named=bool(path))
         with table._nothing_left_if_refused():
             table._make_room()
             table.merge() if whole else table._ask(lambda near, waiting: None)
@@ -90,9 +90,9 @@ class TimingTable:
             self.shards.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             done = "written" if os.path.exists(self.path) else "made"
-            raise TableWriteError(f"{self.path} cannot be {done}: {e.strerror or e}; {NAME_ANOTHER}") from e
+            raise TableWriteError(f"{self.path} cannot be {done}: {e.strerror or e}; {name_another()}") from e
         if not os.access(self.shards.folder, os.W_OK | os.X_OK):
-            raise TableWriteError(f"{self.shards.folder} is read-only; make it writable, or {NAME_ANOTHER}")
+            raise TableWriteError(f"{self.shards.folder} is read-only; make it writable, or {name_another()}")
         if not os.path.lexists(self.path):  # nothing else would tell of a full disk before the work
             with self._writing():
                 self.shards.probe()
@@ -103,7 +103,7 @@ class TimingTable:
         lock that another process holds."""
         from filelock import FileLock, Timeout
 
-        new = [p for p in (self._lock, self.shards.folder) if not os.path.exists(p)]
+        new = [p for p in (self.shards.folder, self._lock) if not os.path.exists(p)]
         try:
             yield
         except WaxeqError:
@@ -141,7 +141,7 @@ class TimingTable:
         except sqlite3.Error as e:
             raise TableError(f"{Near.beside(self.path)} cannot be used ({e}); remove it, it is only a copy") from e
         except OSError as e:
-            raise TableWriteError(f"{self.path} cannot be used: {e.strerror or e}; {NAME_ANOTHER}") from e
+            raise TableWriteError(f"{self.path} cannot be used: {e.strerror or e}; {name_another()}") from e
         except Exception as e:
             if (meant := meaning(self.path, e)) is not None:
                 raise meant from e
@@ -273,7 +273,7 @@ class TimingTable:
         try:
             yield
         except OSError as e:
-            why = f"{e.strerror or e}; {'make room, or ' * (e.errno == errno.ENOSPC)}{NAME_ANOTHER}"
+            why = f"{e.strerror or e}; {'make room, or ' * (e.errno == errno.ENOSPC)}{name_another()}"
             raise TableWriteError(f"{self.shards.folder} cannot be written: {why}") from e
 
     def tidy(self) -> None:

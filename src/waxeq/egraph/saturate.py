@@ -20,6 +20,7 @@ from waxeq.egraph.snapshot import Snapshot
 from waxeq.egraph.worker import Finished, PhaseRun, Rules, Task
 from waxeq.errors import BudgetError, RuleError
 from waxeq.events import NOTICE
+from waxeq.naming import option
 
 _LOADING = 120.0
 """Seconds in which a worker must have read the rules and the model, which takes a fraction of one: no plan can be had
@@ -230,6 +231,7 @@ def _attempt(
 def _cut_off(last, done: list[PhaseRun], stop: Stop) -> Saturation:
     if last is None:
         raise BudgetError(
-            f"saturation ended before the model was loaded: {stop.value}; raise --search-memory or --budget"
+            f"saturation ended before the model was loaded: {stop.value}; "
+            f"raise {option('search_memory')} or {option('budget')}"
         )
     return Saturation(last.snapshot, stop, tuple(done))

@@ -10,6 +10,7 @@ than it takes to run that, NumPy not being among it.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import time
@@ -26,6 +27,13 @@ from waxeq.errors import WaxeqError
 _LEAP, _OVER = 16, 2
 """How many times larger an iteration may make the e-graph before one is expected to pass the limit, and by how much the
 limit may be passed: iterations that end above that are taken back."""
+_OBJECTS = 200_000
+"""Objects made until Python looks for cycles among them: a snapshot makes millions of objects and no cycle, and looking
+as often as by default took a third of the time."""
+_SEARCHED = 0.8
+"""Part of the time after which no iteration begins that a plan can be had without."""
+_GROWTH = 4.0
+"""How many times as long as the last an iteration is expected to take at most, or as many nodes to leave."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,7 @@ class Finished:
 def main(fd: int) -> None:
     """Serve tasks until the other side goes away."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.set_threshold(_OBJECTS)
     import_extension()
     connection = Connection(fd)
     server = _Server(connection)
@@ -150,7 +159,8 @@ class _Run:
         self.connection, self.task, self.egraph = connection, task, egraph
         self.start = time.perf_counter()
         self.done: list[PhaseRun] = []
-        self.shipped = 0
+        self.shipped, self.reads = 0, 0.0
+        """Nodes of the e-graph that was last sent, and seconds for each that reading and sending it took."""
 
     def run(self) -> None:
         self.egraph.load(self.task.model)
@@ -161,23 +171,21 @@ class _Run:
         self.connection.send(Finished(self.egraph.snapshot(), tuple(self.done), stop))
 
     def _ship(self) -> None:
-        self.shipped = self.egraph.nodes()
+        begun, self.shipped = time.perf_counter(), self.egraph.nodes()
         self.connection.send(Progress(self.egraph.snapshot()))
+        self.reads = (time.perf_counter() - begun) / max(1, self.shipped)
 
     def _phase(self, phase: Phase) -> str | None:
         """Run a phase; the reason if it was cut off."""
         begun, matches, iterations, stop = time.perf_counter(), {}, 0, None
         run = " ".join(f"(run {r})" for r in phase.rulesets)
         nodes = self.egraph.nodes()
-        sizes = [nodes]
+        sizes, took = [nodes], list[float]()
         while iterations < phase.iterations:
-            if not phase.required and (nodes > self.task.nodes or _endless(sizes, self.task.nodes)):
-                stop = "NodeLimit"
+            stop = None if phase.required else self._over(sizes, took)
+            if stop is not None:
                 break
-            if not phase.required and time.perf_counter() - self.start > 0.8 * self.task.seconds:
-                stop = "TimeLimit"
-                break
-            if nodes > 2 * self.shipped + 2000:
+            if self._due(nodes):
                 self._ship()  # what comes next may be cut off: leave something to fall back on
             near = not phase.required and _LEAP * nodes > self.task.nodes
             if near:
@@ -190,6 +198,7 @@ class _Run:
                 break
             iterations += 1
             sizes.append(nodes)
+            took.append(step.seconds)
             for k, n in step.matches.items():
                 matches[k] = matches.get(k, 0) + n
             if not step.updated:
@@ -198,6 +207,35 @@ class _Run:
         if stop is None:  # the next may be cut off: what was done so far can be done again
             self.connection.send(self.done[-1])
         return stop
+
+    def _due(self, nodes: int) -> bool:
+        """Whether so many nodes are far more than were sent."""
+        return nodes > 2 * self.shipped + 2000
+
+    def _over(self, sizes: list[int], took: list[float]) -> str | None:
+        """The limit that is met, or that one more iteration of a phase is expected to pass with what must be done after
+        it, after iterations that left so many nodes and took so many seconds."""
+        nodes = sizes[-1]
+        if nodes > self.task.nodes or _endless(sizes, self.task.nodes):
+            return "NodeLimit"
+        spent, most = time.perf_counter() - self.start, self.task.seconds
+        read = nodes * (self._due(nodes) + _grows(sizes))
+        late = spent > _SEARCHED * most or spent + _next(took) + self.reads * read > most
+        return "TimeLimit" if late else None
+
+
+def _next(took: list[float]) -> float:
+    """Seconds that the next iteration of a phase takes, after some that took so many: nothing ends one that has begun,
+    and where they grow it may take longer than all before it. Of a phase that hardly began nothing is known."""
+    return took[-1] * _grows(took) if took else 0.0
+
+
+def _grows(row: list[int] | list[float]) -> float:
+    """How many times as large as the last number of a row the next is expected to be: as the last is of the one before
+    it, but the first iterations of a phase find little."""
+    if len(row) < 2 or row[-2] <= 0:
+        return 1.0
+    return min(_GROWTH, max(1.0, row[-1] / row[-2]))
 
 
 def _endless(sizes: list[int], most: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 
 from waxeq.backend.call import Call, View, axes_in, operand, sharing
 from waxeq.backend.kernel import Kernel
@@ -124,9 +124,7 @@ def _build(
         ways = [_nearer(space, r, o, loops, k.device) for r, o in zip(reads, options, strict=True)]
         if leaves:
             ways = [sorted(o, key=lambda sv: sv[0].number not in space.leaves) for o in ways]
-        for pick in picks(ways, order, loops, both=k.device != CPU):
-            if any(s.number == number for s, _ in pick):
-                continue
+        for pick in not_in_itself(number, reads, ways, order, loops, both=k.device != CPU):
             read = [s for s, _ in pick]
             call = Call(
                 kernel, meaning, sizes, tuple(v for _, v in pick), space.dense(out), sharing(read), space.fixed(read),
@@ -134,6 +132,21 @@ def _build(
             )  # fmt: skip
             if k.accepts(call):
                 yield Candidate(out, tuple(s for s, _ in pick), call, nodes)
+
+
+def not_in_itself(
+    number: int, reads: Sequence[int], ways: Sequence[Sequence[tuple[State, View]]], order: Order, loops: Loops,
+    *, both: bool,
+) -> Iterator[tuple[tuple[State, View], ...]]:  # fmt: skip
+    """The `picks` that read nothing in the result itself. Where operands could be seen there, they can be in what it is
+    a part of as well, and it can then not be made of that: they are read as they are made, too."""
+    others = [[w for w in o if w[0].number != number] for o in ways]
+    found = picks(others, order, loops, both=both)
+    if all(len(o) == len(every) for o, every in zip(others, ways, strict=True)):
+        yield from found
+        return
+    made = [[w for w in o if w[0].number == r] or o for o, r in zip(others, reads, strict=True)]
+    yield from dict.fromkeys((*found, *islice(product(*made), 1)))
 
 
 def _nearer(

@@ -13,9 +13,9 @@ import numpy as np
 from waxeq.frontend import handlers, scalars
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers import elementwise
+from waxeq.frontend.instead import instead_of
 from waxeq.frontend.selection import Selection
 
-_LIST = "see docs/coverage.md for what is traced, or compute it outside the model and pass it as an argument"
 _IGNORED = ("subok", "like", "device")
 _UNSET = ("where", "initial", "out", "order")
 _BY_INDEX = "read and write the array itself by index, or read x.reshape(-1)"
@@ -133,7 +133,7 @@ def method(x: TracedArray, name: str) -> Any:
     if known is not None:
         return getattr(known, name)
     what = "gives Python numbers, which tracing does not know" if name in ("item", "tolist") else "is not traced"
-    raise x.tracer.refuse(f"ndarray.{name} {what}", _INSTEAD.get(name, _LIST))
+    raise x.tracer.refuse(f"ndarray.{name} {what}", _INSTEAD.get(name) or instead_of(name))
 
 
 _OWN_ORDER = ("astype",)
@@ -158,7 +158,7 @@ def named(
     if handler is None:
         known = [t.known(x) for x in flat((args, kw)) if isinstance(x, TracedArray)]
         if real is None or name.startswith("?") or any(a is None for a in known):
-            raise t.refuse(f"{_full(name)} is not traced", _LIST)
+            raise t.refuse(f"{_full(name)} is not traced", instead_of(name))
         return _unshared(t, real(*_plain(t, args), **_plain(t, dict(kw))), (args, kw))
     return _handled(t, handler, _full(name), args, kw)
 

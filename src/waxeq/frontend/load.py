@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
@@ -62,6 +62,7 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
         return {**_example(module, path, sizes), **more}
 
     given = at_sizes(**(sizes or {}))
+    _require_examples(path, given.keys() - more.keys(), name, fn)
     example = example_arguments(fn, given, sizes)
     _require_parameters(f"{path}: example_inputs() gives", given.keys() - more.keys(), name, fn)
     title = Path(path).stem if name in _DEFAULTS else name
@@ -87,7 +88,8 @@ def require_file(reference: str) -> None:
     if os.path.isdir(path):  # Path.is_dir raises where a folder may not be looked into
         raise TargetError(f"{path} is a folder; give FILE.py or FILE.py:NAME")
     if not os.path.isfile(path):
-        raise TargetError(f"{path}: no such file")
+        instead = "" if path.suffix == ".py" else "; models are FILE.py or FILE.py:NAME, plans NAME.plan.json"
+        raise TargetError(f"{path}: no such file{instead}")
     if path.suffix != ".py":
         raise TargetError(f"{path}: not a Python file; give FILE.py or FILE.py:NAME")
 
@@ -149,6 +151,30 @@ def _require_parameters(what: str, names: Iterable[str], name: str, fn: Callable
         raise TargetError(
             f"{what} {unknown[0]!r}, which is no parameter of {name}; it has {', '.join(parameters) or 'none'}"
         )
+
+
+def _require_examples(path: str, given: Set[str], name: str, fn: Callable[..., Any]) -> None:
+    """Raise TargetError where the examples of a file are all of another model's parameters than of this one, which is
+    called `name`."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (ValueError, TypeError):  # Python does not tell
+        return
+    if given and parameters and not given & parameters.keys() and not _takes_any(parameters.values()):
+        mine, others = _listed(parameters), _listed(sorted(given))
+        raise TargetError(
+            f"{path}: example_inputs() gives {others}, and {name} takes {mine}: write one that gives these, in a file "
+            f"that imports {name} if other models need that one"
+        )
+
+
+def _takes_any(parameters: Iterable[inspect.Parameter]) -> bool:
+    """Whether there are parameters for arguments of any name."""
+    return any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _find(module: ModuleType, path: str, name: str) -> tuple[str, Callable[..., Any]]:

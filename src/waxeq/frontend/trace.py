@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ from waxeq.ir.graph import Graph, GraphBuilder, Kind
 from waxeq.ir.structure import is_named_tuple
 from waxeq.ir.types import TensorType, is_floating
 
+_SORTS = re.compile(r"\b(?!np\b|numpy\b)(\w+)\.sort\(")
 _FEW = 3
 """Arrays that a note names where there are more."""
 
@@ -82,6 +85,8 @@ def trace(
     taken = frozenset(arguments.states)
     updates = [(n, x.value) for n, x in arguments.stand.items() if n in arguments.states and x.written]
     silent = result is None and bool(updates)  # a model may do nothing but write its states
+    if result is None and not silent:
+        raise UnsupportedError(_no_output(place(fn), "out", "None") + _sorting(fn))
     structure = [] if silent else _outputs(result, tracer, outputs, "out", place(fn), taken)
     graph = tracer.builder.finish(outputs, updates, keep=arguments.numbers)
     kept = {x.name for x in graph.leaves}
@@ -235,14 +240,25 @@ def _outputs(
         raise value.refused(value.place)  # the model has returned
     if not isinstance(value, (TracedArray, np.ndarray, np.generic, bool, int, float)):
         given = "None" if value is None else repr(value) if isinstance(value, (str, bytes)) else _kind(value)
-        raise UnsupportedError(
-            f"{where}: output {name!r} of the model is {given}; return arrays, or tuples, lists and dicts of them"
-        )
+        raise UnsupportedError(_no_output(where, name, given))
     unique, n = name, 1
     while unique in taken or any(unique == other for other, _ in found):
         n, unique = n + 1, f"{name}_{n}"
     found.append((unique, tracer.value(value)))
     return unique
+
+
+def _no_output(where: str, name: str, given: str) -> str:
+    return f"{where}: output {name!r} of the model is {given}; return arrays, or tuples, lists and dicts of them"
+
+
+def _sorting(fn: Callable[..., Any]) -> str:
+    """What to add for a model that gives None and sorts in place, as that does; else nothing."""
+    try:
+        sorts = _SORTS.search(inspect.getsource(fn))
+    except (OSError, TypeError):  # there is no source
+        return ""
+    return "" if sorts is None else f" ({sorts[1]}.sort() sorts in place and gives None: write np.sort({sorts[1]}))"
 
 
 def _kind(value: Any) -> str:

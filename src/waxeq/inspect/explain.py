@@ -21,6 +21,7 @@ from waxeq.inspect.derive import KERNELS, Law, derivations, laws, whole
 from waxeq.inspect.follow import Calls, Nodes, Piece
 from waxeq.inspect.match import Index
 from waxeq.inspect.report import kernels as facts
+from waxeq.inspect.restored import Parts, own_name, written_apart
 from waxeq.ir.blocks import Block, cut
 from waxeq.ir.graph import Graph, expand
 from waxeq.ir.parts import parts_of
@@ -126,11 +127,13 @@ def _rules_of(
     calls = {k: Calls(Index.of(whole(grown[k][0], x)), again.patterns) for k, x in blocks.items()}
     nodes: dict[str, dict[int, Nodes | None]] = {key: {} for key in blocks}
     values: dict[str, tuple[int, ...]] = {x.name: (i,) for i, x in enumerate(graph.leaves)}
+    parts = Parts(plan)
     for p in pieces:
-        p, apart = _apart(p, graph, values)
+        p, apart = _apart(parts.read_apart(p, values), graph, values)
         followed = p.follow(calls[p.block.key], blocks[p.block.key], values | apart)
         nodes[p.block.key] |= followed.nodes
-        values |= {r: (*values.get(r, ()), *vs) for r, vs in followed.values.items()}
+        made = followed.values | parts.wholes(p, graph, followed.values)
+        values |= {r: (*values.get(r, ()), *vs) for r, vs in made.items()}
     found, ended, until = dict[int, Rules](), dict[str, None](), Deadline(_SECONDS)
     for key, rows in nodes.items():
         rules, halted = _derived(rows, calls[key].index, blocks[key], again.laws, until)
@@ -150,7 +153,7 @@ def _pieces(plan: Plan, kernels: Mapping[str, Kernel], blocks: Sequence[Block]) 
     own are variants of: the e-graph knows no variants."""
     for n, b in enumerate(blocks):
         name = f"b{n}."
-        own = {i: s for i, s in enumerate(plan.steps) if s.writes.startswith(name)}
+        own = {i: written_apart(s) for i, s in enumerate(plan.steps) if own_name(s).startswith(name)}
         steps = {i: replace(s, call=_plain(s.call, kernels)) for i, s in own.items()}
         if steps:
             yield Piece(name, b, steps, [f for f in plan.folds if f.writes.startswith(name)])

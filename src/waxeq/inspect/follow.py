@@ -143,7 +143,7 @@ class Followed:
     lie in buffers."""
 
     nodes: Mapping[int, Nodes | None]
-    values: Mapping[str, tuple[int, ...]]
+    values: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,11 @@ class Piece:
         every = [x for rows in leaves.values() for x in rows]
         for r in (r for s in self.steps.values() for r in s.reads if not r.startswith(self.name)):
             lies[r] = [x for v in values.get(r, ()) for x in leaves.get(v, ())] or every
-        nodes, guesses = dict[int, Nodes | None](), dict[str, list[Lies]]()
+        nodes, guesses, made = dict[int, Nodes | None](), dict[str, list[Lies]](), set[str]()
         for i, s in self.steps.items():
+            for r, v in zip(s.reads, s.call.operands, strict=True):
+                if r not in lies and r not in made:  # a whole whose parts others have written, and who reads which
+                    guesses[r] = calls.any(v)
             held = {r: lies[r] if r in lies else guesses[r] for r in s.reads}
             picks = (dict(zip(held, pick, strict=True)) for pick in islice(product(*held.values()), _TRIED))
             ways = list(islice((w for at in picks for w in calls.find(s.call, [at[r] for r in s.reads])), _KEPT))
@@ -173,6 +176,7 @@ class Piece:
                 lies[s.writes] = [Lies(n, s.call.out) for n in dict.fromkeys(n for n, _ in ways)]
             else:
                 guesses[s.writes] = calls.any(s.call.out)
+                made.add(s.writes)
             nodes[i] = ways[0][1] if ways else None
         return Followed(nodes, self._values(lies, calls.index))
 

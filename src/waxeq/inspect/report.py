@@ -39,7 +39,7 @@ def report(result: Result, path: str) -> dict[str, Any]:
             "remembered": sum(b.remembered for b in result.blocks),
             "cut_short": sum(bool(b.left) for b in result.blocks),
             "reused": {
-                "within": r.blocks - len(result.blocks),
+                "within": r.blocks - len(result.blocks) if result.blocks else 0,
                 "across": sum(b.remembered and b.of not in ("", plan.name) for b in result.blocks),
             },
         },
@@ -56,7 +56,8 @@ def report(result: Result, path: str) -> dict[str, Any]:
             "total": r.seconds,
             "measuring": r.measuring_seconds,
             "compiling": r.compiling_seconds,
-            "searching": max(0.0, r.seconds - r.measuring_seconds - r.compiling_seconds),
+            "opening": r.opening_seconds,
+            "searching": max(0.0, r.seconds - r.opening_seconds - r.measuring_seconds - r.compiling_seconds),
         },
         "notes": list(r.notes),
         "interrupted": r.interrupted,
@@ -128,7 +129,7 @@ def places(plan: Plan) -> list[tuple[str, ...]]:
     made: dict[str, tuple[str, ...]] = {}
     for i, s in enumerate(plan.steps):
         rows[i] = rows[i] or tuple(dict.fromkeys(p for r in s.reads for p in made.get(r, ())))
-        made[s.writes] = rows[i]
+        made[s.writes] = (*(made.get(s.writes, ()) if s.part else ()), *rows[i])
     return rows
 
 
@@ -139,7 +140,7 @@ def kernel(index: int, s: Step, sources: Sequence[str]) -> dict[str, Any]:
         "kernel": s.call.kernel,
         "what": formula(s.call, s.reads),
         "shapes": shapes(s),
-        "writes": s.writes,
+        "writes": f"{s.writes}@{s.call.out.offset}" if s.part else s.writes,
         "sources": list(sources),
         "seconds": s.predicted,
         "low": s.low,
@@ -176,6 +177,7 @@ def accuracy(a: Accuracy, as_written: bool) -> dict[str, Any]:
         "written_rms": a.written[1],
         "exact_dtype": a.exact,
         "stepped": a.stepped,
+        "rows": a.rows,
     }
 
 

@@ -132,15 +132,8 @@ def _number(text: str) -> tuple[int, str]:
 
 def report_view(d: Data) -> RenderableType:
     """The report of an optimization."""
-    blocks, e, t = d["blocks"], d["e_graph"], d["trial"]
-    stops = ", ".join(s if n == 1 else f"{s} x{n}" for s, n in e["stops"].items()) or "nothing to search"
-    gap = "" if e["worst_gap"] is None else f", proved within {e['worst_gap']:.1%} of the least that is predicted"
-    rows: list[tuple[str, str]] = [
-        ("model", f"{d['model']}: {number_of(d['nodes'], 'node')}, {number_of(blocks['total'], 'block')} of which "
-                  f"{blocks['distinct']} distinct{_reused(blocks)}"),
-        ("e-graph", f"{e['nodes']:,} e-nodes in {e['classes']:,} e-classes, {stops}"),
-        ("choice", f"of {number_of(e['candidates'], 'candidate call')}, {e['measured']} newly measured{gap}"),
-    ]  # fmt: skip
+    blocks, t = d["blocks"], d["trial"]
+    rows = _searched(d) if blocks["distinct"] else [("model", f"{d['model']}: {number_of(d['nodes'], 'node')}")]
     below: list[tuple[str, str]] = []
     if t is not None:
         below.append(("plan", f"{time_(t['plan'])} measured, {time_(d['predicted'])} predicted{_off(d)}"))
@@ -151,11 +144,24 @@ def report_view(d: Data) -> RenderableType:
         below.append(("plan", f"{time_(d['predicted'])} predicted"))
     below.append(("verdict", d["verdict"]))
     below += [("accuracy", _accuracy(a)) for a in d["accuracy"]]
-    below += [("memory", memory_line(d["memory"])), ("took", _took(d["seconds"]))]
+    below += [("memory", memory_line(d["memory"])), ("took", _took(d["seconds"], searched=bool(blocks["distinct"])))]
     below += [("note", n) for n in d["notes"]]
     below.append(("written to", d["plan"]))
     kernels = [kernels_view(d["kernels"])] if d["kernels"] else []
     return group(facts(rows), *kernels, facts(below))
+
+
+def _searched(d: Data) -> list[tuple[str, str]]:
+    """What a search went through."""
+    blocks, e = d["blocks"], d["e_graph"]
+    stops = ", ".join(s if n == 1 else f"{s} x{n}" for s, n in e["stops"].items())
+    gap = "" if e["worst_gap"] is None else f", proved within {e['worst_gap']:.1%} of the least that is predicted"
+    return [
+        ("model", f"{d['model']}: {number_of(d['nodes'], 'node')}, {number_of(blocks['total'], 'block')} of which "
+                  f"{blocks['distinct']} distinct{_reused(blocks)}"),
+        ("e-graph", f"{e['nodes']:,} e-nodes in {e['classes']:,} e-classes, {stops}"),
+        ("choice", f"of {number_of(e['candidates'], 'candidate call')}, {e['measured']} newly measured{gap}"),
+    ]  # fmt: skip
 
 
 def _off(d: Data) -> str:
@@ -184,7 +190,8 @@ def _accuracy(a: Data) -> str:
 def error_line(a: Data) -> str:
     """How far off a result is; of whole numbers, how far off what they are rounded from must have been."""
     what = "before it is rounded, " if a["stepped"] else ""
-    return f"{a['output']}: {what}relative RMS error {a['rms']:.1e} against float64"
+    some = f", of one row in {a['rows']}; all are as near to the model's" if a["rows"] > 1 else ""
+    return f"{a['output']}: {what}relative RMS error {a['rms']:.1e} against float64{some}"
 
 
 def memory_line(m: Data) -> str:
@@ -193,10 +200,15 @@ def memory_line(m: Data) -> str:
     return f"{amount(m['peak'])} at most: " + (", ".join(f"{amount(n)} {what}" for what, n in parts if n) or "nothing")
 
 
-def _took(s: Data) -> str:
-    parts = [(s["measuring"], "measuring kernels"), (s["searching"], "everything else")]
+def _took(s: Data, *, searched: bool) -> str:
+    """Where the time went. Of a plan that was not searched for there is only the check."""
+    if not searched:
+        return time_(s["total"])
+    parts = [(s["measuring"], "measuring kernels"), (s["searching"], "searching, checking and timing plans")]
     if s["compiling"] >= 0.05:
         parts.insert(1, (s["compiling"], "compiling them"))
+    if s["opening"] >= 0.05:
+        parts.insert(0, (s["opening"], "opening the timing table, backends and rules"))
     return f"{time_(s['total'])}: " + ", ".join(f"{time_(seconds)} {what}" for seconds, what in parts)
 
 

@@ -146,7 +146,7 @@ def sizes_view(d: Data) -> RenderableType:
 
     inputs = ", ".join(f"{n}[{', '.join(map(str, t))}]" for n, t in d["inputs"].items())
     ranges = ", ".join(f"{x['name']} = {x['low']} to {x['high']}" for x in d["dims"])
-    places = "; ".join(", ".join(f"{n} = {s}" for n, s in p.items()) for p in d["searched_at"])
+    places = "; ".join(map(written, d["searched_at"]))
     contenders = number_of(d["contenders"], "plan")
     above = [
         ("model", f"{d['model']}({inputs})"),
@@ -165,7 +165,8 @@ def sizes_view(d: Data) -> RenderableType:
     below = [("switches at", switches or "no size: one plan is best at all")]
     below += [("accuracy", f"{error_line(x)}, the largest at {d['checked_at']} sizes") for x in d["accuracy"]]
     if d["trials"]:
-        held = ", ".join(f"{written(t['sizes'])}: {t['ratio']:.2f}x" for t in d["trials"])
+        trials = sorted(d["trials"], key=lambda t: (*t["sizes"].values(),))
+        held = ", ".join(f"{written(t['sizes'])}: {t['ratio']:.2f}x" for t in trials)
         below += [("held against", f"the model as written in a process of its own: {held}")]
     below += [("took", f"{d['seconds']:.2f} s"), *(("note", n) for n in d["notes"]), ("written to", d["plan"])]
     return group(facts(above), table(columns, rows), facts(below))

@@ -32,6 +32,8 @@ _PART = 1 << 18
 """Bytes of a part of an input that is copied, so that the blocks that read one each are one block."""
 _PLAIN = frozenset({"add", "sub", "mul", "div", "min", "max", "Reshape", "Concat"})
 """What a block may do with numbers that are passed to it."""
+_LOOKED_AT = 16
+"""Places that are looked at of what may be a repeat, before all of it is."""
 _LEAST = 30
 """Nodes of the shortest period that is cut at; a shorter one is taken several times, so that blocks can be fused."""
 
@@ -200,8 +202,11 @@ def _repeats_in(word: Word, low: int, high: int) -> Iterator[int]:
     rest.
     """
     letters = np.array(word.letters[low:high])
+    stretches = _stretches_of(letters, _LEAST)
     best: tuple[int, int, int] | None = None  # (length, -period, start)
     for period in range(_LEAST, (high - low) // 2 + 1):
+        if not _may_repeat(stretches, period, period if best is None else max(period, best[0] - period + 1)):
+            continue
         ends = np.concatenate([[-1], np.flatnonzero(letters[period:] != letters[:-period]), [high - low - period]])
         runs = np.diff(ends) - 1
         last = len(runs) - 1 - int(np.argmax(runs[::-1]))
@@ -218,6 +223,27 @@ def _repeats_in(word: Word, low: int, high: int) -> Iterator[int]:
     yield from points
     yield from _repeats_in(word, low, points[0])
     yield from _repeats_in(word, points[-1], high)
+
+
+def _stretches_of(letters: np.ndarray, count: int) -> np.ndarray:
+    """By position, a number that is equal for equal stretches of so many letters from there on."""
+    known, have = letters, 1
+    while have < count and len(known) > 0:
+        step = min(have, count - have)
+        pairs = known[:-step].astype(np.int64) * (int(known.max()) + 1) + known[step:]
+        known, have = np.unique(pairs, return_inverse=True)[1], have + step
+    return known
+
+
+def _may_repeat(stretches: np.ndarray, period: int, least: int) -> bool:
+    """Whether so many letters in a row may be those that follow a period later: looked at in a few places of each such
+    row, as most periods are none and a row has as many letters as a period."""
+    row = least - _LEAST + 1
+    apart = max(1, row // _LOOKED_AT)
+    other = stretches[:-period:apart] != stretches[period::apart]
+    ends = np.flatnonzero(other)
+    longest = np.diff(ends, prepend=-1, append=len(other)).max() - 1
+    return bool(longest >= row // apart)
 
 
 def _quietest(word: Word, start: int, period: int, length: int) -> int:

@@ -58,11 +58,12 @@ def _run(node: Node, oracle: bool, want: np.dtype, values: Mapping[int, np.ndarr
     """The value of a node. It is written over an operand of its shape and dtype that nobody refers to but `values`, as
     a view of it would: fresh memory takes longer than most functions."""
     arrays = (values[i] for i in node.inputs)
-    if node.op.ufunc is not None:
+    into = node.op.ideal_into if oracle else node.op.ufunc
+    if into is not None:
         for i in dead:
             alike = values[i].shape == node.type.shape and values[i].dtype == want and values[i].flags.owndata
             if alike and getrefcount(values[i]) == _ALONE:
-                return node.op.ufunc(*arrays, out=values[i])
+                return into(*arrays, out=values[i])
     return (node.op.ideal if oracle else node.op.reference)(*arrays)
 
 

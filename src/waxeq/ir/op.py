@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, dataclass_transform
 
@@ -104,6 +104,11 @@ class Op(ABC):
     def ufunc(self) -> np.ufunc | None:
         """The NumPy function that is the whole meaning, which can write over an operand; None where there is none."""
         return None
+
+    @property
+    def ideal_into(self) -> Callable[..., np.ndarray] | None:
+        """What computes `ideal` into an array `out`, which may be one of the operands; None where nothing does."""
+        return self.ufunc
 
     @abstractmethod
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:

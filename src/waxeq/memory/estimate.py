@@ -11,6 +11,7 @@ from waxeq.ir.graph import Graph
 from waxeq.memory.alias import alias
 from waxeq.memory.assign import Assignment, least_bytes
 from waxeq.memory.liveness import ALIGN, Buffer, InPlace, busiest
+from waxeq.naming import option
 from waxeq.plan.compose import lifetimes
 from waxeq.plan.plan import Plan
 
@@ -37,10 +38,11 @@ class Estimate:
     def peak_bytes(self) -> int:
         return self.arena_bytes + sum(self.resident.values())
 
-    def require(self, limit: int, what: str = "this machine has", fix: str = " or raise --max-memory") -> None:
+    def require(self, limit: int, what: str = "this machine has", fix: str | None = None) -> None:
         """Raise BudgetError when the peak is over `limit` bytes; `what` says whose limit it is."""
         if self.peak_bytes > limit:
             largest = f"; the largest buffer is {self.live[0][0]} ({amount(self.live[0][1])})" if self.live else ""
+            fix = f" or raise {option('max_memory')}" if fix is None else fix
             raise BudgetError(
                 f"the plan needs {amount(self.peak_bytes)} of memory and {what} {amount(limit)}{largest}; "
                 f"use smaller inputs{fix}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,6 +12,9 @@ from waxeq.basis.scalar import SCANS, load
 from waxeq.errors import TypeMismatch
 from waxeq.ir.op import Lowering, Named, Op
 from waxeq.ir.types import TensorType, comparable
+
+_WIDE = 512
+"""Elements beside each other from which on a step of a running fold is one call of NumPy."""
 
 
 def _require_axis(what: str, axis: int, x: TensorType) -> None:
@@ -37,6 +42,22 @@ class Scan(Op):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return load(SCANS[self.f]).accumulate(x, axis=self.axis, dtype=x.dtype)
+
+    def ideal(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        fold, y = load(SCANS[self.f]), np.empty_like(x) if out is None else out
+        if math.prod(x.shape[self.axis + 1 :]) < _WIDE:
+            return fold.accumulate(x, axis=self.axis, dtype=x.dtype, out=y)
+        # the same folds in the same order, a whole step at a time: NumPy goes along the axis element by element, and
+        # each of these is in another line of the cache
+        steps, rows = np.moveaxis(y, self.axis, 0), np.moveaxis(x, self.axis, 0)
+        steps[:1] = rows[:1]
+        for i in range(1, len(rows)):
+            fold(steps[i - 1], rows[i], out=steps[i])
+        return y
+
+    @property
+    def ideal_into(self) -> Callable[..., np.ndarray]:
+        return self.ideal
 
     def lower(self, b: Lowering, out: TensorType, *xs: Named) -> Named:
         (x,) = xs

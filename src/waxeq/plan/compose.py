@@ -147,7 +147,7 @@ def lifetimes(plan: Plan, *, beside: bool = True) -> dict[str, tuple[int, int]]:
 @dataclass(frozen=True)
 class Walk:
     """Steps `first` to `last` may run side by side: all of them read these large buffers, and none reads what another
-    writes."""
+    writes. Parts of one buffer that several write do not meet."""
 
     first: int
     last: int
@@ -161,7 +161,7 @@ def walks(plan: Plan) -> tuple[Walk, ...]:
     for i, s in enumerate(plan.steps):
         large = _large(s, plan.buffers)
         together = rows[-1].over & large if rows else frozenset[str]()
-        if together and not written & {*s.reads, s.writes}:
+        if together and written.isdisjoint(s.reads):
             rows[-1] = Walk(rows[-1].first, i, together)
         else:
             rows.append(Walk(i, i, large))
@@ -203,7 +203,8 @@ def in_place(plan: Plan, kernels: Mapping[str, Kernel], *, beside: bool = True) 
     near = {i: [plan.steps[j] for j in span if j != i] for span in spans for i in span}
     pairs = []
     for i, s in enumerate(plan.steps):
-        if s.writes not in life or life[s.writes][0] != i:
+        part = s.call.out.elements < plan.buffers[s.writes].elements
+        if s.writes not in life or life[s.writes][0] != i or part:
             continue
         for n in kernels[s.call.kernel].in_place(s.call):
             r = s.reads[n]

@@ -49,6 +49,7 @@ def _step(s: Step) -> dict[str, Any]:
         "predicted": [s.predicted, s.low, s.high, s.basis],
         "sources": list(s.sources),
         "runner_up": None if s.runner_up is None else list(astuple(s.runner_up)),
+        **({"part": s.part} if s.part else {}),
     }
 
 
@@ -65,7 +66,7 @@ def _read_step(d: Mapping[str, Any]) -> Step:
     predicted, low, high, basis = d["predicted"]
     other = RunnerUp(*d["runner_up"]) if d["runner_up"] else None
     kept = d.get("retained", 0)
-    about = (predicted, low, high, basis, tuple(d["sources"]), other, kept)
+    about = (predicted, low, high, basis, tuple(d["sources"]), other, kept, d.get("part", ""))
     return Step(call, reads, d["writes"][0], d["workspace"], *about)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from waxeq.backend.call import View, sharing
+from waxeq.backend.call import sharing
 from waxeq.backend.kernel import Kernel
 from waxeq.backend.storage import CPU
+from waxeq.plan.cover import long_strides
 from waxeq.plan.plan import Plan, Step
 
 Part = tuple[str, int]
@@ -52,12 +53,7 @@ def _is_copy(s: Step, plan: Plan) -> bool:
     (x,), out, to = s.call.operands, s.call.out, plan.buffers[s.writes]
     inside = {plan.buffers[n].place for n in (s.reads[0], s.writes)} == {CPU}
     whole = out.is_dense and out.offset == 0 and out.elements == to.elements
-    return inside and whole and x.dtype == out.dtype and _steps(x) == _steps(out)
-
-
-def _steps(v: View) -> dict[str, int]:
-    """Strides of axes along which there is more than one element."""
-    return {k: step for k, n, step in zip(v.axes, v.shape, v.strides, strict=True) if n != 1}
+    return inside and whole and x.dtype == out.dtype and long_strides(x) == long_strides(out)
 
 
 def _reading(s: Step, parts: Mapping[str, Part]) -> Step:

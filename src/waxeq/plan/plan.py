@@ -12,6 +12,7 @@ from waxeq.errors import PlanError
 from waxeq.ir.graph import Graph
 from waxeq.ir.term import Term
 from waxeq.ir.types import TensorType, numpy_dtype
+from waxeq.plan.cover import Cover, span
 
 Role = Literal["input", "weight", "state", "constant", "folded", "temporary", "workspace"]
 
@@ -64,7 +65,8 @@ class Step:
     """A call on buffers. `predicted` seconds, from `basis` ("measured", "fitted", "roofline") within low..high.
 
     `sources`: places in the model whose values the call covers. `runner_up`: the next best way to make the same tensor;
-    None where there is no other. `retained`: bytes that the bound call keeps for itself.
+    None where there is no other. `retained`: bytes that the bound call keeps for itself. `part`: what the buffer of the
+    result was called before that became a part of `writes`; "" where it is a buffer of its own.
     """
 
     call: Call
@@ -78,6 +80,7 @@ class Step:
     sources: tuple[str, ...] = ()
     runner_up: RunnerUp | None = None
     retained: int = 0
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +138,37 @@ class Plan:
         return sum(s.retained for s in self.steps)
 
     def check(self) -> Plan:
-        """Every read is written before, every view lies inside its buffer. Raises PlanError. Returns itself."""
+        """Every read is written before, once, and every view lies inside its buffer. Raises PlanError. Returns
+        itself."""
         ready = {n for n, b in self.buffers.items() if b.role in ("input", "weight", "state", "constant")}
         ready |= {f.writes for f in self.folds}
+        parts: dict[str, Cover] = {}
         for i, s in enumerate(self.steps):
-            missing = [r for r in s.reads if r not in ready]
-            if missing:
-                raise PlanError(f"step {i} ({s.call.kernel}) reads {missing[0]}, which nothing wrote before it")
-            for name, view in zip((*s.reads, s.writes), (*s.call.operands, s.call.out), strict=True):
-                self._inside(name, view, i)
-            ready.add(s.writes)
+            for r, v in zip(s.reads, s.call.operands, strict=True):
+                if r not in ready and r not in parts:
+                    raise PlanError(f"step {i} ({s.call.kernel}) reads {r}, which nothing wrote before it")
+                self._inside(r, v, i)
+                if r not in ready and v.elements and not parts[r].has(*span(v)):
+                    raise PlanError(f"step {i} ({s.call.kernel}) reads parts of {r} that nothing wrote before it")
+            self._inside(s.writes, s.call.out, i)
+            if s.writes in ready and s.call.out.elements:
+                raise PlanError(f"step {i} ({s.call.kernel}) writes {s.writes}, which was written before")
+            if self._written(s, i, parts):
+                ready.add(s.writes)
         missing = [o.name for o in self.outputs if o.buffer not in ready]
         missing += [n for n, b in self.states if b not in ready]
         if missing:
             raise PlanError(f"nothing writes output {missing[0]!r}")
         return self
+
+    def _written(self, s: Step, i: int, parts: dict[str, Cover]) -> bool:
+        """Whether all of a buffer is written after a step that writes it, or a part of it."""
+        size = self.buffers[s.writes].elements
+        if s.writes not in parts and s.call.out.elements == size:
+            return True
+        cover = parts.setdefault(s.writes, Cover(s.writes, size))
+        cover.write(s.call.out, i)
+        return cover.whole
 
     def _inside(self, name: str, view: Any, step: int) -> None:
         b = self.buffers.get(name)
@@ -157,8 +176,6 @@ class Plan:
             raise PlanError(f"step {step} names buffer {name}, which the plan does not have")
         if view.elements == 0:
             return
-        ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
-        low = view.offset + sum(e for e in ends if e < 0)
-        high = view.offset + sum(e for e in ends if e > 0)
-        if low < 0 or high >= b.elements or view.dtype != b.dtype:
+        low, end = span(view)
+        if low < 0 or end > b.elements or view.dtype != b.dtype:
             raise PlanError(f"step {step} reads or writes outside buffer {name} ({b.dtype}, {b.elements} elements)")

@@ -25,6 +25,7 @@ from waxeq.plan.encode import VERSION, decode, encode
 from waxeq.plan.plan import Plan
 from waxeq.runtime.files import read_bytes, write_atomically
 from waxeq.runtime.program import Program
+from waxeq.runtime.save import by_kind
 
 SUFFIX = ".waxeq"
 _PLAN = "plan.json"
@@ -46,11 +47,13 @@ def write_bundle(
     inputs: Mapping[str, np.ndarray] | None = None,
     of: Iterable[Backend] | None = None,
     architectures: Sequence[str] = (),
+    option: str = "",
 ) -> Made:
     """Write a plan, its weights, the inputs it may be tried on, and what its kernels are compiled to. `of`: backends
     that compile [default: all that are installed]; `architectures`: what for, as the backends call them [default: what
-    each thinks likely]. Raises PlanError, and UsageError for architectures that nothing is compiled for."""
-    groups = {"weight": tensors, "constant": plan.graph.constants, "input": inputs or {}}
+    each thinks likely]; `option` names another place. Raises PlanError, and UsageError for architectures that nothing
+    is compiled for."""
+    groups = by_kind(tensors, plan.graph.constants, inputs)
     made = io.BytesIO()
     usable = kernels(backends())
     later = {s.call.kernel.partition(".")[0]: "" for s in plan.steps if _compiles(s.call.kernel, usable)}
@@ -72,7 +75,7 @@ def write_bundle(
                 later[b.name] = b.unpacked()
     if architectures and not built:
         raise UsageError(_nothing(architectures, later))
-    write_atomically(path, made.getvalue())
+    write_atomically(path, made.getvalue(), option)
     return Made(built, dict(sorted(later.items())))
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from waxeq.errors import PlanError
 
 
-def write_atomically(path: str | Path, data: bytes, option: str = "--output") -> None:
+def write_atomically(path: str | Path, data: bytes, option: str = "") -> None:
     """Write a file so that it is seen either whole or not at all. Raises PlanError when it cannot be written; `option`
     names another place."""
     write_together({Path(path): data}, option)
 
 
-def write_together(files: Mapping[Path, bytes], option: str = "--output") -> None:
+def write_together(files: Mapping[Path, bytes], option: str = "") -> None:
     """Write files that belong together: an interruption leaves all as they were, or all new. Raises PlanError when one
     cannot be written; `option` names another place."""
     waiting: list[tuple[str, Path]] = []
@@ -75,7 +75,7 @@ def read_bytes(path: str | Path, missing: str = "") -> bytes:
         raise PlanError(f"{path} cannot be read: {getattr(e, 'strerror', None) or e}") from e
 
 
-def require_writable(path: str | Path, option: str = "--output") -> None:
+def require_writable(path: str | Path, option: str = "") -> None:
     """Raise PlanError when a file could not be written there: before the work, not after it. `option` names another
     place."""
     path = Path(path)

@@ -23,7 +23,10 @@ def available() -> int:
 
 
 def _free() -> int:
-    """Bytes that the machine has; where psutil is not installed, of what is free and not kept for files."""
+    """Bytes that the machine has; where neither the system nor psutil tells, of what is free and not kept for files."""
+    with suppress(OSError, ValueError, KeyError):  # Linux says so at once, and importing psutil takes a while
+        rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(rows["MemAvailable"].split()[0]) << 10
     try:
         import psutil
     except ImportError:

@@ -43,9 +43,16 @@ def require_place(path: Path, option: str = "--output") -> None:
     """Raise PlanError where a plan cannot be written to `path`, or would take the place of what is no plan: before the
     work, not after it. `option` names another place."""
     require_writable(path, option)
-    if path.suffix != ".json":
-        raise PlanError(f"{path}: plans are called NAME.json; name another with {option}, as {path.stem}.plan.json")
+    _require_name(path, f"name another with {option}")
     _require_own(path)
+
+
+def _require_name(path: Path, instead: str) -> None:
+    """Raise PlanError for what no plan is called: the tensors beside it are found by its name, and other files have
+    others. `instead` says what to do."""
+    if path.suffix != ".json":
+        bundled = "; `waxeq bundle` makes a .waxeq file of a plan" if path.suffix == ".waxeq" else ""
+        raise PlanError(f"{path}: plans are called NAME.json; {instead}, as {path.stem}.plan.json{bundled}")
 
 
 def _require_own(path: Path) -> None:
@@ -75,27 +82,42 @@ def _is_of_plan(path: Path) -> bool:
 
 
 def save_plan(
-    path: str | Path, plan: Plan, tensors: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray] | None = None
+    path: str | Path,
+    plan: Plan,
+    tensors: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray] | None = None,
+    option: str = "",
 ) -> None:
-    """Write both files, or neither. Raises PlanError."""
-    save_data(path, encode(plan), {"weight": tensors, "constant": plan.graph.constants, "input": inputs or {}})
+    """Write both files, or neither. Raises PlanError; `option` names another place."""
+    save_data(path, encode(plan), by_kind(tensors, plan.graph.constants, inputs), option)
 
 
-def save_data(path: str | Path, plan: Mapping[str, Any], groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-    """Write the files of a plan that is JSON values already; arrays by kind and name. Raises PlanError."""
+def by_kind(
+    tensors: Mapping[str, np.ndarray],
+    constants: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, Mapping[str, np.ndarray]]:
+    """The arrays that are kept with a plan, by what they are to it."""
+    return {"weight": tensors, "constant": constants, "input": inputs or {}}
+
+
+def save_data(
+    path: str | Path, plan: Mapping[str, Any], groups: Mapping[str, Mapping[str, np.ndarray]], option: str = ""
+) -> None:
+    """Write the files of a plan that is JSON values already; arrays by kind and name. Raises PlanError; `option` names
+    another place."""
     from safetensors.numpy import save
 
     path = _place(path)
     if os.path.isdir(path):
         raise PlanError(f"{path} is a folder; name a file in it, as {path / 'model.plan.json'}")
-    if path.suffix == tensors_path(path).suffix:
-        raise PlanError(f"{path}: the weights go into the file of this name; call the plan {path.stem}.json")
+    _require_name(path, "give another name")
     _require_own(path)
     rows = {f"{kind}:{n}": a for kind, arrays in groups.items() for n, a in arrays.items()}
     packed = save({n: np.asarray(a, order="C") for n, a in rows.items()})  # ascontiguousarray gives scalars an axis
     data = {**plan, "tensors": hashlib.sha256(packed).hexdigest()}
     text = json.dumps(_sorted({**data, "sha256": _digest(data)}), indent=1) + "\n"
-    write_together({tensors_path(path): packed, path: text.encode()})
+    write_together({tensors_path(path): packed, path: text.encode()}, option)
 
 
 def load_plan(path: str | Path) -> Saved:

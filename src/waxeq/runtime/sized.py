@@ -19,7 +19,7 @@ from waxeq.runtime.arena import Arena
 from waxeq.runtime.arguments import ordered
 from waxeq.runtime.program import Program
 from waxeq.runtime.quiet import used_elsewhere
-from waxeq.runtime.save import Saved, save_data
+from waxeq.runtime.save import Saved, by_kind, save_data
 from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.file import decode_sized, encode_sized
 from waxeq.symbolic.plan import SizedPlan, SizedPlans, of_ranges
@@ -176,8 +176,18 @@ class SizedProgram:
 
     def save(self, path: str | Path, inputs: Mapping[str, np.ndarray] | None = None) -> None:
         """Write the plan, and its weights beside it. Raises PlanError."""
-        groups = {"weight": self.tensors, "constant": self.plans.constants, "input": inputs or {}}
-        save_data(path, encode_sized(self.plans), groups)
+        save_sized(path, self.plans, self.tensors, inputs)
+
+
+def save_sized(
+    path: str | Path,
+    plans: SizedPlans,
+    tensors: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray] | None = None,
+    option: str = "",
+) -> None:
+    """Write a plan for ranges of sizes, and its weights beside it. Raises PlanError; `option` names another place."""
+    save_data(path, encode_sized(plans), by_kind(tensors, plans.constants, inputs), option)
 
 
 def _again(

@@ -49,7 +49,8 @@ _UNTRIED = "not all rules were applied"
 _UNGROWN = "not all ways to fuse were looked at"
 _UNCHOSEN = "choosing was stopped"
 _UNTIMED = "not all calls that matter were timed"
-_UNPOLISHED = "what was chosen was not polished and tuned"
+UNPOLISHED = "what was chosen was not polished and tuned"
+"""What is said of a block whose time was over before that."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Optimized:
     def looked_through(self, *, timed: bool) -> Optimized:
         """The same where every choice among its candidates was looked at since, and, if so, every call that matters
         `timed`: what was cut short of finding candidates stays so."""
-        done = (_UNCHOSEN, _UNPOLISHED, *((_UNTIMED,) if timed else ()))
+        done = (_UNCHOSEN, UNPOLISHED, *((_UNTIMED,) if timed else ()))
         return replace(self, left=tuple(t for t in self.left if t not in done))
 
 
@@ -122,7 +123,7 @@ def search_block(session: Session, block: Block, first: Saturated | None = None)
             )
         found = replace(found, note=f"{note}: it is planned as written")
     untimed = (_UNTIMED,) if session.skipped > skipped else ()
-    return replace(found, left=(*found.left, *untimed, *((_UNPOLISHED,) if session.hurried else ())))
+    return replace(found, left=(*found.left, *untimed, *((UNPOLISHED,) if session.pressed else ())))
 
 
 def _found(
@@ -137,6 +138,7 @@ def _found(
     space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads, block.places)
     until = session.growing()
     found = stage(session, "candidates", lambda: grown(space, roots, until))
+    session.share_again()
     rows = found.rows
     left = [_UNTRIED] if at.hurried or saturation.stop is Stop.TimeLimit else []
     left += [] if found.all else [_UNGROWN]

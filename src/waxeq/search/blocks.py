@@ -13,6 +13,7 @@ from waxeq.basis.typing import types
 from waxeq.cost.memos import BLOCK, CUT_BLOCK
 from waxeq.egraph.lower import lower
 from waxeq.ir.blocks import Block
+from waxeq.naming import option
 from waxeq.plan.encode import decode_block, encode_block
 from waxeq.search.block import Optimized, place, saturated, search_block, stage
 from waxeq.search.parts import copied
@@ -144,6 +145,9 @@ def said(blocks: Sequence[Optimized]) -> list[str]:
             what = "; ".join(dict.fromkeys(text for b in cut for text in b.left))
             where = ", ".join(sorted({place(b.block) for b in cut}))
             text = f"time ran out for {len(cut)} of {len(blocks)} blocks (at {where}): {what}"
-            again = "; these plans are remembered, and with --fresh or a larger --budget they are searched anew"
+            again = (
+                f"; these plans are remembered, and with {option('fresh', 'True')} or a larger {option('budget')} they "
+                "are searched anew"
+            )
             notes.append(text + again * known)
     return notes

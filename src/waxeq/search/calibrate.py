@@ -15,6 +15,7 @@ from waxeq.cost.table import default_path
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import PlanError, TableError
 from waxeq.events import Events, StageFinished, StageStarted
+from waxeq.naming import named
 from waxeq.options import Options
 from waxeq.runtime.files import require_writable
 from waxeq.search.samples import samples
@@ -121,7 +122,7 @@ def _require_place(out: Path, table: Path) -> None:
     if not out.is_dir():
         parquet.require_place(out, table)
     try:
-        require_writable(out / "DEVICE.parquet" if out.is_dir() else out)
+        require_writable(out / "DEVICE.parquet" if out.is_dir() else out, named("out", "output"))
     except PlanError as e:
         raise TableError(str(e)) from e
 

@@ -48,7 +48,8 @@ def choose(session: Session, space: Space, rows: Sequence[Candidate], roots: tup
     looks a little better than what was measured; and where there is no time to find out, from the start. In between,
     once, what is doubted is measured, and what was timed a single time and decides is timed again.
 
-    When time gets short and another way to do what was chosen promises much, the rest of it is for tuning.
+    Where its share of the time is over nothing is polished: that would be at guesses, and others wait. When time gets
+    short and another way to do what was chosen promises much, the rest of it is for tuning.
 
     Whatever was measured last, the choice and the greedy one it is better than are priced alike, by the problem given.
     Once a kernel turned out not to run here, the choice is of no use.
@@ -104,17 +105,18 @@ class _Rounds:
             self.over = True
             return Chosen(problem, choice, (), self.measured)
         new = self._looked(start, looking) or self._looked_again(problem, start)
-        if new == 0 and session.options.polish and not session.hurried:
+        untold = looking and self.short  # nobody has the time to find out
+        if new == 0 and not untold and session.options.polish and not session.pressed:
             self.polished += 1
             choice = polish(problem, start, polish_seconds(session), seed=session.options.seed)
             new = self._timed(choice)
         self.measured, self.count = self.measured + new, self.count + 1
-        untold = looking and self.short  # nobody has the time to find out
         self.over = (new == 0 and not untold) or len(session.prices.excluded) > unusable or self.count > _ROUNDS
         self.longest = max(self.longest, session.deadline.elapsed - begun)
         if not self.over and not hurried:
             seconds = _TUNING * self.longest
-            self.tight = self.measuring and session.searching < seconds and promises(session, self.space, start)
+            short = self.measuring and not session.hurried and session.searching < seconds
+            self.tight = short and promises(session, self.space, start)
         return Chosen(problem, choice, (start,) if choice.method == "polished" else (), self.measured)
 
     def _problem(self, mood: Mood) -> Problem:
@@ -168,5 +170,6 @@ def _unmeasured(choices: Iterable[Choice]) -> list[Call]:
 
 
 def polish_seconds(session: Session) -> float:
-    """Seconds that HiGHS may take now."""
-    return min(session.options.polish_seconds, session.deadline.share(0.2))
+    """Seconds that HiGHS may take now, which are of the share of the block that is searched, or but a moment more: what
+    others are chosen of would be guesses, if there were no time left to measure their calls."""
+    return min(session.options.polish_seconds, session.deadline.share(0.2), max(session.least, session.searching))

@@ -22,6 +22,7 @@ from waxeq.errors import WaxeqError
 from waxeq.events import NOTICE
 from waxeq.extract.closer import CLOSER
 from waxeq.frontend.trace import Traced
+from waxeq.naming import setting
 from waxeq.runtime.handover import Groups, handed
 from waxeq.runtime.measure import WIDE, Fresh, Samples
 from waxeq.runtime.turns import take_turns
@@ -55,6 +56,8 @@ _TURNS, _SPARE = 5, 1.0
 _WAITED, _SURE = 0.04, 1.5
 """Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must
 be for that: in its first run, in which weights are packed."""
+_RESTLESS = 3.0
+"""What the ends of an interval are apart, as a ratio, where threads may have waited for others."""
 BRIEF = "there was no time for a whole trial: the plan and the model as written were timed in a turn or a few each"
 
 
@@ -142,7 +145,7 @@ def hold(
         took = _seconds(written)
     took = max(took, 1e-9)
     alone, opens = session.options.threads == 1, _READY if ground is not None and ground.done() else _PROCESS
-    note, some = BRIEF, _fit(session, results, took if alone else _SHARED * took, opens)
+    note, some = BRIEF, _fit(session, [r.plan.predicted for r in results], took, opens)
     if some:
         try:
             return _apart(session, traced, results[:some], _closer(errors[:some]), ground, opens)
@@ -157,11 +160,17 @@ def hold(
     return Held(0, _brief(results[0], traced, written, took, ran.get(texts[0]), spare, alone=alone), note)
 
 
-def _fit(session: Session, results: Sequence[Result], took: float, opens: float) -> int:
-    """How many of the results there is time to hold a contest of."""
-    once, some = 2 * took, 0
-    for r in results:
-        once += r.plan.predicted
+def entered(session: Session, predicted: Sequence[float], took: float, *, begun: bool) -> bool:
+    """Whether there still is time for a contest that the last of these plans has a part in: where there is not, nobody
+    needs to know if it is right. `took`: seconds of a run of the model; `begun`: the process of a contest is."""
+    return _fit(session, predicted, took, _READY if begun else _PROCESS) == len(predicted)
+
+
+def _fit(session: Session, predicted: Sequence[float], took: float, opens: float) -> int:
+    """How many plans there is time to hold a contest of, that are predicted to take so long."""
+    once, some = 2 * (took if session.options.threads == 1 else _SHARED * took), 0
+    for seconds in predicted:
+        once += seconds
         some += session.deadline.left >= opens + _RUNS * once
     return some
 
@@ -188,7 +197,18 @@ def _apart(
     winner, found, note = answer
     trial = Trial(**found)
     _remember(session, results, closer, winner, trial)
-    return Held(winner, trial, note)
+    return Held(winner, trial, "; ".join(filter(None, (note, _restless(trial, session.options.threads)))))
+
+
+def _restless(trial: Trial, threads: int) -> str:
+    """What to say where nobody can tell how much faster a plan is, as threads that wait for each other may be."""
+    if threads == 1 or trial.brief or trial.high < _RESTLESS * trial.low:
+        return ""
+    return (
+        f"the plan's speed against the model as written varies from {trial.low:.2f} to {trial.high:.2f}: threads of "
+        "NumPy's BLAS wait long for each other where other work has some of the cores; "
+        f"{setting('threads', 1)} compares both on one core"
+    )
 
 
 def _begun(session: Session, ground: Future[Ground]) -> Ground | None:

@@ -17,7 +17,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.frontend.load import load_target
 from waxeq.plan.encode import decode
 from waxeq.runtime.handover import Handed
-from waxeq.runtime.measure import GAIN, Samples, compare, told_apart
+from waxeq.runtime.measure import GAIN, Comparison, Samples, compare, told_apart
 from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.program import Program
 from waxeq.runtime.turns import take_turns
@@ -37,6 +37,9 @@ _INTERVAL = 6
 
 _HARDLY = 1.03
 """What a plan of less error may turn out to take longer, of what its rounds leave open."""
+_TIED = 24
+"""Rounds after which a plan of less error is not asked any more if it takes as long: on a machine where a call takes a
+twentieth more or less from moment to moment they tell a hundredth, and three rounds do not."""
 
 Arrays = dict[str, np.ndarray]
 Closer = Sequence[Sequence[int]]
@@ -66,7 +69,9 @@ def contest(
     if origin is not None:
         rivals["function"] = load_target(":".join(origin)).call
     watch, load = Watch("the plan and the model as written"), Load.now()
-    times = take_turns(rivals, rounds=200, fewest=FEWEST, budget=budget, unsettled=undecided, long=LONG)
+    times = take_turns(
+        rivals, rounds=200, fewest=FEWEST, budget=budget, unsettled=partial(undecided, closer=closer), long=LONG
+    )
     best = _best_written(times)
     winner = fastest([times[f"plan {i}"] for i in range(len(plans))], times[best], closer)
     plan, written = times[f"plan {winner}"], times[best]
@@ -99,11 +104,13 @@ def _best_written(times: Mapping[str, Samples]) -> str:
     return min((n for n in times if n[:4] != "plan"), key=lambda n: times[n].median)
 
 
-def undecided(times: Mapping[str, Samples]) -> Collection[str]:
+def undecided(times: Mapping[str, Samples], closer: Closer = ()) -> Collection[str]:
     """Whose further rounds may change something: the model as written until it is far behind or ahead of the first
-    plan, and each other plan that may still turn out to be faster than that; none when the contest is over."""
-    first = times["plan 0"]
-    others = [n for n in times if n[:4] == "plan" and n != "plan 0" and not _placed(times[n], first)]
+    plan, each other plan that may still turn out to be faster than that, and those of less error that may turn out to
+    take as long; none when the contest is over."""
+    first, near = times["plan 0"], {f"plan {i}" for row in closer[:1] for i in row}
+    others = [n for n in times if n[:4] == "plan" and n != "plan 0"]
+    others = [n for n in others if not _placed(times[n], first) or (n in near and _tied(times[n], first))]
     written = [] if _far(first, times[_best_written(times)]) else [n for n in times if n[:4] != "plan"]
     return ["plan 0", *others, *written] if others or written else ()
 
@@ -120,6 +127,17 @@ def _placed(other: Samples, first: Samples) -> bool:
     return told_apart(other, first) or (pairs >= FEWEST and (c.verdict != "within noise" or c.high < _CLOSE))
 
 
+def _tied(other: Samples, first: Samples) -> bool:
+    """Whether it is open if another plan takes as long as the first."""
+    c, pairs = compare(first, other), min(len(first.seconds), len(other.seconds))
+    return pairs < _TIED and c.low <= GAIN and not _as_fast(c)
+
+
+def _as_fast(c: Comparison) -> bool:
+    """Whether the second of two takes no longer than what is not believed to be a gain of the first."""
+    return c.ratio <= GAIN and c.high <= _HARDLY
+
+
 def fastest(times: Sequence[Samples], written: Samples, closer: Closer) -> int:
     """The plan to keep, of those timed in the same rounds: the first, which is predicted to be the fastest, unless
     another is faster beyond the noise; of several such, the one with the lowest median. In its place one that comes
@@ -130,8 +148,7 @@ def fastest(times: Sequence[Samples], written: Samples, closer: Closer) -> int:
     found = compare(times[best], written).verdict
 
     def instead(i: int) -> bool:
-        c = compare(times[best], times[i])
-        as_fast = c.ratio <= GAIN and c.high <= _HARDLY
+        as_fast = _as_fast(compare(times[best], times[i]))
         return as_fast and (found != "faster" or compare(times[i], written).verdict == found)
 
     return next(filter(instead, closer[best]), best)

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,11 +19,17 @@ import numpy as np
 
 from waxeq.frontend.calling import called
 from waxeq.frontend.trace import Traced
+from waxeq.search.curves import key
 from waxeq.search.result import Result
 from waxeq.search.session import Session
+from waxeq.search.sizes import SizedResult
+from waxeq.symbolic.family import Family
+from waxeq.symbolic.size import written
 
 _TURNS, _SECONDS, _LEAST = 7, 0.2, 0.1
 """Calls of each, and seconds after which no other is made; those that are taken even where the budget is spent."""
+_EDGES = 4
+"""Edges of intervals at which plans for ranges of sizes are timed so, those of the whole range among them."""
 _PART, _BYTES = 0.2, 1 << 24
 """Part of these seconds that a call of the model as written takes at most, and bytes of arguments, which are copied:
 NumPy's own ways matter where little is computed."""
@@ -33,26 +40,69 @@ _CLEAR = 1.2
 def told(session: Session, fn: Callable[..., Any], given: Mapping[str, Any], traced: Traced, result: Result) -> Result:
     """The result, with a note where the function is faster than the plan. It gets copies of its arguments."""
     trial, seconds = result.report.trial, min(_SECONDS, max(_LEAST, session.deadline.left))
-    size = sum(a.nbytes for a in (*traced.inputs.values(), *traced.tensors.values()))
     if trial is None or traced.graph.states or session.events.stop_requested:
         return result
-    if trial.written > _PART * seconds or size > _BYTES:
+    if trial.written > _PART * seconds or _bytes(traced) > _BYTES:
         return result
     program = result.program
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            turns = [*_turns(fn, given, lambda: program.flat_results(traced.inputs), seconds)]
-    except Exception:  # what needs more than its arguments cannot be timed
+    behind = _behind(fn, given, lambda: program.flat_results(traced.inputs), seconds)
+    if behind is None:
         return result
-    if median(plan / own for own, plan in turns) < _CLEAR:
-        return result
-    own, plan = (median(row) * 1e6 for row in zip(*turns, strict=True))
+    own, plan = behind
     note = (
         f"the function itself takes {own:,.3g} us where this plan takes {plan:,.3g}: NumPy has a faster way for what "
         "it was traced to; call the function"
     )
     return result.reported(replace(result.report, notes=(*result.report.notes, note)))
+
+
+def told_at_sizes(session: Session, family: Family, result: SizedResult) -> SizedResult:
+    """The same at edges of intervals, of plans for ranges of sizes."""
+    if not session.options.trial:
+        return result
+    edges = {key(family.dims, s): (s, i) for i in result.intervals for s in (i.box.corners()[0], i.box.corners()[-1])}
+    some = {round(k * (len(edges) - 1) / (_EDGES - 1)) for k in range(_EDGES)}
+    places = [row for n, row in enumerate(edges.values()) if n in some]
+    seconds = min(_SECONDS, max(_LEAST, session.deadline.left) / len(places))
+    rows: list[str] = []
+    for sizes, i in places:
+        if session.events.stop_requested or any(p.seconds > _PART * seconds for p in i.curve if p.sizes == sizes):
+            continue
+        traced, given = family.traced(sizes), family.arguments(sizes)
+        if traced.graph.states or _bytes(traced) > _BYTES:
+            continue
+        run = partial(result.program.flat_results, traced.inputs)
+        if (behind := _behind(family.fn, given, run, seconds)) is not None:
+            own, plan = behind
+            rows.append(f"{own:,.3g} us where {written(sizes)}, and the plan {plan:,.3g}")
+    if not rows:
+        return result
+    note = (
+        f"the function itself takes {'; '.join(rows)}: NumPy has a faster way for what it was traced to; call the "
+        "function there, or optimize it for one size"
+    )
+    return replace(result, report=replace(result.report, notes=(*result.report.notes, note)))
+
+
+def _bytes(traced: Traced) -> int:
+    """Of what the function is given."""
+    return sum(a.nbytes for a in (*traced.inputs.values(), *traced.tensors.values()))
+
+
+def _behind(
+    fn: Callable[..., Any], given: Mapping[str, Any], plan: Callable[[], object], seconds: float
+) -> tuple[float, float] | None:
+    """Microseconds of the function and of the plan, where it is clearly behind. The function gets copies."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            turns = [*_turns(fn, given, plan, seconds)]
+    except Exception:  # what needs more than its arguments cannot be timed
+        return None
+    if median(plan / own for own, plan in turns) < _CLEAR:
+        return None
+    own, took = (median(row) * 1e6 for row in zip(*turns, strict=True))
+    return own, took
 
 
 def _turns(

@@ -28,6 +28,7 @@ from waxeq.events import Events, Note
 from waxeq.frontend.trace import Traced
 from waxeq.ir.array import content
 from waxeq.ir.text import print_graph
+from waxeq.naming import option
 from waxeq.options import Options
 from waxeq.plan.encode import decode, encode
 from waxeq.runtime.alone import left, lock_path, taken
@@ -43,9 +44,6 @@ FORMAT = 1
 _VERSIONS = ("waxeq", "numpy", "egglog", "highspy")
 _WAIT = 60.0
 """Seconds that another process may take to write its entry."""
-_ANEW = "or lock it anew with --lock"
-_BROKEN = "remove it, and make it anew with --lock FILE"
-_OTHER = "name another file with --lock"
 _OURS = b'"waxeq_lock"'
 """What a lock begins with, as far as it was written: what has it not is somebody else's, and stays."""
 _ASIDE = {"rules", "table", "strict", "fresh", "trial", "measure", "budget", "max_memory", "lock", "locked"}
@@ -100,24 +98,24 @@ def subject(traced: Traced) -> Subject:
 def read(path: Path) -> Lock:
     """The lock at `path`. Raises LockError, one sentence, for what is none."""
     try:
-        text = read_bytes(path, "`waxeq optimize --lock FILE` writes one")
+        text = read_bytes(path, "`waxeq optimize --lock FILE` and wx.Options(lock=FILE) write one")
     except PlanError as e:
         raise LockError(str(e)) from e
     try:
         data = json.loads(text)
         lock = Lock.model_validate(data)
     except ValidationError as e:
-        first, fix = e.errors()[0], _BROKEN if _OURS in text else _OTHER
+        first, fix = e.errors()[0], _mend() if _OURS in text else _other()
         place = ".".join(map(str, first["loc"])) or "it"
         raise LockError(f"{path} is no lock of waxeq: {place}: {first['msg']}; {fix}") from e
     except (ValueError, RecursionError) as e:
         if text and _OURS not in text[:64]:
-            raise LockError(f"{path} is no lock of waxeq; {_OTHER}") from e
-        raise LockError(f"{path} is damaged or cut off; {_BROKEN}") from e
+            raise LockError(f"{path} is no lock of waxeq; {_other()}") from e
+        raise LockError(f"{path} is damaged or cut off; {_mend()}") from e
     if lock.waxeq_lock != FORMAT:
-        raise LockError(f"{path} is a lock of version {lock.waxeq_lock}, this waxeq reads version {FORMAT}; {_ANEW}")
+        raise LockError(f"{path} is a lock of version {lock.waxeq_lock}, this waxeq reads version {FORMAT}; {_anew()}")
     if lock.sha256 != _digest(data["models"]):
-        raise LockError(f"{path} was changed by hand or damaged; {_BROKEN}")
+        raise LockError(f"{path} was changed by hand or damaged; {_mend()}")
     return lock
 
 
@@ -131,6 +129,9 @@ def lock(session: Session, what: Subject, plan: Mapping[str, Any]) -> None:
     """Lock a plan, as the data of its file; one process after another, so that no entry is lost. Raises LockError."""
     path, entry = session.options.lock or what.path, _entry(session, what, plan).model_dump()
     with _turn(path):
+        if session.events.stop_requested and path.exists() and what.name in read(path).models:
+            session.events.emit(Note(f"interrupted: {path} keeps the plan of {what.name} that was locked in it"))
+            return
         _put(path, what.name, entry)
 
 
@@ -157,7 +158,7 @@ def _put(path: Path, name: str, entry: Mapping[str, Any]) -> None:
     models = json.loads(json.dumps(models, sort_keys=True))
     data = {"waxeq_lock": FORMAT, "models": models, "sha256": _digest(models)}
     try:
-        write_atomically(path, (json.dumps(data, indent=1) + "\n").encode(), "--lock")
+        write_atomically(path, (json.dumps(data, indent=1) + "\n").encode(), option("lock"))
     except PlanError as e:
         raise LockError(str(e)) from e
 
@@ -167,7 +168,7 @@ def require_lockable(options: Options) -> None:
     if options.lock is None or options.locked:
         return
     try:
-        require_writable(options.lock, "--lock")
+        require_writable(options.lock, option("lock"))
     except PlanError as e:
         raise LockError(str(e)) from e
     if options.lock.exists():
@@ -205,7 +206,8 @@ def unlocked(options: Options, events: Events, what: Subject, opened: Opened | N
     path = options.lock or what.path
     models = read(path).models
     if what.name not in models:
-        raise LockError(f"{path} locks {_few(models) or 'nothing'}, and not {what.name}; lock it with --lock {path}")
+        held = _few(models) or "nothing"
+        raise LockError(f"{path} locks {held}, and not {what.name}; lock it with {option('lock')}, as {path}")
     entry = models[what.name]
     given = {n: getattr(options, n) for n in options.model_fields_set}
     chosen = Options(**{**entry.options, **given})  # pyright: ignore[reportArgumentType]
@@ -293,24 +295,23 @@ def _differences(session: Session, what: Subject, entry: Locked, given: set[str]
     """Everything that is not as it was locked, the model first."""
     found: list[Differs] = []
     if what.digest != entry.model:
-        fix = f"the model computes something else than the one that was locked; go back to that one, {_ANEW}"
+        fix = f"the model computes something else than the one that was locked; go back to that one, {_anew()}"
         found.append(Differs(f"model {what.name}", what.digest[:12], entry.model[:12], fix))
     here = json.loads(session.options.model_dump_json(exclude=_ASIDE))
     chosen = {n: (here.get(n), v) for n, v in entry.options.items() if n in given and here.get(n) != v}
     found += [
-        Differs(f"option {n}", str(a), str(b), f"leave out --{n.replace('_', '-')}, {_ANEW}")
-        for n, (a, b) in chosen.items()
+        Differs(f"option {n}", str(a), str(b), f"leave out {option(n)}, {_anew()}") for n, (a, b) in chosen.items()
     ]
     device = {f.name: getattr(session.device, f.name) for f in fields(Device)}
-    found += _changed("device's", device, entry.device, lambda n, _: f"use the device it was locked for, {_ANEW}")
-    found += _changed("version of", _versions(), entry.versions, lambda n, v: f"pip install {n}=={v}, {_ANEW}")
-    found += _changed("rules", _rules(session), entry.rules, lambda n, _: f"bring {n} back, with --rules if it is "
-                      f"your own, {_ANEW}")  # fmt: skip
+    found += _changed("device's", device, entry.device, lambda n, _: f"use the device it was locked for, {_anew()}")
+    found += _changed("version of", _versions(), entry.versions, lambda n, v: f"pip install {n}=={v}, {_anew()}")
+    found += _changed("rules", _rules(session), entry.rules, lambda n, _: f"bring {n} back, with {option('rules')} "
+                      f"if it is your own, {_anew()}")  # fmt: skip
     mended = "use the waxeq, the compiler and the libraries it was locked with"
     kernels = _kernels(session)
     if chosen:  # which kernels may run follows from tolerance and backends
         kernels = {**entry.kernels, **{n: k for n, k in kernels.items() if n in entry.kernels}}
-    return found + _changed("kernel", kernels, entry.kernels, lambda n, _: f"{mended}, {_ANEW}")
+    return found + _changed("kernel", kernels, entry.kernels, lambda n, _: f"{mended}, {_anew()}")
 
 
 def _changed(what: str, here: Mapping[str, Any], locked: Mapping[str, Any], fix: Any) -> list[Differs]:
@@ -331,9 +332,21 @@ def _result(session: Session, traced: Traced, found: Unlocked) -> Result:
     return Result(plan, traced.tensors, session.kernels, ())
 
 
+def _anew() -> str:
+    return f"or lock it anew with {option('lock')}"
+
+
+def _mend() -> str:
+    return f"remove it, and make it anew with {option('lock')}"
+
+
+def _other() -> str:
+    return f"name another file with {option('lock')}"
+
+
 def damaged(path: Path) -> LockError:
     """The plan in a lock is none."""
-    return LockError(f"the plan that {path} locks is damaged; {_BROKEN}")
+    return LockError(f"the plan that {path} locks is damaged; {_mend()}")
 
 
 def _few(names: Iterable[str]) -> str:

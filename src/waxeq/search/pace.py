@@ -92,8 +92,17 @@ class Pace:
         """From now on measure for this part of what is left for measuring at most. `of_all`: the part that the block
         that is searched has of all blocks, of which some were searched already."""
         self.least_part = part if of_all is None else of_all
-        left = self.deadline.left - self.after
-        self.part, self.until = part, self.deadline.elapsed + part * max(0.0, left)
+        self.part = part
+        self.until = self._end()
+
+    def share_again(self) -> None:
+        """The block that is searched has as large a part of what is left now, where that is more than is left of its
+        share: growing its candidates may have left too little of a short one to time a single call."""
+        self.until = max(self.until, self._end())
+
+    def _end(self) -> float:
+        """When the part of the block is over, of what is left now."""
+        return self.deadline.elapsed + self.part * max(0.0, self.deadline.left - self.after)
 
     def leave(self, seconds: float) -> None:
         """So much of the budget is enough for timing whole plans, where that is less than is kept for it: the block
@@ -121,8 +130,9 @@ class Pace:
     @property
     def least(self) -> float:
         """Seconds that a step has which there must be: the fewer, the more blocks there are (a model may have hundreds)
-        and the longer the budget is over."""
-        over = max(0.0, -self.deadline.left)
+        and the longer the budget is over. Where nothing follows the block that is searched, it does not matter how long
+        that is: saturation may have taken what a machine in use did not give it."""
+        over = 0.0 if self.sole else max(0.0, -self.deadline.left)
         return min(_LEAST, self.least_part * _TOGETHER) / (1.0 + (over / _OVER) ** 2)
 
     def _unless_stopped(self, seconds: float) -> Deadline:

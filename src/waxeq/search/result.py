@@ -53,7 +53,8 @@ class Report:
     fallbacks). `blocks` counts repeats; `predicted` is of the plan that was found, kept or not; `interrupted` says that
     the user stopped the search; `kept` why the model as written is kept, where whole plans were timed: what the verdict
     says, in a sentence. Times in seconds: all of them from the opening of the session on; `measuring_seconds` are of
-    kernels and, on a machine that is new to the table, of its ceilings.
+    kernels and, on a machine that is new to the table, of its ceilings; `opening_seconds` until the search could begin:
+    backends (whose library is compiled once), the timing table, the rules.
     """
 
     blocks: int = 0
@@ -62,6 +63,7 @@ class Report:
     seconds: float = 0.0
     measuring_seconds: float = 0.0
     compiling_seconds: float = 0.0
+    opening_seconds: float = 0.0
     accuracy: tuple[Accuracy, ...] = ()
     trial: Trial | None = None
     notes: tuple[str, ...] = ()

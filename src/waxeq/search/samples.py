@@ -305,6 +305,8 @@ def _single(sizes: Sequence[int]) -> Iterator[Sample]:
                 (Term("Argsort", "j", x), "ij", [("ij", f)], "ij"),
                 *((Term("Slice", "j", "w", 0, 1, t), "ijw", [("ij", f)], "iw") for t in orders),
                 *((Term("Gather", "j", Term("Num", 2.0, at), t), "ij", [("ij", f)], "i") for t in orders[:2]),
+                (Term("Slice", "j", "q", n // 2 - 1, 1, orders[0]), "ijq", [("ij", f)], "iq"),
+                (Term("Gather", "j", Term("Num", float(n // 2), at), orders[0]), "ij", [("ij", f)], "i"),
                 *((Term("Red", h, "j", x), "ij", [("ij", f)], "i") for h in ("argmax", "argmin")),
                 (Term("Red", "argmax", "j", Term("Map", "exp", x)), "ij", [("ij", f)], "i"),
                 (Term("Iota", "k", at), "k", [], "k"),

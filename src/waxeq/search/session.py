@@ -71,6 +71,13 @@ def _unused(installed: Sequence[Found]) -> tuple[str, ...]:
     return tuple(f"backend {f.name} is not used: {f.why}" for f in expected if f.why)
 
 
+def _said(found: Mapping[str, Kernel]) -> dict[str, Any]:
+    """What kernels say themselves for the cost model: ceilings of other devices than the CPU, and what starting takes
+    that is not started as NumPy's are."""
+    others = {n: Peaks(**most) for n, k in found.items() if (most := k.ceilings()) is not None}
+    return {"others": others, "launches": {n: k.launch for n, k in found.items() if k.launch is not None}}
+
+
 def _require_device(name: str, kernels: Mapping[str, Kernel], installed: Sequence[Found]) -> None:
     """Raise UsageError for a device that no kernel works on, with the reason where some backend would."""
     known = sorted({k.device for k in kernels.values()})
@@ -118,6 +125,8 @@ class Session(Readying):
     notes: tuple[str, ...] = ()
     measuring_seconds: float = 0.0
     compiling_seconds: float = 0.0
+    opening_seconds: float = 0.0
+    """Until the search could begin: backends, the timing table, the rules."""
     closed: bool = False
     until: float = math.inf
     part: float = 1.0
@@ -170,16 +179,17 @@ class Session(Readying):
         require_certificates(table, files_for(options.rules))
         own = own_rules(options.rules)
         worker = Worker.start()  # not before: the peaks would be those of a busy machine
-        others = {n: Peaks(**most) for n, k in found.items() if (most := k.ceilings()) is not None}
         only, on_cpu = options.cost == "roofline", runs_on_cpu(installed)  # timings are of kernels not asked for, too
-        model = CostModel(peaks, table.families(device.id), roofline_only=only, others=others, on_cpu=on_cpu)
+        known = table.families(device.id)
+        model = CostModel(peaks, known, roofline_only=only, on_cpu=on_cpu, **_said(found))
         prices = Prices(model, found, device.id, options.threads, None if only else table)
         rules = _rules(options, found, own)
         worker.prepare(rules)
         bench = Bench(device.l3_bytes)
         notes = (*opened.notes, *missing, *options.remarks)
         return Session(
-            options, events, found, rules, own, device, table, prices, worker, clock, bench, notes, measuring
+            options, events, found, rules, own, device, table, prices, worker, clock, bench, notes, measuring,
+            opening_seconds=clock.elapsed - measuring,
         )  # fmt: skip
 
     def stricter(self, tolerance: float) -> Session:

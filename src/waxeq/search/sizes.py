@@ -21,6 +21,7 @@ from waxeq.frontend.trace import Traced
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import Graph, expand
 from waxeq.memory.estimate import plan_estimate
+from waxeq.naming import dims_option
 from waxeq.plan.plan import Plan
 from waxeq.runtime.sized import SizedProgram
 from waxeq.runtime.turns import take_turns
@@ -92,7 +93,11 @@ class SizedResult:
     def __repr__(self) -> str:
         ranges = ", ".join(map(str, self.plans.dims))
         found = number_of(len(self.intervals), "interval")
-        return f"<SizedResult {self.plans.name} for {ranges}: {found}; .program runs it>"
+        written = sum(i.plan.as_written for i in self.intervals)
+        kept = f", {written} of them as written" if written else ""
+        ratios = [t.trial.ratio for t in self.report.trials]
+        speed = f", {min(ratios):.2f}x to {max(ratios):.2f}x the speed of the model as written" if ratios else ""
+        return f"<SizedResult {self.plans.name} for {ranges}: {found}{kept}{speed}; .program runs it>"
 
     def save(self, path: str | Path) -> None:
         """Write the plan, and its weights beside it; `waxeq run PATH` and `waxeq.load(PATH)` take it."""
@@ -155,7 +160,7 @@ def _sample(family: Family, at: Callable[[Sizes], Traced], sizes: Sizes) -> Samp
             raise type(e)(f"{e} (where {written(sizes)})") from e
         return None
     if any(x.kind == "state" for x in t.graph.leaves):
-        raise UnsupportedError("a model with states has no plan for ranges of sizes; leave --dim out")
+        raise UnsupportedError(f"a model with states has no plan for ranges of sizes; leave {dims_option()} out")
     return Sample(sizes, t.graph, {**t.inputs, **t.tensors}, required)
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from waxeq.cost.archive import name_another
 from waxeq.cost.copying import Seen
 from waxeq.cost.device import current_device
 from waxeq.cost.table import TimingTable, default_path
 from waxeq.cost.unsaved import UnsavedTable, exists, look
 from waxeq.errors import FallbackError, TableError, TableWriteError
 from waxeq.events import Events, Progress
+from waxeq.naming import option
 from waxeq.share import share
 
 
@@ -36,7 +38,7 @@ def open_table(named: Path | None, events: Events | None = None, *, strict: bool
         if named is not None:
             raise
         if strict:
-            raise FallbackError(f"--strict needs a timing table that can be written, but {e}") from e
+            raise FallbackError(f"{option('strict', 'True')} needs a timing table that can be written, but {e}") from e
         note = f"timings of this run are kept in memory and then lost: {e}"
         return Opened(UnsavedTable.at(default_path(), calibration_tables()), (note,))
 
@@ -44,7 +46,15 @@ def open_table(named: Path | None, events: Events | None = None, *, strict: bool
 def saved_table(named: Path | None, events: Events | None = None, *, whole: bool = False) -> Opened:
     """The table to work with when work that is not stored is lost; `whole` as for `TimingTable.open`. Raises TableError
     and TableLockedError."""
+    _require_folder(named)
     return Opened(TimingTable.open(named, extra=calibration_tables(), whole=whole, seen=copied(events)))
+
+
+def _require_folder(named: Path | None) -> None:
+    """Raise TableError where the folder of a table that is named is not there: its name may be mistyped, and nobody
+    would look for timings in a folder that was made for them. That of the user's own table is made."""
+    if named is not None and not named.parent.is_dir():
+        raise TableError(f"{named} cannot be made: there is no folder {named.parent}; make it, or {name_another()}")
 
 
 def copied(events: Events | None) -> Seen:
@@ -55,6 +65,7 @@ def copied(events: Events | None) -> Seen:
 
 def table_to_look_with(named: Path | None, events: Events | None = None) -> Opened:
     """As `open_table`, but a table that is not there yet is not made: there is one in memory in its place."""
+    _require_folder(named)
     path = named or default_path()
     if exists(path):
         return open_table(named, events)

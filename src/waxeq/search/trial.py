@@ -16,10 +16,11 @@ from waxeq.errors import AccuracyError, BudgetError, FallbackError, WaxeqError
 from waxeq.events import StageFinished, StageStarted
 from waxeq.frontend.trace import Traced
 from waxeq.ir.array import content
+from waxeq.naming import option
 from waxeq.plan.plan import Plan
 from waxeq.runtime.verify import Accuracy, Truth, require
 from waxeq.search.blocks import remember, said
-from waxeq.search.contest import Ground, ahead, foresee, given, hold
+from waxeq.search.contest import Ground, ahead, entered, foresee, given, hold
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
@@ -58,12 +59,15 @@ def searched_again(tolerance: float, why: BudgetError | None = None) -> str:
 
 
 def judged(session: Session, results: Sequence[Result], proofs: Proofs, tolerance: float | None = None) -> Judged:
-    """Run every way to plan a model once. `tolerance`: of results, where it is not the one of the search. Raises what
-    the last of them does where none can be run."""
+    """Run every way to plan a model once; once one is right, no more that there is no time to hold a contest of.
+    `tolerance`: of results, where it is not the one of the search. Raises what the last of them does where none can be
+    run."""
     session.events.emit(StageStarted("trial", ""))
     right: list[tuple[Result, tuple[Accuracy, ...]]] = []
     notes, wrong, errors = [*results[0].report.notes, *said(results[0].blocks)], None, list[tuple[Accuracy, ...]]()
     for n, r in enumerate(results, 1):
+        if right and not proofs.contested([*(done for done, _ in right), r]):
+            break
         try:
             errors.append(proofs.accuracy(r))
             require(errors[-1], session.options.tolerance if tolerance is None else tolerance)
@@ -103,8 +107,8 @@ def confirm(session: Session, traced: Traced, found: Judged, begun: Begun | None
     if trial is not None and trial.verdict != "faster":
         if session.options.strict:
             raise FallbackError(
-                f"no plan is faster than the model as written (ratio {trial.ratio:.2f}); without --strict the model "
-                "as written would be the plan"
+                f"no plan is faster than the model as written (ratio {trial.ratio:.2f}); without "
+                f"{option('strict', 'True')} the model as written would be the plan"
             )
         sure = "in few runs" if trial.brief else f"95 % between {trial.low:.2f} and {trial.high:.2f}"
         span = f"{trial.ratio:.2f}x, {sure}"
@@ -160,14 +164,21 @@ class Proofs:
     """Errors of plans on the model's own inputs and weights. What was found for the same plan, kernels, numbers and
     machine is remembered: running it again would give the same bits."""
 
-    def __init__(self, session: Session, traced: Traced, begun: Future[Truth] | None) -> None:
+    def __init__(self, session: Session, traced: Traced, begun: Begun | None) -> None:
         self.session, self.traced, self.begun = session, traced, begun
         self.ran: dict[str, float] = {}
         """Seconds of the first run of plans, by text."""
 
     @cached_property
     def truth(self) -> Truth:
-        return self.session.joined(self.begun) if self.begun is not None else truth_of(self.traced)
+        return self.session.joined(self.begun.truth) if self.begun is not None else truth_of(self.traced)
+
+    def contested(self, results: Sequence[Result]) -> bool:
+        """Whether there may still be time for a contest of these plans: nobody knows before one of them ran."""
+        if not self.ran or self.begun is None:
+            return True
+        begun = self.begun.ground is not None
+        return entered(self.session, [r.plan.predicted for r in results], self.truth.seconds, begun=begun)
 
     @cached_property
     def _numbers(self) -> str:
@@ -204,6 +215,7 @@ def _reported(
         seconds=session.deadline.elapsed,
         measuring_seconds=session.measuring_seconds,
         compiling_seconds=session.compiling_seconds,
+        opening_seconds=session.opening_seconds,
         accuracy=rows,
         trial=trial,
         notes=tuple(notes),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.extract.candidates import Candidate, Space, State, variants
-from waxeq.extract.choice import Choice, Problem
+from waxeq.extract.choice import Choice, Priced, Problem
 from waxeq.extract.near import instead, merged, split
 from waxeq.search.choosing import Chosen, choose
 from waxeq.search.session import Session
@@ -115,11 +116,19 @@ def _promising(session: Session, space: Space, found: Widened) -> list[Candidate
 
 
 def _others(space: Space, problem: Problem, choice: Choice) -> Iterator[tuple[Candidate, float]]:
-    """Variants of the next best calls that read nothing more than is there, each with what the chosen one takes."""
+    """Variants of the next best calls that read nothing more than is there, each with what is taken now by the chosen
+    one, and by calls that only that reads: a call that does the work of both is a variant of no other."""
     have = problem.given | choice.made.keys()
+    readers = Counter(s for p in choice.made.values() for s in {*p.candidate.inputs})
+    readers.update(choice.roots)
     for out, p in choice.made.items():
-        if p.cost < _LEAST * choice.cost:
+        alone = {s: choice.made[s].cost for s in {*p.candidate.inputs} & choice.made.keys() if readers[s] == 1}
+        if p.cost + sum(alone.values()) < _LEAST * choice.cost:
             continue
-        ways = (q for q in problem.ways(out) if q.candidate is not p.candidate and q.cost < _NEAR * p.cost)
-        near = sorted((q for q in ways if have.issuperset(q.candidate.inputs)), key=lambda q: q.cost)[:_RIVALS]
-        yield from ((c, p.cost) for q in near for c in variants(space, q.candidate))
+        near: list[tuple[float, Priced, float]] = []
+        for q in problem.ways(out):
+            now = p.cost + sum(cost for s, cost in alone.items() if s not in q.candidate.inputs)
+            if q.candidate is not p.candidate and q.cost < _NEAR * now and have.issuperset(q.candidate.inputs):
+                near.append((q.cost / now, q, now))
+        near.sort(key=lambda row: row[0])
+        yield from ((c, now) for _, q, now in near[:_RIVALS] for c in variants(space, q.candidate))

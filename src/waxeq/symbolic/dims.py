@@ -10,6 +10,7 @@ from keyword import iskeyword
 from typing import Any
 
 from waxeq.errors import TypeMismatch, UsageError
+from waxeq.naming import dim
 
 Sizes = Mapping[str, int]
 _TEXT = re.compile(r"([A-Za-z_]\w*)=(\d+):(\d+)(?:@(.+))?")
@@ -130,7 +131,7 @@ def bind(
         if not d.low <= sizes[d.name] <= d.high:
             raise TypeMismatch(
                 f"{d.name} is {sizes[d.name]} in input {found[d.name][1]!r}, the plan is for {d.low} to {d.high}; "
-                f"optimize with --dim {d.name}=LOW:HIGH for a wider range"
+                f"optimize with {dim(d.name, 'LOW', 'HIGH')} for a wider range"
             )
     for x, wants in takes.items():
         for i, (want, got) in enumerate(zip(wants, shapes[x], strict=True)):

@@ -16,7 +16,9 @@ from waxeq.errors import UsageError
 from waxeq.frontend.annotations import annotated, example_arguments
 from waxeq.frontend.containers import fields_of
 from waxeq.frontend.trace import Traced, trace
+from waxeq.naming import dim
 from waxeq.symbolic.dims import Dim, Sizes
+from waxeq.symbolic.size import written
 
 Examples = Callable[[Sizes], Mapping[str, Any]]
 _MANY = 12
@@ -36,16 +38,17 @@ class Family:
     name: str | None = None
     origin: tuple[str, str] | None = None
     notes: list[str] = field(default_factory=list, compare=False)
-    _weights: dict[str, Any] = field(default_factory=dict, compare=False)
+    _weights: dict[str, tuple[Any, Sizes]] = field(default_factory=dict, compare=False)
 
     def arguments(self, sizes: Sizes) -> dict[str, Any]:
         """Examples at these sizes; weights are those of the first time."""
         given = dict(self.examples(sizes))
         fixed = {*self.weights, *(k for k, a in annotated(self.fn).items() if a.role == "weight")}
         for k in fixed & given.keys():
-            first = self._weights.setdefault(k, given[k])
+            first, at = self._weights.setdefault(k, (given[k], dict(sizes)))
             if isinstance(first, np.ndarray) and _alike(first, given[k]) and not np.array_equal(first, given[k]):
-                self.notes.append(f"weight {k!r} is another at another size: the plan holds the first that was given")
+                note = f"weight {k!r} is another at another size: the plan holds the one of {written(at)}"
+                self.notes.extend({note}.difference(self.notes))
             given[k] = first if _alike(first, given[k]) else given[k]
         return given
 
@@ -79,7 +82,7 @@ def examples_of(
         d = unknown[0]
         raise UsageError(
             f"no input has an axis of size {d}: annotate it (x: wx.Input['f32', '{d}', 64]), name the axis "
-            f"(--dim {d}=1:512@x.0), or let example_inputs({d}) make examples of any size"
+            f"({dim(d, 1, 512, ('x', 0))}), or let example_inputs({d}) make examples of any size"
         )
     return lambda sizes: example_arguments(fn, {k: _resized(k, v, axes, sizes) for k, v in given.items()}, sizes)
 

@@ -4,6 +4,7 @@ as functions of the dims.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from waxeq.ir.graph import Graph, Leaf, Node
 from waxeq.ir.interpret import interpret
 from waxeq.ir.op import Op
 from waxeq.ir.types import TensorType
+from waxeq.naming import dims_option
 from waxeq.symbolic.dims import Sizes
 from waxeq.symbolic.fit import fit, fit_float
 from waxeq.symbolic.literals import Literals
@@ -27,6 +29,9 @@ _ENOUGH = 4
 """Sizes at which a value is seen to be a function, where others are left out."""
 _SAME = 1e-9
 """Relative error in float64 up to which two graphs compute the same."""
+
+_RANKS = re.compile(r"\.((?:nan)?(?:median|quantile|percentile))\s*\(")
+"""Calls of functions that take elements of sorted rows."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +158,23 @@ def _fitted(
             continue
         where = f"{n.source}: {n.op.label}" if n.source else n.op.label
         ops = [_node(s.graph, p[v]).op for s, p in zip(alike, pairs, strict=True)]
-        given = {f.name: _fit_all(alike, [getattr(o, f.name) for o in ops], where, odd) for f in fields(n.op)}  # pyright: ignore
+        try:
+            given = {f.name: _fit_all(alike, [getattr(o, f.name) for o in ops], where, odd) for f in fields(n.op)}  # pyright: ignore
+        except UnsupportedError as e:
+            raise UnsupportedError(f"{e}{_of_ranks(n)}") from e
         nodes.append(replace(n, op=_like(n.op, given), type=types(v, where)))
     return replace(g, leaves=leaves, nodes=tuple(nodes))
+
+
+def _of_ranks(n: Node) -> str:
+    """What to add where a line takes places in sorted rows, which are no polynomials of their size; else nothing."""
+    name = None if n.source is None else _RANKS.search(n.source.text)
+    if name is None:
+        return ""
+    return (
+        f". np.{name[1]} along an axis whose size changes takes such places (the middle of 7 elements is one of them, "
+        f"of 8 it is two): take it along an axis of one size, or give the model one size: leave {dims_option()} out"
+    )
 
 
 def _require_fixed(first: Sample, alike: Sequence[Sample], i: int, x: Leaf) -> None:

@@ -35,6 +35,7 @@ from waxeq.options import DEFAULT_TOLERANCE
 from waxeq.plan.compose import compose
 from waxeq.plan.plan import Plan
 from waxeq.plan.schedule import schedule
+from waxeq.plan.sections import in_sections
 from waxeq.runtime.program import Program
 from waxeq.search.block import make_space
 from waxeq.testing.programs import RandomProgram, rms
@@ -133,7 +134,7 @@ class Planner:
         leaves = {x.name: i for i, x in enumerate(g.leaves)}
         block = Block(g, leaves, dict(g.outputs), tuple(v for v, _ in g.values()), "")
         whole = compose(g, [block], [plan], "random", [n for n, _ in g.outputs], {})
-        return assign_plan(whole, self.kernels).check()
+        return assign_plan(in_sections(whole, self.kernels), self.kernels).check()
 
 
 def errors(program: RandomProgram, plan: Plan, kernels: Mapping[str, Kernel]) -> list[str]:

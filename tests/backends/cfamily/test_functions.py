@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from waxeq.basis.scalar import SCALARS
-from waxeq_cfamily.accuracy import BUILDS, DOCUMENT, Judge, document
+from waxeq_cfamily.accuracy import BUILDS, DOCUMENT, SIXTEENS, Judge, document, sixteens_text
 from waxeq_cfamily.functions import BELOW, DESCRIBED, DTYPES, HEADER, calls, functions, source, symbol
+from waxeq_cfamily.sixteens import FUNCTIONS
 
 COMPILERS = {
     "gcc": ("gcc",),
@@ -198,8 +199,54 @@ def test_exponential_of_what_is_zero_or_less(tmp_path: Path, judge_of: Callable[
     x = np.concatenate(
         [x, -np.geomspace(1e-8, 110, 1_000_000, dtype=np.float32), np.float32([0, -0.0, np.nan, -np.inf])]
     )
-    for build in BUILDS:
+    for build in judge.builds("exp"):
         assert np.array_equal(judge.apply(build, "exp", x), judge_of("float32").apply(build, "exp", x), equal_nan=True)
+
+
+def test_exponentials_of_sixteen_at_a_time_end_as_those_of_one(tmp_path: Path) -> None:
+    """Subnormals, what overflows, NaN of both signs and infinities, at every place of a vector."""
+    ends = [0, -0.0, 1, np.inf, -np.inf, np.nan, -np.nan, 88.72283, 88.72284, 89.5, -87.5, -103.97, -103.98, -1e30]
+    x = np.tile(np.array(ends, "float32"), 17)
+    for name in ("exp", BELOW):
+        judge = Judge("float32", tmp_path, rows=(replace(DESCRIBED["exp"], call=f"wx_{name}_{{d}}(x)"),))
+        assert FUNCTIONS[f"wx_{name}_f32"] in sixteens_text(judge.rows)
+        some = x if name == "exp" else x[~(x > 0)]
+        found, want = (judge.apply(build, "exp", some) for build in (SIXTEENS, "fused"))
+        np.testing.assert_array_max_ulp(found[np.isfinite(want)], want[np.isfinite(want)], 2)
+        assert np.array_equal(found[~np.isfinite(want)], want[~np.isfinite(want)], equal_nan=True)
+
+
+SIXTEEN = tuple(name for name in DESCRIBED if f"wx_{name}_f32" in FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", SIXTEEN)
+def test_what_takes_sixteen_ends_as_what_takes_one(name: str, tmp_path: Path) -> None:
+    """Zeros, subnormals, what is below 0, infinities and NaN of both signs, at every place of a vector."""
+    ends = [0, 1, np.inf, np.nan, 1e-45, 1e-40, 1.17549435e-38, 3.4028235e38, 1e30, 0.5, 3.9, 4.5, 9.5, 104, 1e-20]
+    x = np.tile(np.array([*ends, *(-v for v in ends)], "float32"), 17)
+    judge = Judge("float32", tmp_path, rows=(DESCRIBED[name],))
+    assert FUNCTIONS[f"wx_{name}_f32"] in sixteens_text(judge.rows)
+    found, want = (judge.apply(build, name, x) for build in (SIXTEENS, "fused"))
+    finite = np.isfinite(want)
+    np.testing.assert_array_max_ulp(found[finite], want[finite], 3)
+    assert np.array_equal(found[~finite], want[~finite], equal_nan=True)
+    real = ~np.isnan(want)
+    assert np.array_equal(np.signbit(found[real]), np.signbit(want[real]))
+
+
+@pytest.mark.parametrize("name", SIXTEEN)
+def test_error_of_sixteen_at_a_time_is_within_the_table(name: str, tmp_path: Path) -> None:
+    """Every 4001st float32 of both signs, subnormals and NaNs too, and samples."""
+    judge = Judge("float32", tmp_path, rows=(DESCRIBED[name],))
+    for found in (judge.patterns(name, 0, 2**32, 4001), judge.samples(name, 20_000, seed=0x5EED)):
+        worst = found.worst[SIXTEENS]
+        assert worst.error <= functions()[name, "float32"].largest_ulp, f"{worst.error} at {worst.x!r}"
+
+
+def test_erf_of_sixteen_at_a_time_stays_in_range(tmp_path: Path) -> None:
+    judge = Judge("float32", tmp_path, rows=(DESCRIBED["erf"],))
+    x = np.linspace(3, 5, 1_000_000, dtype="float32")
+    assert judge.apply(SIXTEENS, "erf", x).max() == 1
 
 
 @pytest.mark.slow

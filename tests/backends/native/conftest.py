@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from waxeq_native import library
+from waxeq_native import library, work
 
 Ahead = Callable[[Callable[..., object], Iterable[Sequence[Any]]], None]
 
@@ -42,22 +42,21 @@ def ahead() -> Ahead:
 
 
 @pytest.fixture(autouse=True)
-def odd_dtypes_are_compiled_little(
-    request: pytest.FixtureRequest, little: library.Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A test of every `dtype` is compiled as plans are for float32 alone: vectors of the others take compilers longest,
-    and tests/backends/test_conformance.py has all of them.
-    """
-    callspec = getattr(request.node, "callspec", None)
-    if callspec is not None and callspec.params.get("dtype", "float32") != "float32":
-        monkeypatch.setattr(library, "shared", lambda: little)
+def nothing_is_known_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test finds for a call is not what another one found under limits that it changed, whatever their order."""
+    monkeypatch.setattr(work, "_known", {})
 
 
-@pytest.fixture
-def a_third_as_plans_are(
+@pytest.fixture(autouse=True)
+def most_cases_are_compiled_little(
     request: pytest.FixtureRequest, little: library.Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the cases of a test whose time is that of its compiler, every third is compiled as plans are, so that each
-    value of each parameter is once; the others are compiled little."""
-    if sum(request.node.callspec.indices.values()) % 3:
+    value of each parameter is once, and of dtypes float32 alone: vectors of the others take compilers longest, and
+    tests/backends/test_conformance.py has all kernels, and all dtypes, as plans have them.
+    """
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is None:
+        return
+    if callspec.params.get("dtype", "float32") != "float32" or sum(callspec.indices.values()) % 3:
         monkeypatch.setattr(library, "shared", lambda: little)

@@ -83,7 +83,6 @@ RESULTS = {
 }
 
 
-@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows, columns", [(3, 300), (130, 517), (777, 1031)])
 @pytest.mark.parametrize("meanings", RESULTS.values(), ids=RESULTS)
@@ -140,7 +139,6 @@ def test_sweeps_that_read_the_same_at_the_same_rows_are_one_loop() -> None:
     np.testing.assert_allclose(out, xx * yy - xy, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("kernel", [Sliding, FastSliding])
 def test_any_sweeps_with_what_they_are_made_of(
     kernel: type[Sliding], monkeypatch: pytest.MonkeyPatch, ahead: Callable[..., None]
@@ -150,7 +148,6 @@ def test_any_sweeps_with_what_they_are_made_of(
     monkeypatch.setattr(walking, "_ROWS", 3)
     monkeypatch.setattr(walking, "_RINGS", 1 << 12)
     monkeypatch.setattr(walking, "_COLUMNS", 32)
-    monkeypatch.setattr("waxeq_native.work._known", {})
     k, rng = kernel(), np.random.default_rng(3)
     rows: list[tuple[Sliding, list[Call], list[np.ndarray]]] = []
     for c in generated(f"native.{k.name}", k, np.random.default_rng(11), 25):

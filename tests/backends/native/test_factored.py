@@ -58,7 +58,6 @@ def near(got: np.ndarray, want: np.ndarray, within: float = 200.0) -> None:
     np.testing.assert_allclose(got, want, rtol=eps, atol=eps * float(np.abs(want).max(initial=0.0)))
 
 
-@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "count", "threads"), [
     (1, 17, 1), (2, 130, 3), (3, 1, 2), (7, 40, 2), (16, 17, 1), (32, 20, 2),
@@ -91,7 +90,6 @@ def test_rows_are_exchanged_where_they_must_be(dtype: str) -> None:
         a, b[..., None])[..., 0], 1e6)  # fmt: skip
 
 
-@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("at", [0, 7, 39])
 def test_one_matrix_without_a_value_is_reported_once(at: int) -> None:
     a, b = matrices("float64", 40, 3), np.ones((40, 3))

@@ -121,7 +121,6 @@ CASES = {
 }
 
 
-@pytest.mark.usefixtures("a_third_as_plans_are")
 @pytest.mark.parametrize("case", CASES)
 def test_every_element_is_as_the_meaning_has_it(case: str) -> None:
     odd = ({"m": 1, "n": 64}, {"m": 2, "n": 127}, {"m": 2, "n": 129}, {"m": 5, "n": 1}, {"m": 0, "n": 8})

@@ -17,7 +17,7 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily import joint, split
 from waxeq_native import joint as native_joint
-from waxeq_native import loops, work
+from waxeq_native import loops
 from waxeq_native.steps import OPERANDS, Run, Step
 
 (BACKEND,) = backends(["native"])
@@ -210,7 +210,6 @@ def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
         for name, low in (("BESIDE", 0), ("_NEAR", -1), ("_LONG", 8), ("_PIECE", 4), ("_MANY", 9), ("_FEW", 4)):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, low)
-    monkeypatch.setattr(work, "_known", {})
 
 
 SOME = [("sum", "".join(k)) for n in (1, 2, 3) for k in combinations("ijk", n)] + [("max", "k"), ("min", "i")]

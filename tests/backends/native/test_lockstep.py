@@ -179,7 +179,7 @@ def test_vectors_that_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """The text is right where vectors are shorter; it is not offered there, as registers are too few."""
     (c, u, f), kernel = (c := call(9, 129, 2), *drawn(c)), Lockstep()
     (part,) = kernel.work(c).parts  # type: ignore[union-attr]
-    assert part.source.count("__AVX512F__") == 2
+    assert part.source.count("__AVX512F__") == 3
     compiler = library.shared().compiler
     flags = (*compiler.flags, "-mno-avx512f", "-mprefer-vector-width=256")
     narrow = library.Library(tmp_path, replace(compiler, flags=flags))
@@ -325,3 +325,73 @@ def test_nothing_is_asked_for_twice() -> None:
     reads = [len(re.findall(r"wx_read_float32\(x0 .*? a \* 16", part)) for part in (early, place)]
     assert reads == [5 + 2 * 3, 5 + 2 * 3] and not re.findall(r"wx_read_float32\(x0 .*? c \* 16", body)
     assert len(re.findall(r"wx_read_float32\(strip", body)) == 3
+
+
+def chained(x: Term, f: Term, dtype: str, scale: float) -> Term:
+    """The sum of four sides one after another, as array programs write it."""
+    sides = seen(x, 0, 1)
+    for row, column in ((2, 1), (1, 0), (1, 2)):
+        sides = Term("Add", sides, seen(x, row, column))
+    return bordered(Term("Mul", Term("Num", scale, dtype), Term("Zip", "sub", sides, seen(f, 1, 1))))
+
+
+def chained_call(rows: int, columns: int, times: int, threads: int, dtype: str, scale: float) -> Call:
+    x = operand(0, "ij", dtype)
+    for _ in range(times):
+        x = chained(x, operand(1, "ij", dtype), dtype, scale)
+    return replace(call(rows, columns, times, threads, dtype), meaning=x)
+
+
+@pytest.mark.parametrize("kernel", [Lockstep(), StreamingLockstep()], ids=["cache", "past"])
+@pytest.mark.parametrize("scale", [0.25, 0.3, -3.0])
+@pytest.mark.parametrize(
+    "rows, columns, times, dtype, threads",
+    [
+        (2, 160, 2, "float32", 1),
+        (5, 512, 3, "float32", 2),
+        (37, 1024, 4, "float32", 2),
+        (64, 1040, 5, "float32", 1),
+        (40, 304, 3, "float64", 2),
+    ],
+)
+def test_partial_sums_are_rounded_as_sums_are(
+    kernel: Lockstep, rows: int, columns: int, times: int, dtype: str, threads: int, scale: float
+) -> None:
+    """What is made a place early has the bits of the same sum where it is used: a product is rounded before."""
+    c = chained_call(rows, columns, times, threads, dtype, scale)
+    assert "partial0 = " in written(c)
+    u, f = (NOISE.standard_normal((rows, columns)).astype(dtype) for _ in range(2))
+    want = u
+    for _ in range(times):
+        sides = want[:-2, 1:-1] + want[2:, 1:-1] + want[1:-1, :-2] + want[1:-1, 2:]
+        want = np.pad(want.dtype.type(scale) * (sides - f[1:-1, 1:-1]), 1)
+    np.testing.assert_array_equal(made(kernel, c, (u, f)), want)
+
+
+def test_partial_sums_of_whole_numbers() -> None:
+    c = chained_call(30, 300, 4, 2, "int32", 3)
+    assert "partial0 = " in written(c)
+    assert check_call(Lockstep(), c, np.random.default_rng(3)) is None
+
+
+def planned(c: Call) -> lockstep.Lockstep:
+    return lockstep.Lockstep.of(Lockstep().walk(c), [*zip(c.operands, range(2), strict=True)])
+
+
+def test_partial_sums_are_held_in_place_of_what_they_are_of() -> None:
+    """Of each row one sum, and not what is above, below and to the left of it; of two sums of two, none is held."""
+    found = planned(chained_call(90, 640, 4, 1, "float32", 0.25))
+    assert len(found.partials) == 3 * 3 and found.registers == 3 * (3 + 3)
+    assert replace(found, partly=False).registers == 3 * (5 + 3)
+    assert not planned(call(90, 640, 4)).partials
+
+
+def test_nothing_is_made_early_of_what_is_made_at_the_same_place() -> None:
+    """Sweeps that read nothing to the right are no vector apart: a compiler may join the product with the sum."""
+    x = operand(0, "ij", "float32")
+    for _ in range(3):
+        sides = Term("Add", Term("Add", seen(x, 0, 1), seen(x, 2, 1)), seen(x, 1, 0))
+        x = bordered(Term("Mul", Term("Num", 0.3, "float32"), sides))
+    c = replace(call(90, 640, 3), meaning=x, operands=(call(90, 640, 3).operands[0],))
+    assert "partial" not in written(c)
+    assert check_call(Lockstep(), c, np.random.default_rng(3)) is None

@@ -122,3 +122,14 @@ def test_positions_that_are_computed_are_looked_at(name: str, length: int) -> No
             with pytest.raises(IndexError, match="out of bounds"):
                 run()
     assert ran
+
+
+def test_places_of_merged_axes_are_looked_at_by_their_number() -> None:
+    """A step along one of two axes that are read as one leads to no one place, as in the logarithm of a sum of
+    exponentials over both: its text ended in a TypeError."""
+    x = operand(0, "iabj", F)
+    highest = Term("Red", "max", "b", Term("Red", "max", "a", x))
+    meaning = Term("Sum", "c", Term("Map", "exp", Term("Zip", "sub", Term("Merge", "a", "b", "c", x), highest)))
+    c = call(meaning, {"i": 2, "a": 2, "b": 2, "c": 4, "j": 7}, [("iabj", F)], "ij", "loops_fast")
+    assert BACKEND.kernels[c.kernel].accepts(c)
+    assert check_call(BACKEND.kernels[c.kernel], c, np.random.default_rng(0)) is None

@@ -186,8 +186,8 @@ X = np.random.default_rng(0).standard_normal((20, 400)).astype(np.float32)
         ("native.partial_sort", lambda x: np.partition(x, 5)[..., :6]),
         ("native.partial_sort", lambda x: np.sort(x, axis=0)[:2]),
         ("native.partial_sort_negated", lambda x: -np.sort(-x)[..., :5]),
-        ("native.order_statistic", lambda x: np.sort(x)[..., 5]),
-        ("native.order_statistic", lambda x: np.sort(x, axis=1)[:, -2]),
+        ("native.order_statistic or native.selected", lambda x: np.sort(x)[..., 5]),
+        ("native.order_statistic or native.selected", lambda x: np.sort(x, axis=1)[:, -2]),
         ("native.arg_order_statistic", lambda x: np.argsort(x)[..., 3]),
     ],
 )
@@ -198,5 +198,5 @@ def test_models_have_it(kernel: str, model: Callable[[np.ndarray], np.ndarray], 
         return {s.call.kernel for s in result.plan.steps}, result.program(X)
 
     (used, found), (_, meant) = planned("native", "numpy"), planned("numpy")
-    assert kernel in used
+    assert used.intersection(kernel.split(" or "))
     np.testing.assert_array_equal(found, meant)

@@ -98,6 +98,21 @@ def test_the_next_rows_that_are_added_are_asked_for_into_the_second_cache(meanin
         assert check_call(LOOPS, call, np.random.default_rng(0)) is None
 
 
+def test_windows_that_slide_over_an_array_are_not_asked_for() -> None:
+    """They are read from caches: of a rolling mean every second instruction asked for what lay there."""
+    sizes = {"m": 64, "n": 40000}
+    window = View(("m", "n"), (64, 40000), (50, 1), "float32")
+    call = Call(
+        "native.loops",
+        Term("Sum", "m", operand(0, "mn", "float32")),
+        sizes,
+        (window,),
+        View.dense("n", sizes, "float32"),
+    )
+    assert "prefetch" not in _text(call)
+    assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
 def test_a_stage_asks_for_what_it_reads_itself() -> None:
     """The maximum of one array asked for rows of the other, at a place along an axis that it does not go along."""
     a = operand(0, "mn", "float32")

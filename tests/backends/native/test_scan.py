@@ -176,14 +176,14 @@ def beside(call: Call, kernel: Scans, at: tuple[int, int], *, replaced: bool = F
     return given[:, :n], out.reshape(rows, step)[:, :n]
 
 
-def rows_of(n: int, gap: int, dtype: str, threads: int) -> Call:
-    sizes, rows = {"i": 3, "j": n}, View(("i", "j"), (3, n), (n + gap, 1), dtype)
+def rows_of(n: int, gap: int, dtype: str, threads: int, many: int = 3) -> Call:
+    sizes, rows = {"i": many, "j": n}, View(("i", "j"), (many, n), (n + gap, 1), dtype)
     return Call("native.scan", Term("Scan", "sum", "j", operand(0, "ij", dtype)), sizes, (rows,), rows, threads=threads)
 
 
-def check_whole_rows(dtype: str, lengths: Sequence[int]) -> None:
+def check_whole_rows(dtype: str, lengths: Sequence[int], many: int = 3, gap: int = 3) -> None:
     kernels = (KERNEL, StreamingScans())
-    calls = [rows_of(n, 3, dtype, t) for n in lengths for t in (1, 4)]
+    calls = [rows_of(n, gap, dtype, t, many) for n in lengths for t in (1, 4)]
     prepare((k, call) for k in kernels for call in calls)
     for call in calls:
         for i, kernel in enumerate(kernels):
@@ -202,6 +202,37 @@ def check_whole_rows(dtype: str, lengths: Sequence[int]) -> None:
 def test_rows_are_run_through_whole_wherever_they_begin(dtype: str) -> None:
     """Of any length, from any address to any other or in place, with what lies between them left alone."""
     check_whole_rows(dtype, (2, 31, 63, 64, 65, 127, 128, 4099, 70_001))
+
+
+@pytest.mark.parametrize("many, gap", [(19, 0), (300, 5)])
+def test_several_rows_are_run_through_at_once(many: int, gap: int) -> None:
+    """And those left over one after the other, to the same sums."""
+    check_whole_rows("float32", (1, 16, 47, 1003), many, gap)
+
+
+@pytest.mark.parametrize("kernel", [KERNEL, StreamingScans()])
+def test_several_rows_come_to_what_each_comes_to(kernel: Scans) -> None:
+    """In order, each added to the float64 sum of all before: what is not finite stays in its row, and -0 as it is."""
+    call = rows_of(96, 0, "float32", 1, 17)
+    x = np.random.default_rng(8).standard_normal((17, 96)) * 100.0 ** (np.arange(17) % 5)[:, None]
+    x = x.astype("f")
+    x[2, 40], x[5, 0], x[11, 95], x[14], x[13, 3:5] = np.inf, np.nan, -np.inf, -0.0, np.finfo("f").max
+    memory = np.zeros(17 * 96 + 16, "f")
+    out = memory[-memory.ctypes.data % 64 // 4 :][: 17 * 96].reshape(17, 96)
+    with np.errstate(over="ignore"):
+        want = np.cumsum(x.astype(np.float64), axis=1).astype("f")
+    for step in kernel.bind(call, (x,), out, np.empty(0, np.uint8)):
+        step()
+    np.testing.assert_allclose(out, want, rtol=1e-5)
+    np.testing.assert_array_equal(out[:14], want[:14])
+    assert np.all(np.signbit(out[14]))
+
+
+def test_several_rows_that_no_cache_holds_go_at_once_only_past_it() -> None:
+    call = rows_of(4096, 0, "float32", 1, 4096)
+    (past,), (plain,) = (k.work(call).parts for k in (StreamingScans(), KERNEL))  # pyright: ignore
+    assert "wx_rows_past_float32" in past.source and "wx_rows_" not in plain.source
+    assert past.grain % 8 == 0
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the flag is one of x86")

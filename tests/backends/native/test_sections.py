@@ -13,6 +13,7 @@ from waxeq.basis.typing import types
 from waxeq.ir.term import Term, postorder
 from waxeq.testing.conformance import check_call
 from waxeq_cfamily import sections
+from waxeq_cfamily.overlapped import Lined
 from waxeq_native.loops import FastLoops, Loops, NarrowLoops, Streaming
 
 ROWS = {"a": 42, "b": 2, "c": 44, "d": 40, "e": 2, "f": 30, "g": 70}
@@ -28,9 +29,11 @@ def _call(meaning: Term, axes: Iterable[str], sizes: Mapping[str, int] = SIZES, 
 
 
 def _text(call: Call) -> str:
-    work = Loops().of(call)
-    assert work is not None
-    return work.parts[-1].text
+    with pytest.MonkeyPatch.context() as changed:  # vectors that begin with lines have more loops
+        changed.setattr(Lined, "lined", 0)
+        found = Loops().of(call)
+        assert found is not None
+        return found.parts[-1].text
 
 
 def columns(x: Term, low: int = 1, value: float = 0.5) -> Term:
@@ -110,13 +113,13 @@ def test_inside_there_is_no_mask() -> None:
     assert text.count("uint64_t") == 1  # asked once for a row
 
 
-@pytest.mark.parametrize(("many", "loops"), [(48, 2), (32, 2), (40, 1)])
-def test_sections_past_the_cache_end_with_its_lines(many: int, loops: int) -> None:
+@pytest.mark.parametrize(("many", "written"), [(48, 2), (32, 2), (40, 1)])
+def test_sections_past_the_cache_end_with_its_lines(many: int, written: int) -> None:
     """A line that is written there in two parts takes twenty times as long; a mask for each vector is less."""
     meaning, sizes = beside(X, operand(1, "mr", "float32")), {**SIZES, "n": many, "r": 64, "s": many + 64}
     call = _call(meaning, "ms", sizes, Streaming.name)
-    work = Streaming().of(call)
-    assert work is not None and _loops(work.parts[-1].text) == loops
+    found = Streaming().of(call)
+    assert found is not None and found.parts[-1].text.count("wx_stream") == written + 1
     assert check_call(Streaming(), call, np.random.default_rng(0)) is None
 
 

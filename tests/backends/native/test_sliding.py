@@ -76,10 +76,10 @@ def test_rows_in_cache_and_vectors_of_them_begin_with_lines() -> None:
     assert part.source.count("_at % 16 && ") == part.source.count("_at + 128 <= ") > 0
 
 
-def test_rows_of_planes_in_cache_begin_with_lines_too() -> None:
-    """Seven points: the rows of a plane lie behind each other."""
+def seven_points(rows: int, columns: int, places: int) -> Call:
+    """Two sweeps over seven points: the rows of a plane lie behind each other."""
     axes, x = "ijk", operand(0, "ijk", "float32")
-    sizes = {"i": 12, "j": 20, "k": 300} | {"a": 10, "b": 18, "c": 298}
+    sizes = {"i": rows, "j": columns, "k": places} | {"a": rows - 2, "b": columns - 2, "c": places - 2}
 
     def at(t: Term, *places: int) -> Term:
         for old, new, place in zip(axes, "abc", places, strict=True):
@@ -96,10 +96,28 @@ def test_rows_of_planes_in_cache_begin_with_lines_too() -> None:
         return total
 
     view = View.dense(axes, sizes, "float32")
-    c = Call("native.sliding", swept_once(swept_once(x)), sizes, (view,), view)
+    return Call("native.sliding", swept_once(swept_once(x)), sizes, (view,), view)
+
+
+def test_rows_of_planes_in_cache_begin_with_lines_too() -> None:
+    c = seven_points(12, 20, 300)
     walk = Sliding().walk(c)
-    assert len(walk.inner(0)) == 2 and [*walk.spans(0).values()] == [20, 320] and walk.row(0) == 20 * 320
+    assert len(walk.inner(0)) == 2 and [*walk.spans(0).values()] == [20, 304] and walk.row(0) == 20 * 304
     assert check_call(Sliding(), c, np.random.default_rng(1)) is None
+
+
+@pytest.mark.parametrize("rows, columns, places", [(70, 96, 96), (9, 40, 33), (5, 30, 34), (6, 4, 47), (8, 12, 1000)])
+def test_planes_of_short_rows(rows: int, columns: int, places: int) -> None:
+    """They went one sweep after another: more than 128 KiB of them are kept. Rows go in vectors that begin with lines,
+    where a compiler began with the first element inside and ended with single ones."""
+    c = seven_points(rows, columns, places)
+    (part,) = Sliding().work(c).parts  # type: ignore[union-attr]
+    assert not 34 <= places < 130 or "_at & -16) + 16;" in part.source
+    assert check_call(Sliding(), c, np.random.default_rng(1)) is None
+
+
+def test_planes_that_fit_no_cache_are_refused() -> None:
+    assert Sliding().work(seven_points(20, 130, 130)) is None
 
 
 def test_next_rows_are_asked_for_a_part_in_each_sweep() -> None:
@@ -128,7 +146,6 @@ def test_tiles_that_overlap(kernel: type[Sliding], asks: bool, monkeypatch: pyte
     monkeypatch.setattr(walking, "_RINGS", 1 << 12)
     monkeypatch.setattr(walking, "_COLUMNS", 32)
     monkeypatch.setattr(walking, "_SAVED", 9.0)
-    monkeypatch.setattr("waxeq_native.work._known", {})  # what was found for equal calls had tiles of the usual size
     k = kernel()
     walks = [k.walk(c) for c in generated(f"native.{k.name}", k, np.random.default_rng(5), 30)]
     assert sum(w.tiles()[0] > 1 for w in walks) > 3 and any(w.step > 1 for w in walks)
@@ -208,7 +225,6 @@ def test_results_past_the_cache(rows: int, columns: int, times: int, threads: in
 def test_results_past_the_cache_are_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows at once, from registers; only lines at the ends of rows are asked for. Rows that begin within lines, and
     results that a cache may hold, are the other kernel's."""
-    monkeypatch.setattr("waxeq_native.work._known", {})
     kernel = StreamingSliding()
     (part,) = kernel.work(call(1504, 1504, 4)).parts  # type: ignore[union-attr]
     assert "wx_stream_lines(&out[p0 * 1504 + p1 + 1504], line, sizeof line);" in part.source
@@ -225,7 +241,6 @@ def test_tiles_past_the_cache(kernel: type[Sliding], monkeypatch: pytest.MonkeyP
     """Rows that are cut in pieces, and the ends of tiles."""
     monkeypatch.setattr(walking, "_ROWS", 8)
     monkeypatch.setattr(walking, "_RINGS", 1 << 14)
-    monkeypatch.setattr("waxeq_native.work._known", {})
     meaning = sweep(Term("Map", "exp", sweep(X))) if kernel is FastStreamingSliding else sweep(sweep(X))
     sizes = {"i": 70, "j": 1600, "a": 68, "b": 1598}
     view = View.dense("ij", sizes, "float32")

@@ -260,6 +260,24 @@ def test_positions_that_are_known_are_not_looked_at() -> None:
     assert work is not None and not work.may_fail and "bad" not in work.parts[-1].text
 
 
+def _reckoned(steps: int) -> Call:
+    """Colours of the pixels of a picture at places that take two functions a step to find."""
+    place = operand(1, "mn", "int64")
+    for _ in range(steps):
+        place = Term("Zip", "mod", Term("Add", place, Term("Num", 3.0, "int64")), Term("Num", 40.0, "int64"))
+    sizes = {"m": 7, "n": 45, "k": 40, "c": 3}
+    views = (View.dense("kc", sizes, "float32"), View.dense("mn", sizes, "int64"))
+    meaning = Term("Gather", "k", place, operand(0, "kc", "float32"))
+    return Call("native.loops", meaning, sizes, views, View.dense("mnc", sizes, "float32"))
+
+
+def test_places_that_take_reckoning_are_found_once_for_all_colours() -> None:
+    *_, loop = _loops(_reckoned(4))
+    assert "out2[" in loop and loop.count("wx_within(") == 3
+    assert all("out2[" not in text for text in _loops(_reckoned(1))), "what is read as it is lies side by side"
+    assert check_call(Loops(), _reckoned(4), np.random.default_rng(0)) is None
+
+
 def test_positions_outside_their_axis_are_found_out() -> None:
     outside = Term("Gather", "n", Term("Num", 45.0, "int64"), _x())
     assert not Loops().accepts(_call(outside, "mc"))

@@ -147,6 +147,17 @@ def test_what_is_large_leaves_no_trace_where_it_is_multiplied_by_nothing(
     assert np.all(abs(got - want) <= 1e-6 * size)
 
 
+@pytest.mark.parametrize("every", [1000, 40])
+@pytest.mark.parametrize("shape", [(4, 4), (6, 6), (8, 8), (8, 9), (12, 12), (20, 37)])
+def test_what_is_large_is_seen_among_few_too(shape: tuple[int, int], every: int) -> None:
+    """Of 64 inputs and less the largest is never 64 times as large as they are on average."""
+    call = convolution((1, 16, *shape), (24, 16, 3, 3))
+    a, w = drawn(call)
+    a[0, 3].reshape(-1)[shape[1] + 1 :: every], w[:, 3, 0, 1] = 1e6, 0.0
+    got, want, size = run(call, a, w), plainly(a, w), plainly(abs(a), abs(w))
+    assert np.all(abs(got - want) <= 1e-6 * size)
+
+
 def test_sums_of_inputs_that_overflow_are_not_made() -> None:
     """Differences of what is nearly the largest number are infinite, products with small weights are not."""
     call = convolution()
@@ -155,6 +166,32 @@ def test_sums_of_inputs_that_overflow_are_not_made() -> None:
     got, want = run(call, a, w), plainly(a, w)
     assert np.isfinite(got).all()
     assert np.all(abs(got - want) <= 1e-6 * plainly(abs(a), abs(w)))
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+@pytest.mark.parametrize("after", ["o", "nohw"])
+@pytest.mark.parametrize("sizes", [(64, 70, 58, 58), (16, 70, 21, 34), (16, 9, 20, 37)])
+def test_what_comes_after_takes_each_result_once(sizes: tuple[int, int, int, int], after: str, spoilt: bool) -> None:
+    """Chunks of a block, of which the last is smaller, turned back or computed as written."""
+    channels, outputs, high, wide = sizes
+    call = convolution((2, channels, high, wide), (outputs, channels, 3, 3), after=after, fixed=(1,), threads=2)
+    a, w, more = drawn(call)
+    if spoilt:
+        a[0, 3, 10, 10] = np.inf
+    got, added = run(call, a, w, more), more[:, None, None] if after == "o" else more
+    want, size = plainly(a, w) + added, plainly(abs(a), abs(w)) + abs(added)
+    finite = np.isfinite(want)
+    assert np.array_equal(np.isfinite(got), finite | (want == -np.inf))
+    assert np.all(abs(got[finite] - np.maximum(want[finite], 0)) <= 1e-6 * size[finite])
+
+
+def test_what_comes_after_is_no_phase_of_its_own() -> None:
+    """Results went to memory and back. Where they are written far apart they still do."""
+    near, far = (convolution(after="nohw", out=out, fixed=(1,)) for out in ("nohw", "nhwo"))
+    for call, phases in ((near, 1), (far, 2)):
+        work = Winograd().of(call)
+        assert work is not None and len(work.parts) == phases
+        assert (KERNEL.workspace(call) > 0) == (phases > 1)
 
 
 def test_weights_lie_anywhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from waxeq.frontend.handlers.parts import is_array, of_axis, parts_of, picks, si
 from waxeq.frontend.handlers.progressions import outer, taken
 from waxeq.frontend.handlers.shapes import view
 from waxeq.frontend.patchwork import Content, cut, one_by_one, positions, read, write
+from waxeq.frontend.ranges import Range, known_range
 from waxeq.frontend.selection import Selection, is_mask, require_fit
 from waxeq.ops.indexing import Gather, Scatter, TakeAlong
 from waxeq.ops.movement import Concat
@@ -95,17 +97,30 @@ def _combined(t: Tracer, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
     _require_within(parts, sizes)
     if len(parts) == 1:
         return parts[0]
-    total: Any = 0
+    total: Any = None
     outside: Any = None
     for p, n in zip(parts, sizes, strict=True):
         i = p.astype(np.int64) if is_array(p) else np.asarray(p)
-        i = np.where(i < 0, i + n, i)
-        if traced(p):
-            here = (i < 0) | (i >= n)
+        i, here = _within_axis(t, i, n) if traced(p) else (np.where(i < 0, i + n, i), None)
+        if here is not None:
             outside = here if outside is None else outside | here
-        total = total * n + i
+        total = i if total is None else total * n + i
     # what is outside of its own axis may be inside the merged one: put it where the reading finds it out
     return total if outside is None else np.where(outside, int(np.prod(sizes, dtype=np.int64)), total)
+
+
+def _within_axis(t: Tracer, i: Any, n: int) -> tuple[Any, Any]:
+    """Traced positions counted from the start of an axis, and where they are outside of it; None: they never are. What
+    their range settles is not computed. A trace at several sizes has one text for all of them."""
+    r = None if t.sized else known_range(t.builder, i.value)
+    if r is None:
+        r = Range(-math.inf, math.inf)
+    if r.low < 0:
+        i = np.where(i < 0, i + n, i)
+    below = i < 0 if r.low < -n or r.nan else None
+    if r.high < n:
+        return i, below
+    return i, i >= n if below is None else below | (i >= n)
 
 
 def _require_within(parts: Sequence[Any], sizes: Sequence[int]) -> None:

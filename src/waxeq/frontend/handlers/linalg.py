@@ -95,14 +95,17 @@ def _tensorinv(t: Tracer, a: Any, ind: int = 2) -> Any:
 
 
 def _cond(t: Tracer, x: Any, p: Any = None) -> Any:
-    """By norms of the matrix and its inverse, which singular ones do not have; that by singular values is refused."""
+    """By norms of the matrix and its inverse, infinite of singular ones; that by singular values is refused."""
     if p in (None, 2, -2, "nuc"):
         raise t.refuse("a condition number by singular values", "use 'fro', 1, -1, inf or -inf")
     if 0 in np.shape(x)[-2:]:
         raise np.linalg.LinAlgError("cond is not defined on empty arrays")
     m: Any = _square(t, x)
-    y = np.linalg.norm(m, p, axis=(-2, -1)) * np.linalg.norm(np.linalg.inv(m), p, axis=(-2, -1))
-    return np.where(np.isnan(y) & ~np.isnan(m).any(axis=(-2, -1)), np.asarray(np.inf, y.dtype), y)[()]
+    singular = np.linalg.slogdet(m).sign == 0
+    other = np.where(singular[..., None, None], np.eye(m.shape[-1], dtype=m.dtype), m)  # the inverse would raise
+    y = np.linalg.norm(m, p, axis=(-2, -1)) * np.linalg.norm(np.linalg.inv(other), p, axis=(-2, -1))
+    infinite = singular | (np.isnan(y) & ~np.isnan(m).any(axis=(-2, -1)))
+    return np.where(infinite, np.asarray(np.inf, y.dtype), y)[()]
 
 
 # -- least squares

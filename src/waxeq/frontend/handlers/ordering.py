@@ -10,6 +10,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axes_tuple, axis_index
+from waxeq.frontend.handlers.ranks import Ranks
 from waxeq.frontend.handlers.reductions import wide
 from waxeq.ir.types import is_floating, promoted
 from waxeq.ops.ordering import Argsort, Scan, Sort
@@ -90,13 +91,6 @@ def lined_up(x: TracedArray, axis: Any) -> tuple[TracedArray, tuple[int, ...]]:
     return np.sort(rows.reshape((*(x.shape[i] for i in rest), count)), axis=-1), axes  # pyright: ignore
 
 
-def _settled(y: Any, ordered: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-    """NaN where a row had one (they sort last), in the shape of a reduction."""
-    if is_floating(ordered.dtype):
-        y = np.where(np.isnan(ordered[..., -1]), np.asarray(np.nan, y.dtype), y)
-    return shaped(y, shape, axes, keepdims)
-
-
 def shaped(y: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     """The result of a reduction of an array of that shape, with the axes kept where they are to be."""
     return y.reshape(tuple(1 if i in axes else s for i, s in enumerate(shape))) if keepdims else y
@@ -135,12 +129,12 @@ def _require_places(t: Tracer, kth: Any, n: int) -> None:
 
 def _median(t: Tracer, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     x = t.array(a)
-    ordered, axes = lined_up(x, axis)
-    n = ordered.shape[-1]
+    ranks = Ranks(t, x, axis)
+    n = ranks.size
     if n == 0:
         raise t.refuse("the median of nothing", "give an axis that is not empty")
-    y = np.mean(ordered[..., (n - 1) // 2 : n // 2 + 1], axis=-1)
-    return _settled(y, ordered, x.shape, axes, keepdims)
+    y = np.mean(ranks.between((n - 1) // 2, n // 2), axis=-1)
+    return shaped(ranks.settled(y), x.shape, ranks.axes, keepdims)
 
 
 def places_of_quantile(t: Tracer, x: TracedArray, q: Any, method: str, scale: float) -> np.ndarray:
@@ -183,16 +177,20 @@ def _quantile(
     elements = method in _ELEMENTS or (method == "linear" and whole_places(places))
     if not elements and method != "linear":  # by which alone places at the ends need nothing between them
         places = places.astype(np.result_type(places, 1.0))
-    x = x if elements else in_dtype_of_quantile(x, q, places)
-    ordered, axes = lined_up(x, axis)
-    last = ordered.shape[-1] - 1
+    made = x if elements else in_dtype_of_quantile(x, q, places)
+    ranks, dtype = Ranks(t, x if _rising(x.dtype, made.dtype) else made, axis), made.dtype
+    last = ranks.size - 1
 
     def at_place(p: Any) -> Any:
         k = int(np.floor(np.clip(p, 0, last)))
         part = float(np.clip(p, 0, last) - k)
         part = (1.0 if part else 0.5) if method == "averaged_inverted_cdf" and 0 <= p < last else part
-        y = ordered[..., k] if elements else _between(ordered, k, part)
-        return _settled(y, ordered, x.shape, axes, keepdims)
+        if elements:
+            y = ranks[k].astype(dtype)
+        else:  # neighbours are found together; beyond an end its element is both
+            pair = ranks.between(k, k if p < 0 else min(k + 1, last)).astype(dtype)
+            y = _between(pair[..., 0], pair[..., -1], part)
+        return shaped(ranks.settled(y), x.shape, ranks.axes, keepdims)
 
     return at_places(np.asarray(PLACES[method](last + 1, places)), at_place)
 
@@ -238,9 +236,13 @@ def at_places(places: np.ndarray, result: Callable[[Any], Any]) -> Any:
     return np.stack(rows)[: places.size].reshape((*places.shape, *rows[0].shape))
 
 
-def _between(ordered: Any, low: int, part: float) -> Any:
-    a, b = ordered[..., low], ordered[..., min(low + 1, ordered.shape[-1] - 1)]
-    near, far = (np.asarray(p, ordered.dtype) for p in (part, 1 - part))
+def _rising(given: np.dtype, made: np.dtype) -> bool:
+    """Whether elements can be put in order before they are cast, at less cost: theirs is the same there."""
+    return is_floating(given) and given.itemsize < made.itemsize
+
+
+def _between(a: Any, b: Any, part: float) -> Any:
+    near, far = (np.asarray(p, a.dtype) for p in (part, 1 - part))
     return a + (b - a) * near if part < 0.5 else b - (b - a) * far
 
 

@@ -63,6 +63,20 @@ def _trimmed(t: Tracer, a: Any) -> Any:
     return x if known is None else np.trim_zeros(known, "f") if known.any() else known[:1] * 0
 
 
+def _poly(t: Tracer, seq_of_zeros: Any) -> Any:
+    """From zeros; of a matrix it would be from eigenvalues, and is refused."""
+    zeros = np.atleast_1d(t.array(seq_of_zeros))
+    if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1]:
+        raise t.refuse("np.poly of a matrix", "compute its eigenvalues outside the model and pass them as an argument")
+    if zeros.ndim != 1:
+        raise ValueError("input must be 1d or non-empty square 2d array.")
+    zeros = zeros if zeros.dtype == np.float32 else zeros.astype(np.float64)  # NumPy takes float16 for no float here
+    y: Any = np.ones(1, zeros.dtype)
+    for z in zeros:
+        y = np.concatenate((y, y[:1] * 0)) - np.concatenate((y[:1] * 0, y)) * z
+    return y if zeros.shape[0] else 1.0
+
+
 def _polyfit(t: Tracer, x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None,
              cov: Any = False) -> Any:  # fmt: skip
     """At places, and by weights, that are known while tracing: a product with what follows from them."""
@@ -105,5 +119,6 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "polyder": _polyder,
     "polyint": _polyint,
     "polymul": _polymul,
+    "poly": _poly,
     "polyfit": _polyfit,
 }

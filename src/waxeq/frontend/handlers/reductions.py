@@ -90,6 +90,30 @@ def _pairs(
         raise ValueError(f"zero-size array to reduction operation {f.__name__} which has no identity")
     y = rows[0] if rows.shape[0] else np.full(rest, np.asarray(fill).astype(x.dtype), x.dtype)
     y = y if initial is None else f(y, np.asarray(initial, x.dtype))
+    if f is np.hypot and rows.shape[0] and math.prod(x.shape[i] for i in axes) == 1:
+        y = np.abs(y)  # NumPy joins one element with the identity, 0
+    return np.expand_dims(y, axes) if keepdims else y
+
+
+def _subtracted(
+    t: Tracer, array: Any, axis: Axis = 0, dtype: Any = None, keepdims: bool = False, initial: Any = None
+) -> Any:  # fmt: skip
+    """All others along one axis taken from the first, or from what `initial` says."""
+    x = t.array(array)
+    x = x if dtype is None else x.astype(dtype)
+    axes = () if x.ndim == 0 and axis in (0, -1) else axes_tuple(axis, x.ndim)
+    if len(axes) > 1:
+        raise ValueError("reduction operation 'subtract' is not reorderable, so at most one axis may be specified")
+    if initial is None and any(x.shape[i] == 0 for i in axes):
+        raise ValueError("zero-size array to reduction operation subtract which has no identity")
+    if not axes:
+        return np.copy(x) if initial is None else np.asarray(initial, x.dtype) - x
+    rows = np.moveaxis(x, axes[0], 0)
+    first, rest = (rows[:1], rows[1:]) if initial is None else (np.full((1, *rows.shape[1:]), initial, x.dtype), rows)
+    if is_floating(x.dtype):  # the sum of all others may overflow where no difference does
+        y = np.add.reduce(np.concatenate([first, -rest]), axis=0)
+    else:
+        y = first[0] - np.add.reduce(rest, axis=0, dtype=x.dtype)
     return np.expand_dims(y, axes) if keepdims else y
 
 
@@ -296,9 +320,10 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
         f"{f.__name__}.reduce": partial(_pairs, f)
         for f in (
             *(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_xor, np.logaddexp, np.logaddexp2),
-            *(np.fmax, np.fmin),
+            *(np.fmax, np.fmin, np.hypot),
         )
     },
+    "subtract.reduce": _subtracted,
     "mean": _mean,
     "var": _var,
     "std": _std,

@@ -1,0 +1,146 @@
+"""Walks whose stages work on rows one after another: the same to the last bit as others, wherever arrays begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from waxeq.backend.call import Call, View, operand
+from waxeq.basis.typing import types
+from waxeq.ir.term import Term
+from waxeq.testing.conformance import check_call
+from waxeq_cfamily.loops import Emitter
+from waxeq_cfamily.overlapped import Overlapped
+from waxeq_cfamily.stages import Space
+from waxeq_native.loops import FastLoops
+
+LOOPS = FastLoops()
+
+
+class _Plain(FastLoops):
+    """As walks of two rows at a time are written."""
+
+    def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
+                aliased: frozenset[int]) -> Emitter:  # fmt: skip
+        e = super().emitter(call, s, operands, place, dtypes, aliased)
+        return Overlapped(s, e.functions, operands, place, dtypes, aliased, e.limits, False, [], excess=e.excess)
+
+
+def _layer_norm(x: Term, n: int, dtype: str) -> Term:
+    def mean(below: Term) -> Term:
+        return Term("Mul", Term("Sum", "n", below), Term("Num", 1 / n, dtype))
+
+    centred = Term("Zip", "sub", x, mean(x))
+    variance = Term("Add", mean(Term("Mul", centred, centred)), Term("Num", 2.0**-10, dtype))
+    scaled = Term("Mul", Term("Mul", centred, operand(1, "n", dtype)), Term("Map", "rsqrt", variance))
+    return Term("Add", scaled, operand(2, "n", dtype))
+
+
+def _call(rows: int, n: int, pitch: int = 0, dtype: str = "float32", threads: int = 1) -> Call:
+    """A layer norm, of rows a pitch apart."""
+    meaning = _layer_norm(operand(0, "mn", dtype), n, dtype)
+    sizes = {"m": rows, "n": n}
+    out = View.dense(["m", "n"], sizes, types(meaning)[meaning].dtype)
+    wide = View.dense(["m", "n"], {"m": rows, "n": pitch or n}, dtype)
+    given = View(("m", "n"), (rows, n), wide.strides, dtype)
+    views = [given, *(View.dense(["n"], sizes, dtype) for _ in range(2))]
+    return Call("native.loops_fast", meaning, sizes, tuple(views), out, threads=threads)
+
+
+def _pipelined(call: Call) -> bool:
+    work = LOOPS.of(call)
+    assert work is not None
+    return "const int64_t after" in work.parts[-1].text
+
+
+def _placed(a: np.ndarray, v: View, at: int) -> np.ndarray:
+    """A copy as a view has it, beginning so many bytes after a line."""
+    elements = 1 + sum((n - 1) * s for n, s in zip(v.shape, v.strides, strict=True))
+    raw = np.full(elements * a.itemsize + 128, 255, np.uint8)  # NaN all around
+    first = -raw.ctypes.data % 64 + at
+    flat = raw[first : first + elements * a.itemsize].view(a.dtype)
+    placed = np.lib.stride_tricks.as_strided(flat, v.shape, tuple(s * a.itemsize for s in v.strides))
+    placed[...] = a
+    return placed
+
+
+def _result(kernel: FastLoops, c: Call, values: Sequence[np.ndarray], ats: Sequence[int], to: int = 0) -> np.ndarray:
+    placed = [_placed(a, v, at) for a, v, at in zip(values, c.operands, ats, strict=True)]
+    out = _placed(np.zeros(c.out.shape, c.out.dtype), c.out, to)
+    for step in kernel.bind(c, placed, out, np.empty(kernel.workspace(c), np.uint8)):
+        step()
+    return out.copy()
+
+
+def _values(c: Call) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(v.shape).astype(v.dtype) for v in c.operands]
+
+
+def _bits(a: np.ndarray) -> bytes:
+    """What an array holds; all NaN are one."""
+    return np.where(np.isnan(a), np.float32(np.nan), a).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "pitch"), [(9, 512, 0), (11, 768, 0), (8, 1024, 1024 + 16), (13, 768, 771), (10, 832, 840)]
+)
+def test_the_same_wherever_arrays_begin(rows: int, n: int, pitch: int) -> None:
+    """At each place within a line, of rows that all begin alike and of others, against two rows at a time."""
+    c = _call(rows, n, pitch)
+    values = _values(c)
+    assert _pipelined(c)
+    expected = _result(_Plain(), c, values, [0] * len(values)).tobytes()
+    for at in range(0, 64, 4):
+        ats = [at, (at + 8) % 64, (3 * at) % 64]
+        assert _result(LOOPS, c, values, ats, to=at // 8 * 4).tobytes() == expected
+
+
+@pytest.mark.parametrize("at", [0, 4, 16, 60])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0, 1e38, 1e-42])
+def test_numbers_of_every_kind(value: float, at: int) -> None:
+    """In the first and the last places of rows, and all along one: of no matter to others."""
+    c = _call(11, 768)
+    values = _values(c)
+    x = values[0]
+    x[1, 0] = x[3, 767] = x[5, 15] = x[5, 752] = value
+    x[7], x[9] = value, 0
+    expected = _result(_Plain(), c, values, [0, 0, 0])
+    found = _result(LOOPS, c, values, [at, at, at])
+    assert np.isfinite(value) or np.isnan(expected[[1, 3, 5, 7]]).any(1).all()
+    assert _bits(found) == _bits(expected) and np.isfinite(found[[0, 2, 4, 6, 8, 10]]).all()
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(8, 1), (9, 2), (37, 2), (64, 2)])
+def test_numbers_of_rows(rows: int, threads: int) -> None:
+    """Of one thread and of two, which share out chunks of any number of rows."""
+    c = _call(rows, 512, threads=threads)
+    assert _pipelined(c) and check_call(LOOPS, c, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("at", [0, 16, 36])
+def test_rows_that_are_replaced(at: int) -> None:
+    """Each row is read by all of its stages before any of it is written."""
+    c = _call(13, 768)
+    assert 0 in LOOPS.in_place(c) and _pipelined(c)
+    values = _values(c)
+    x = _placed(values[0], c.out, at)
+    for step in LOOPS.bind(c, (x, *values[1:]), x, np.empty(LOOPS.workspace(c), np.uint8)):
+        step()
+    assert x.tobytes() == _result(LOOPS, c, values, [at, 0, 0]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype"), [(320, "float32"), (1000, "float32"), (768, "float64"), (768, "float16"), (4096, "float32")]
+)
+def test_where_it_is_not_worth_it(n: int, dtype: str) -> None:
+    """Short rows, those that fill no whole accumulators, numbers of other widths, sums in blocks."""
+    assert not _pipelined(_call(16, n, dtype=dtype))
+
+
+def test_the_text_of_any_processor() -> None:
+    """What is gathered from lines has a text beside for where vectors are shorter."""
+    work = LOOPS.of(_call(9, 512))
+    assert work is not None and work.parts[-1].text.count("#ifdef __AVX512F__") == work.parts[-1].text.count("#endif")
