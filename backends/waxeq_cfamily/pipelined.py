@@ -17,27 +17,21 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.ir.types import is_float
 from waxeq_cfamily.asked import LINE
 from waxeq_cfamily.fission import Fission
 from waxeq_cfamily.nest import Loop
-from waxeq_cfamily.overlapped import Overlapped
 from waxeq_cfamily.scalars import var
+from waxeq_cfamily.staggered import WIDTH, Staggered, each_lane
 from waxeq_cfamily.values import Index
 
 _STAGES = 3
-_SHORTEST = 1 << 11
-"""Bytes of a row from which this is worth it: of a shorter one the first and the last elements take too much (Zen 4: a
-layer norm of 320 numbers took 1.18 of the time)."""
-_WIDTH = 4
-"""Bytes of a number: accumulators of longer ones fill half of all registers (a layer norm of float64 took 1.05 to 1.2
-of the time)."""
-_LINE = LINE // _WIDTH
+_LINE = LINE // WIDTH
 """Numbers in a line."""
 
 
 @dataclass(frozen=True)
-class Pipelined(Overlapped):
+class Pipelined(Staggered):
     """Text of such a walk where that is worth it, else as usual."""
 
     @cached_property
@@ -48,31 +42,16 @@ class Pipelined(Overlapped):
     def pipelined(self) -> bool:
         """Whether the walk is two stages of sums and one that writes, over rows of whole accumulators."""
         s = self.space
-        if not self.overlaps or (self.row or 0) < _SHORTEST or len(s.stages) != _STAGES:
-            return False
-        if not s.stages[1].folds or s.stages[1].result or not all(map(self._summed, self._sums)):
+        if not self.staggered or not self.waiting or len(s.stages) != _STAGES or not s.stages[1].folds:
             return False
         many, other = (x.lanes.many for x in self._sums)
-        numbers = (*self._beginnings, *self._gathered, *(f for x in self._sums for f in x.scalar), self.values.root)
-        narrow = all(numpy_dtype(self.values.rows[n].dtype).itemsize == _WIDTH for n in numbers)
-        return narrow and many == other and self._size % many == 0 and len(self._beginnings) == len(self._sums)
+        whole = many == other and self._size % many == 0
+        return whole and all(map(self._summed, self._sums)) and len(self._beginnings) == len(self._sums)
 
     @cached_property
     def _sums(self) -> tuple[Loop, Loop]:
         first, second, _ = self.space.stages
         return self.loop(first), self.loop(second)
-
-    @cached_property
-    def _last(self) -> Loop:
-        return self.loop(self.space.stages[2])
-
-    @property
-    def _axis(self) -> str:
-        return self.space.stages[0].order[-1]
-
-    @property
-    def _size(self) -> int:
-        return self.values.sizes[self._axis]
 
     @property
     def _many(self) -> int:
@@ -115,9 +94,9 @@ class Pipelined(Overlapped):
 
     # -- the walk
 
-    def walked(self) -> Iterator[str]:
+    def wide(self) -> Iterator[str]:
         if not self.pipelined:
-            yield from super().walked()
+            yield from super().wide()
             return
         yield "  if (begin < end) {"
         yield from ("    " + x for x in (*self._copied(), *self._filled()))
@@ -126,51 +105,19 @@ class Pipelined(Overlapped):
             apart = (f"apart |= {self._after_line(n)};" for n in sorted({*self._beginnings, *self._gathered}))
             yield from ("    " + x for x in self._row("begin", apart))
             yield "    if (!apart) {"
-            yield from ("      " + x for x in self._turns(self._lined()))
+            yield from ("      " + x for x in self._summed_and_wrote(self._lined()))
             yield "    } else {"
         else:
             yield "    {"
-        yield from ("      " + x for x in self._turns(self._moved()))
+        yield from ("      " + x for x in self._summed_and_wrote(self._moved()))
         yield "    }"
         yield "  }"
 
-    def _turns(self, turn: Iterable[str]) -> Iterator[str]:
-        """The loop over rows. In a turn all elements of the row after the next one go to the first sums, of the next
-        one to the second ones, and of this one are written. Where there are no such rows this one is read again."""
-        yield "for (int64_t first = begin; first < end; first++) {"
-        yield "  const int64_t next = first + 1 < end ? first + 1 : first;"
-        yield "  const int64_t after = first + 2 < end ? first + 2 : first;"
+    def _summed_and_wrote(self, turn: Iterable[str]) -> Iterator[str]:
+        """In a turn all elements of the row after the next one go to the first sums, of the next one to the second ones
+        and of this one to the result."""
         begun = (x for loop in self._sums for f in loop.scalar for x in loop.begin(f))
-        yield from ("  " + x for x in (*begun, *turn, *self._ended()))
-        yield "}"
-
-    def _row(self, row: str, lines: Iterable[str]) -> Iterator[str]:
-        """Lines for a row."""
-        yield from ("{", f"  const int64_t t = {row};", *("  " + x for x in (*self.place(), *lines)), "}")
-
-    # -- what stages make for later ones: s of the row that is written, s_next of the one after it
-
-    @cached_property
-    def _early(self) -> list[int]:
-        """What the first stage makes."""
-        return [n for n in self.passes.kept if self.passes.made[n] == 0]
-
-    @cached_property
-    def _late(self) -> list[int]:
-        """What the last stage takes."""
-        return sorted(self.passes.taken[2])
-
-    def _known(self, names: Iterable[int], end: str = "") -> list[str]:
-        return [f"const {self.kind(n)} r{n} = s{n}{end};" for n in names]
-
-    def _filled(self) -> Iterator[str]:
-        """The first stages of the first rows."""
-        first, second = self.passes.lines[0], self.passes.lines[1]
-        yield from (f"{self.kind(n)} s{n};" for n in self._late)
-        yield from (f"{self.kind(n)} s{n}_next;" for n in self._early)
-        yield from self._row("begin", [*first, *second, *(f"s{n} = r{n};" for n in self._late)])
-        made = [f"s{n}_next = r{n};" for n in self._early]
-        yield from self._row("begin + 1 < end ? begin + 1 : begin", [*first, *made])
+        yield from self._turns((*begun, *turn, *self._ended()))
 
     def _ended(self) -> Iterator[str]:
         """What both sums come to, and what is computed of it."""
@@ -231,18 +178,18 @@ class Pipelined(Overlapped):
 
     def _after_line(self, n: int) -> str:
         """How many numbers after a line begins a row begins."""
-        return f"(int32_t)((uintptr_t)({self._begin(n)}) / {_WIDTH} % {_LINE})"
+        return f"(int32_t)((uintptr_t)({self._begin(n)}) / {WIDTH} % {_LINE})"
 
     def _head(self, loop: Loop, off: str) -> Iterator[str]:
         """The first elements of a row, to the end of the first line, and of as many lines as an accumulator has."""
         place, body = f"const int64_t {var(self._axis)} = lane - {off};", loop.nest(1)
-        yield from _lanes(0, _LINE, [place, *self._masked(body, f"(int32_t)lane >= {off}")])
-        yield from _lanes(_LINE, self._many, [place, *body])
+        yield from each_lane(0, _LINE, [place, *self._masked(body, f"(int32_t)lane >= {off}")])
+        yield from each_lane(_LINE, self._many, [place, *body])
 
     def _tail(self, loop: Loop, off: str) -> Iterator[str]:
         """The last elements of a row, which begin a line."""
         place = f"const int64_t {var(self._axis)} = {self._size} - {off} + lane;"
-        yield from _lanes(0, _LINE, [place, *self._masked(loop.nest(1), f"(int32_t)lane < {off}")])
+        yield from each_lane(0, _LINE, [place, *self._masked(loop.nest(1), f"(int32_t)lane < {off}")])
 
     def _masked(self, body: Sequence[str], where: str) -> Iterator[str]:
         """Lines that read nothing elsewhere, and leave accumulators as they are there."""
@@ -259,71 +206,39 @@ class Pipelined(Overlapped):
     def _wrote(self, at: str, gathered: Collection[int], last: bool = False) -> Iterator[str]:
         """As many elements of a row are written as an accumulator has numbers."""
         place = f"const int64_t {var(self._axis)} = {at} + lane;"
-        found = {n: f"c{n}[{var(self._axis)}]" for n in self._shared} | {n: f"g{n}[lane]" for n in gathered}
-        names = {f"const {self.kind(n)} r{n}": x for n, x in found.items()}
-        lines = [x.split(" = ", 1) for x in self._last.nest(1)]
-        body = [f"{x[0]} = {names[x[0]]};" if x[0] in names else " = ".join(x) for x in lines]
+        body = self._last_body({n: f"g{n}[lane]" for n in gathered})
         read = [x for n in gathered for x in self._gather(n, at, last)]
-        yield from self._row("first", [*self._known(self._late), *read, *_lanes(0, self._many, [place, *body])])
+        yield from self._row("first", [*self._known(self._late), *read, *each_lane(0, self._many, [place, *body])])
 
     def _opened(self, n: int) -> Iterator[str]:
         """The first line of a row, and which numbers of two lines are those of a vector."""
         kind, g, row = self.kind(n), f"g{n}", f"row{n}"
         yield f"const {kind} *{row};"
         yield from self._row("first", [f"{row} = {self._begin(n)};"])
-        yield "#ifdef __AVX512F__"
-        yield f"typedef {kind} {g}_line __attribute__((vector_size({LINE}), aligned({_WIDTH}), may_alias));"
+        yield f"typedef {kind} {g}_line __attribute__((vector_size({LINE}), aligned({WIDTH}), may_alias));"
         yield f"typedef int32_t {g}_turn __attribute__((vector_size({LINE}), may_alias));"
         yield f"int32_t {g}_off;"
         yield from self._row(self._alike("first"), [f"{g}_off = {self._after_line(n)};"])
         yield f"WX_ALIGNED int32_t {g}_places[{_LINE}];"
         yield f"WX_ALIGNED {kind} {g}_begin[{_LINE}];"
-        yield from _lanes(0, _LINE, [f"{g}_places[lane] = (int32_t)lane + {g}_off;"])
+        yield from each_lane(0, _LINE, [f"{g}_places[lane] = (int32_t)lane + {g}_off;"])
         first = f"(int32_t)lane >= {g}_off ? {row}[lane - {g}_off] : 0"
-        yield from _lanes(0, _LINE, [f"{g}_begin[lane] = {first};"])
+        yield from each_lane(0, _LINE, [f"{g}_begin[lane] = {first};"])
         yield f"const {g}_turn {g}_by = *(const {g}_turn *){g}_places;"
         yield f"{g}_line {g}_from = *(const {g}_line *){g}_begin;"
-        yield "#endif"
 
     def _gather(self, n: int, at: str, last: bool) -> Iterator[str]:
         """Elements of a row from one place on."""
         kind, g, row = self.kind(n), f"g{n}", f"row{n}"
         yield f"WX_ALIGNED {kind} {g}[{self._many}];"
-        yield "#ifdef __AVX512F__"
         for i in range(0, self._many, _LINE):
             place = f"{row} + {at} + {i + _LINE} - {g}_off"
             if last and i + _LINE == self._many:
                 yield f"WX_ALIGNED {kind} {g}_end[{_LINE}] = {{0}};"
                 yield f"if ({g}_off) {{"  # a masked load that touches no memory takes hundreds of cycles
-                yield from _lanes(0, _LINE, [f"{g}_end[lane] = (int32_t)lane < {g}_off ? ({place})[lane] : 0;"])
+                yield from each_lane(0, _LINE, [f"{g}_end[lane] = (int32_t)lane < {g}_off ? ({place})[lane] : 0;"])
                 yield "}"
                 place = f"{g}_end"
             yield f"const {g}_line {g}_to{i} = *(const {g}_line *)({place});"
             yield f"*({g}_line *)({g} + {i}) = __builtin_shuffle({g}_from, {g}_to{i}, {g}_by);"
             yield f"{g}_from = {g}_to{i};"
-        yield "#else"
-        yield from _lanes(0, self._many, [f"{g}[lane] = {row}[{at} + lane];"])
-        yield "#endif"
-
-    # -- what all rows have: c, copied to where a line begins
-
-    @cached_property
-    def _shared(self) -> tuple[int, ...]:
-        """What the last stage reads that is the same for each row."""
-        rows, v = self.values.rows, {self._axis}
-        return tuple(n for n in self._last.cone() if rows[n].op == "load" and rows[n].axes == v)
-
-    def _copied(self) -> Iterator[str]:
-        """Through pointers that nothing else points at, or gcc has accumulators lie in memory."""
-        v = var(self._axis)
-        for n in self._shared:
-            yield f"WX_ALIGNED {self.kind(n)} c{n}_all[{self._size}];"
-            yield from ("#pragma omp simd", f"for (int64_t {v} = 0; {v} < {self._size}; {v}++) {{")
-            yield from ("  " + x for x in (*self.declared(n), f"c{n}_all[{v}] = r{n};"))
-            yield "}"
-            yield f"const {self.kind(n)} *restrict c{n} = c{n}_all;"
-
-
-def _lanes(low: int, high: int, body: Iterable[str]) -> Iterator[str]:
-    loop = f"for (int64_t lane = {low}; lane < {high}; lane++) {{"
-    yield from ("#pragma omp simd", loop, *("  " + x for x in body), "}")

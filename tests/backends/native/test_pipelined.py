@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -17,10 +17,13 @@ from waxeq_cfamily.stages import Space
 from waxeq_native.loops import FastLoops
 
 LOOPS = FastLoops()
+Norm = Callable[[Term, int, str], Term]
 
 
 class _Plain(FastLoops):
     """As walks of two rows at a time are written."""
+
+    name = "loops_fast_plain"  # what is made of a call is kept by name
 
     def emitter(self, call: Call, s: Space, operands: Sequence[str], place: str, dtypes: Sequence[str],
                 aliased: frozenset[int]) -> Emitter:  # fmt: skip
@@ -38,14 +41,22 @@ def _layer_norm(x: Term, n: int, dtype: str) -> Term:
     return Term("Add", scaled, operand(2, "n", dtype))
 
 
-def _call(rows: int, n: int, pitch: int = 0, dtype: str = "float32", threads: int = 1) -> Call:
-    """A layer norm, of rows a pitch apart."""
-    meaning = _layer_norm(operand(0, "mn", dtype), n, dtype)
+def _rms_norm(x: Term, n: int, dtype: str) -> Term:
+    mean = Term("Mul", Term("Sum", "n", Term("Mul", x, x)), Term("Num", 1 / n, dtype))
+    root = Term("Map", "rsqrt", Term("Add", mean, Term("Num", 2.0**-10, dtype)))
+    return Term("Mul", Term("Mul", x, operand(1, "n", dtype)), root)
+
+
+def _call(
+    rows: int, n: int, pitch: int = 0, dtype: str = "float32", threads: int = 1, norm: Norm = _layer_norm
+) -> Call:
+    """A norm of rows that are a pitch apart."""
+    meaning = norm(operand(0, "mn", dtype), n, dtype)
     sizes = {"m": rows, "n": n}
     out = View.dense(["m", "n"], sizes, types(meaning)[meaning].dtype)
     wide = View.dense(["m", "n"], {"m": rows, "n": pitch or n}, dtype)
     given = View(("m", "n"), (rows, n), wide.strides, dtype)
-    views = [given, *(View.dense(["n"], sizes, dtype) for _ in range(2))]
+    views = [given, *(View.dense(["n"], sizes, dtype) for _ in range(2 if norm is _layer_norm else 1))]
     return Call("native.loops_fast", meaning, sizes, tuple(views), out, threads=threads)
 
 
@@ -85,16 +96,18 @@ def _bits(a: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("rows", "n", "pitch"), [(9, 512, 0), (11, 768, 0), (8, 1024, 1024 + 16), (13, 768, 771), (10, 832, 840)]
+    ("rows", "n", "pitch"),
+    [(9, 512, 0), (11, 768, 0), (8, 1024, 1024 + 16), (13, 768, 771), (10, 832, 840), (9, 523, 0), (8, 1000, 1001)],
 )
-def test_the_same_wherever_arrays_begin(rows: int, n: int, pitch: int) -> None:
-    """At each place within a line, of rows that all begin alike and of others, against two rows at a time."""
-    c = _call(rows, n, pitch)
+@pytest.mark.parametrize("norm", [_layer_norm, _rms_norm])
+def test_the_same_wherever_arrays_begin(rows: int, n: int, pitch: int, norm: Norm) -> None:
+    """At each place within a line, of rows that all begin alike and of others, against walks without `after`."""
+    c = _call(rows, n, pitch, norm=norm)
     values = _values(c)
     assert _pipelined(c)
     expected = _result(_Plain(), c, values, [0] * len(values)).tobytes()
     for at in range(0, 64, 4):
-        ats = [at, (at + 8) % 64, (3 * at) % 64]
+        ats = [at, (at + 8) % 64, (3 * at) % 64][: len(values)]
         assert _result(LOOPS, c, values, ats, to=at // 8 * 4).tobytes() == expected
 
 
@@ -120,27 +133,30 @@ def test_numbers_of_rows(rows: int, threads: int) -> None:
     assert _pipelined(c) and check_call(LOOPS, c, np.random.default_rng(0)) is None
 
 
+@pytest.mark.parametrize("norm", [_layer_norm, _rms_norm])
 @pytest.mark.parametrize("at", [0, 16, 36])
-def test_rows_that_are_replaced(at: int) -> None:
+def test_rows_that_are_replaced(at: int, norm: Norm) -> None:
     """Each row is read by all of its stages before any of it is written."""
-    c = _call(13, 768)
+    c = _call(13, 768, norm=norm)
     assert 0 in LOOPS.in_place(c) and _pipelined(c)
     values = _values(c)
     x = _placed(values[0], c.out, at)
     for step in LOOPS.bind(c, (x, *values[1:]), x, np.empty(LOOPS.workspace(c), np.uint8)):
         step()
-    assert x.tobytes() == _result(LOOPS, c, values, [at, 0, 0]).tobytes()
+    assert x.tobytes() == _result(_Plain(), c, values, [at, *[0] * (len(values) - 1)]).tobytes()
 
 
-@pytest.mark.parametrize(
-    ("n", "dtype"), [(320, "float32"), (1000, "float32"), (768, "float64"), (768, "float16"), (4096, "float32")]
-)
+@pytest.mark.parametrize(("n", "dtype"), [(320, "float32"), (768, "float64"), (768, "float16"), (4096, "float32")])
 def test_where_it_is_not_worth_it(n: int, dtype: str) -> None:
-    """Short rows, those that fill no whole accumulators, numbers of other widths, sums in blocks."""
+    """Short rows, numbers of other widths, sums in blocks."""
     assert not _pipelined(_call(16, n, dtype=dtype))
 
 
-def test_the_text_of_any_processor() -> None:
-    """What is gathered from lines has a text beside for where vectors are shorter."""
-    work = LOOPS.of(_call(9, 512))
-    assert work is not None and work.parts[-1].text.count("#ifdef __AVX512F__") == work.parts[-1].text.count("#endif")
+@pytest.mark.parametrize(("n", "gathers"), [(512, True), (523, False)])
+def test_the_text_of_any_processor(n: int, gathers: bool) -> None:
+    """What is gathered from lines has a text beside for where vectors are shorter, as have rows of any length."""
+    work = LOOPS.of(_call(9, n))
+    assert work is not None
+    wide, narrow = work.parts[-1].text.split("#else")
+    assert ("__builtin_shuffle" in wide) == gathers and "const int64_t after" in narrow
+    assert "__builtin_shuffle" not in narrow and narrow.count("#endif") == 1
