@@ -40,9 +40,13 @@ _MOST = FRAME // 4 * 3
 """Bytes of a block before and after its products, where there are so many channels that few columns would be left: the
 rest of a frame is the products'."""
 _NEAR = min(max(512 << 10, cache_bytes(2)) // 16 * 15, _MOST)
-"""The same else: it stays in the second-level cache."""
+"""The same else, if that takes no more work: it stays in the second-level cache."""
+_FAR = 1.1
+"""How much longer a block takes that does not (Zen 3: 1.02 where it takes 0.8 MB, 1.2 where it takes 1.1)."""
 _WIDE = 24
 """Columns from which products of matrices are quick."""
+_BEGUN = 4
+"""Columns that take as long as to read the filters for a block."""
 _NARROW = 32
 """Results of a block below which turning its inputs takes longer than multiplying."""
 _SHARES = 3
@@ -176,21 +180,23 @@ def _block(conv: Convolution, threads: int) -> Block:
     lanes, outputs = nr // 2, conv.outputs
 
     def of(lines: int, outputs: int) -> Block:
-        b = Block(lines, outputs, -(-lines * conv.across // lanes) * lanes, lanes)
+        item = numpy_dtype(conv.dtype).itemsize
+        b = Block(lines, outputs, -(-lines * conv.across // lanes) * lanes, lanes, item)
         return replace(b, lying=_lies(conv, b))
 
     def work(lines: int) -> float:
-        """Of a product: a vector by itself takes more than half of the time of two side by side."""
-        columns = of(lines, outputs).columns
-        return -(-conv.down // lines) * (columns + lanes / 4 * (columns // lanes % 2))
+        """Of the products of the thread that has most of them, which waits for half a block in the end."""
+        b = of(lines, outputs)
+        turns = -(-b.tasks(conv) // threads) + (threads > 1) / 2
+        return turns * (b.work + _BEGUN) * (1 if _fits(conv, b, _NEAR) else _FAR)
 
     least = min(conv.down, -(-_WIDE // conv.across))
-    near = [n for n in range(least + 1, conv.down + 1) if _fits(conv, of(n, outputs), _NEAR)]
-    lines = min([least, *near], key=lambda n: (work(n), n))
+    more = [of(n, outputs) for n in range(least + 1, conv.down + 1)]
+    shared = 0 if threads == 1 else _SHARES * threads
+    more = [b.lines for b in more if _fits(conv, b, _MOST) and b.tasks(conv) >= shared]
+    lines = min([least, *more], key=lambda n: (work(n), n))
     while outputs > _NARROW and of(lines, outputs).bytes(conv) > _MOST:
         outputs = -(-outputs // 2)
-    while threads > 1 and lines > least and of(lines, outputs).tasks(conv) < _SHARES * threads:
-        lines = max(least, -(-lines // 2))
     while outputs > _NARROW and of(lines, outputs).tasks(conv) < threads:  # each turns the same inputs
         outputs = -(-outputs // 2)
     return of(lines, outputs)

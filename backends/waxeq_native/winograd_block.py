@@ -11,6 +11,10 @@ from waxeq_cfamily.values import Index
 
 _CHUNK = 32
 """Results that are made at a time: three tiles of a product with vectors of 64 bytes, which fetch what comes next."""
+_TILE = 6
+"""Rows of a tile with shorter vectors, of which there are 16: one of five takes as long (Zen 3)."""
+_FULL = 64
+"""Bytes of a vector with which 32 of them come, and tiles of any height."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +84,37 @@ class Convolution:
 @dataclass(frozen=True)
 class Block:
     """`lines` of squares, `outputs` results for each place, of which `chunk` are made at a time; matrices have
-    `columns` columns, whole vectors of `lanes` numbers, and panels are twice as wide. `lying`: products of few
-    results read matrices as they lie, and there are no panels."""
+    `columns` columns, whole vectors of `lanes` numbers of `item` bytes, and panels are twice as wide. `lying`: products
+    of few results read matrices as they lie, and there are no panels."""
 
     lines: int
     outputs: int
     columns: int
     lanes: int
+    item: int
     lying: bool = False
+
+    @property
+    def tall(self) -> bool:
+        """Whether tiles have more sums than multipliers take at once, however high they are and however wide."""
+        return self.lanes * self.item >= _FULL
 
     @property
     def chunk(self) -> int:
         """What is turned back is soon written over by the next, so that filters and inputs have most of the cache."""
-        return -(-self.outputs // -(-self.outputs // _CHUNK))
+        even = -(-self.outputs // -(-self.outputs // _CHUNK))
+        return even if self.tall else min(self.outputs, -(-even // _TILE) * _TILE)
 
     @property
     def wide(self) -> int:
         """Columns of turned inputs, those of the last panel among them that are not used."""
         return self.columns if self.lying else -(-self.columns // (2 * self.lanes)) * 2 * self.lanes
+
+    @property
+    def work(self) -> float:
+        """Columns of whole panels that take as long. A vector by itself takes more than half of the time of two side by
+        side, and all of it where its sums are too few for the multipliers."""
+        return self.columns + self.lanes / 4 * (self.columns // self.lanes % 2) if self.tall else self.wide
 
     def ahead(self, conv: Convolution) -> int:
         """Elements from one of 16 matrices of turned inputs to the next: these are written side by side, and
