@@ -12,6 +12,7 @@ import numpy as np
 
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.explicit import axis_index
+from waxeq.frontend.handlers.windows import stacked
 from waxeq.ir.types import numpy_name
 from waxeq.ops.movement import Concat
 
@@ -32,6 +33,9 @@ def _stack(t: Tracer, arrays: Any, axis: int = 0, *, dtype: Any = None, casting:
     if len({x.shape for x in xs}) != 1:
         raise ValueError("all input arrays must have the same shape")
     at = axis_index(axis, xs[0].ndim + 1)
+    windows = stacked(t, xs, at)
+    if windows is not None:
+        return windows if dtype is None else windows.astype(dtype)
     return _concatenate(t, [np.expand_dims(x, at) for x in xs], at, dtype=dtype)
 
 
