@@ -15,13 +15,18 @@ APART = 6
 
 def bounds(t: str, bits: int) -> Iterator[str]:
     """The function that finds two places of a few keys in order. The place of a key is how many are below it, and the
-    key at a place the largest one whose own place is not behind."""
-    many = FEW * bits // 8 // min(64, FEW * bits // 8)
-    v = f"{NAME}_few"
-    yield f"typedef {t} {v} __attribute__((vector_size({FEW * bits // 8 // many}), aligned({bits // 8}), may_alias));"
+    key at a place the largest one whose own place is not behind. Vectors are those of the machine: of longer ones
+    compilers compare one key after the other."""
+    v, size = f"{NAME}_few", FEW * bits // 8
+    yield "#if defined(__AVX512F__) && defined(__AVX512BW__)"
+    yield f"enum {{ {v}_bytes = {min(64, size)} }};"
+    yield "#else"
+    yield f"enum {{ {v}_bytes = {min(32, size)} }};"
+    yield "#endif"
+    yield f"typedef {t} {v} __attribute__((vector_size({v}_bytes), aligned({bits // 8}), may_alias));"
     yield f"static inline void {NAME}_bounds(const {t} *some, int64_t from, int64_t to, {t} *low, {t} *high) {{"
     yield f"  {t} lower[{FEW}], upper[{FEW}], least = 0, most = 0;"
-    yield f"  for (int i = 0; i < {FEW}; i += {FEW // many}) {{"
+    yield f"  for (int i = 0; i < {FEW}; i += {v}_bytes / {bits // 8}) {{"
     yield f"    const {v} key = *(const {v} *)(some + i), none = {{0}};"
     yield f"    {v} place = none;"
     yield f"    for (int j = 0; j < {FEW}; j++) place -= ({v})(none + some[j] < key);"

@@ -11,7 +11,9 @@ import pytest
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.ir.term import Term
+from waxeq_cfamily.taken import NAME
 from waxeq_native.compiler import find
+from waxeq_native.select_rounds import bounds
 from waxeq_native.steps import prelude
 
 LOOPS = backends(["native"])[0].kernels["native.loops"]
@@ -92,3 +94,19 @@ def test_sums_of_rows_that_are_looked_up_are_made_of_vectors(many: int, tmp_path
     source = part.source
     pragma = (prelude() + source[: source.index("#pragma omp simd")]).count("\n") + 1
     assert vectors(source, tmp_path) & {pragma + 1, pragma + 2}, "rows are added one by one"
+
+
+@pytest.mark.parametrize(("key", "bits"), [("uint16_t", 16), ("uint32_t", 32), ("uint64_t", 64)])
+def test_keys_are_compared_in_vectors_of_the_machine(key: str, bits: int, tmp_path: Path) -> None:
+    """Of vectors of 64 bytes gcc compared one key after the other where the machine has 32: a hundred of them."""
+    c = find()
+    macros = subprocess.run([*c.command, "-dM", "-E", "-xc", "/dev/null"], check=True, capture_output=True, text=True)
+    if "__x86_64__" not in macros.stdout:
+        pytest.skip("instructions of x86-64 are looked for")
+    use = f"void all(const {key} *a, int64_t i, int64_t j, {key} *b, {key} *c) {{ {NAME}_bounds(a, i, j, b, c); }}"
+    (tmp_path / "few.c").write_text("\n".join([prelude(), *bounds(key, bits), use, ""]))
+    machine = [f for f in c.flags if not f.startswith(("-march", "-mprefer"))]
+    line = [*c.command, *machine, "-mavx2", "-mno-avx512f", "-S", "few.c", "-o", "few.s"]
+    subprocess.run(line, check=True, cwd=tmp_path)
+    alone = re.findall(r"^\t(?:set|sbb)\w*\t", (tmp_path / "few.s").read_text(), re.MULTILINE)
+    assert len(alone) < 16
