@@ -116,7 +116,7 @@ class Partial:
     def function(self, lines: Sequence[str]) -> str:
         text = self.sort.function(lines)
         begin = text.index(f"void {NAME}(")
-        return "\n".join([text[:begin] + "\n".join([*self._best(), *self._put(), *self._below()]), text[begin:]])
+        return "\n".join([text[:begin] + "\n".join([*self._inserted(), *self._below()]), text[begin:]])
 
     def row(self, number: str) -> Iterator[str]:
         """Where a row, or the first one of a group of columns, begins as it is read, and where it is written."""
@@ -135,12 +135,12 @@ class Partial:
 
     def empty(self, best: str) -> str:
         """Nothing has been found: what is there comes after everything."""
-        return f"for (int v = 0; v < {self.room // _VECTOR}; v++) {best}.v[v] = ~({NAME}_vector){{0}};"
+        return f"__builtin_memset(&{best}, 255, sizeof {best});"
 
     def limit(self, best: str) -> str:
         """The key of the last of the best."""
-        at, lane = divmod(self.kept - 1, self.lanes)
-        return f"({self.sort.key})({best}.v[{at}][{lane}] >> {0 if self.wide else self.sort.low})"
+        t = self.sort.key if self.wide else self.sort.moved
+        return f"({self.sort.key})(((const {t} *){best}.v)[{self.kept - 1}] >> {0 if self.wide else self.sort.low})"
 
     def written(self, best: str, to: str) -> str:
         """The places that are wanted of the best."""
@@ -158,15 +158,24 @@ class Partial:
         s = self.sort
         one = f"((const {s.key if self.wide else s.moved} *){best}.v)[{at}]"
         if self.wide:
-            return one, f"((const {s.key} *)({best}.v + {self.vectors}))[{at}]"
+            return one, f"((const {s.key} *){best}.v)[{self.vectors * self.lanes} + {at}]"
         return (f"({s.key})({one} >> {s.low})", one) if s.placed else (one, "0")
 
-    def _best(self) -> Iterator[str]:
-        """The types of the best, and the function that moves them by one place."""
-        n, moved = self.lanes, self.sort.key if self.wide else self.sort.moved
+    def _inserted(self) -> Iterator[str]:
+        """The best and the function that inserts into them, in vectors of the machine: of longer ones gcc compares one
+        key after the other."""
+        yield "#if defined(__AVX512F__) && defined(__AVX512BW__)"
+        yield from (*self._best(1), *self._put(1))
+        yield "#else"
+        yield from (*self._best(2), *self._put(2))
+        yield "#endif"
+
+    def _best(self, parts: int) -> Iterator[str]:
+        """The types of the best, each vector in so many parts, and the function that moves them by one place."""
+        n, moved = self.lanes // parts, self.sort.key if self.wide else self.sort.moved
         places = range(n - 1, 2 * n - 1)
-        yield f"typedef {moved} {NAME}_vector __attribute__((vector_size({_VECTOR}), may_alias));"
-        yield f"typedef struct {{ {NAME}_vector v[{self.room // _VECTOR}]; }} {NAME}_best;"
+        yield f"typedef {moved} {NAME}_vector __attribute__((vector_size({_VECTOR // parts}), may_alias));"
+        yield f"typedef struct {{ {NAME}_vector v[{self.room // _VECTOR * parts}]; }} {NAME}_best;"
         yield f"static inline {NAME}_vector {NAME}_moved({NAME}_vector a, {NAME}_vector b) {{"
         yield "#ifdef __clang__"
         yield f"  return __builtin_shufflevector(a, b, {', '.join(map(str, places))});"
@@ -175,7 +184,7 @@ class Partial:
         yield "#endif"
         yield "}"
 
-    def _put(self) -> Iterator[str]:
+    def _put(self, parts: int) -> Iterator[str]:
         """The function that inserts one that is new into the best, behind those that equal it: the last vector first,
         as each takes in the last one of that before it."""
         v, s = f"{NAME}_vector", self.sort
@@ -185,13 +194,14 @@ class Partial:
         yield f"  const {v} none = {{0}}, new = none + ({s.key if self.wide else s.moved})({moved});"
         if self.wide:
             yield f"  const {v} at = none + place;"
-        for i in reversed(range(self.vectors)):
+        vectors = self.vectors * parts
+        for i in reversed(range(vectors)):
             yield f"  {{ const {v} a = best->v[{i}], b = {NAME}_moved({self._before(i, 0)}, a);"
             if not self.wide:
                 yield f"    const {v} here = ({v})(a > new), later = ({v})(b > new);"
             else:
-                j = self.vectors + i
-                yield f"    const {v} p = best->v[{j}], q = {NAME}_moved({self._before(i, self.vectors)}, p);"
+                j = vectors + i
+                yield f"    const {v} p = best->v[{j}], q = {NAME}_moved({self._before(i, vectors)}, p);"
                 for name, x, y in (("here", "a", "p"), ("later", "b", "q")):
                     yield f"    const {v} {name} = ({v})(({x} > new) | (({x} == new) & ({y} > at)));"
                 yield f"    const {v} r = (here & at) | (~here & p);"

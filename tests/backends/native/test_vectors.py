@@ -17,6 +17,7 @@ from waxeq_native.select_rounds import bounds
 from waxeq_native.steps import prelude
 
 LOOPS = backends(["native"])[0].kernels["native.loops"]
+SORT = backends(["native"])[0].kernels["native.partial_sort"]
 SIZES = {"i": 300, "j": 401}
 
 
@@ -96,17 +97,31 @@ def test_sums_of_rows_that_are_looked_up_are_made_of_vectors(many: int, tmp_path
     assert vectors(source, tmp_path) & {pragma + 1, pragma + 2}, "rows are added one by one"
 
 
-@pytest.mark.parametrize(("key", "bits"), [("uint16_t", 16), ("uint32_t", 32), ("uint64_t", 64)])
-def test_keys_are_compared_in_vectors_of_the_machine(key: str, bits: int, tmp_path: Path) -> None:
-    """Of vectors of 64 bytes gcc compared one key after the other where the machine has 32: a hundred of them."""
+def compared_alone(source: str, folder: Path) -> int:
+    """How many comparisons of single elements there are in a text for a machine of vectors of 32 bytes."""
     c = find()
     macros = subprocess.run([*c.command, "-dM", "-E", "-xc", "/dev/null"], check=True, capture_output=True, text=True)
     if "__x86_64__" not in macros.stdout:
         pytest.skip("instructions of x86-64 are looked for")
-    use = f"void all(const {key} *a, int64_t i, int64_t j, {key} *b, {key} *c) {{ {NAME}_bounds(a, i, j, b, c); }}"
-    (tmp_path / "few.c").write_text("\n".join([prelude(), *bounds(key, bits), use, ""]))
+    (folder / "keys.c").write_text(prelude() + source)
     machine = [f for f in c.flags if not f.startswith(("-march", "-mprefer"))]
-    line = [*c.command, *machine, "-mavx2", "-mno-avx512f", "-S", "few.c", "-o", "few.s"]
-    subprocess.run(line, check=True, cwd=tmp_path)
-    alone = re.findall(r"^\t(?:set|sbb)\w*\t", (tmp_path / "few.s").read_text(), re.MULTILINE)
-    assert len(alone) < 16
+    line = [*c.command, *machine, "-mavx2", "-mno-avx512f", "-S", "keys.c", "-o", "keys.s"]
+    subprocess.run(line, check=True, cwd=folder)
+    return len(re.findall(r"^\t(?:set|sbb)\w*\t", (folder / "keys.s").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize(("key", "bits"), [("uint16_t", 16), ("uint32_t", 32), ("uint64_t", 64)])
+def test_keys_are_compared_in_vectors_of_the_machine(key: str, bits: int, tmp_path: Path) -> None:
+    """Of vectors of 64 bytes gcc compared one key after the other where the machine has 32: a hundred of them."""
+    use = f"void all(const {key} *a, int64_t i, int64_t j, {key} *b, {key} *c) {{ {NAME}_bounds(a, i, j, b, c); }}"
+    assert compared_alone("\n".join(["", *bounds(key, bits), use, ""]), tmp_path) < 16
+
+
+def test_the_best_are_kept_in_vectors_of_the_machine(tmp_path: Path) -> None:
+    """As above, of the eight smallest of each row: 130."""
+    sizes = {**SIZES, "n": 8}
+    meaning = Term("Slice", "j", "n", 0, 1, Term("Sort", "j", operand(0, "ij", "float32")))
+    read, out = (View.dense(axes, sizes, "float32") for axes in ("ij", "in"))
+    call = Call(SORT.name, meaning, sizes, (read,), out)
+    (part,) = SORT.of(call).parts
+    assert compared_alone("\n" + part.source, tmp_path) < 16
