@@ -150,6 +150,13 @@ def nobodys_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not written, f"the test wrote to the user's own folder: {', '.join(written)}; name a table in tmp_path"
 
 
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for vectors of 64 bytes take calls on every machine: compilers make such a vector of several shorter
+    ones."""
+    monkeypatch.setattr("waxeq_native.sliding.wide", lambda: True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def made_once() -> Iterator[None]:
     """Most tests have a table of their own: what the machine does at most is measured for the first of them."""

@@ -32,7 +32,7 @@ rows hold 42, and take 1.3 times as long in cache as one after another (Zen 4)."
 _RINGS = 1 << 18
 """Bytes of all rows that are kept: they lie in the second cache, and on the stack."""
 
-_FEWEST = 4
+FEWEST = 4
 """Vectors of a row that are inside at every edge; of fewer most time goes where edges are asked for."""
 
 _ROWS = 512
@@ -122,7 +122,7 @@ class Lockstep:
             for r in s.values.rows:
                 self._check(n, r)
         rows = sum(len(self.whole(n).values.rows) for n in self.numbers)
-        if self.inside[1] - self.inside[0] < _FEWEST or rows > _ROWS:
+        if self.inside[1] - self.inside[0] < FEWEST or rows > _ROWS:
             raise Unsupported("short rows, or a long text")
         kept = sum(map(self.old, self.numbers[:-1])) * self.room
         if kept * VECTOR > _RINGS or any(abs(h.beside) >= self.lanes for h in self.held):

@@ -6,6 +6,7 @@ import math
 
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Features
+from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily import lockstep
 from waxeq_cfamily.abreast import abreast
 from waxeq_cfamily.lockstep_text import Written
@@ -122,15 +123,22 @@ class FastStreamingSliding(FastSliding):
     smallest = STREAMED
 
 
+def wide() -> bool:
+    """Whether this machine has vectors of 64 bytes, and so registers enough for rows of several sweeps."""
+    return api().nr_f32 >= _WIDE
+
+
 class Lockstep(Sliding):
-    """The same from registers to registers, a vector of each row after the other, where a machine has enough of them:
-    vectors of 64 bytes."""
+    """The same from registers to registers, a vector of each row after the other, on machines that are `wide`."""
 
     name = "sliding_lockstep"
 
     def work(self, call: Call) -> Work | None:
         c = call.canonical
-        if api().nr_f32 < _WIDE or call.out.elements == 0 or any(v.dtype != c.out.dtype for v in c.operands):
+        if not wide() or call.out.elements == 0 or any(v.dtype != c.out.dtype for v in c.operands):
+            return None
+        longest = max(c.out.shape, default=1) * numpy_dtype(c.out.dtype).itemsize
+        if longest < lockstep.FEWEST * lockstep.VECTOR:
             return None
         texts = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
         reads = [*zip(c.operands, call.shared or range(len(texts)), strict=True)]

@@ -15,6 +15,7 @@ KERNELS = dict(kernels(backends()))
 
 
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.usefixtures("wide")
 def test_a_kernel_computes_what_it_means(name: str) -> None:
     found = check_kernel(name, KERNELS[name], calls=16 if KERNELS[name].variant_of else 40).require()
     assert len(found.sizes) > 2, "calls of one size prove little"

@@ -41,6 +41,7 @@ def test_the_grid_is_well_typed(quick: bool) -> None:
 
 
 @pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.usefixtures("wide")
 def test_the_grid_reaches_every_kernel(quick: bool) -> None:
     found = kernels(backends())
     forms = patterns(found)

@@ -24,6 +24,8 @@ _ROUNDS = 2
 """Times that the law is linearized: after that coefficients change by less than timings are worth."""
 _FAR = 1.0
 """Residuals (of logarithms) beyond which a timing pulls at the law no harder."""
+_TIE = 1e-6
+"""Slopes that differ by less are the same: the first of them counts."""
 _RIDGE = 1e-12
 """Part of the diagonal that is added to it: features that always come together leave it singular."""
 
@@ -104,8 +106,9 @@ def nonnegative(gram: Array, h: Array, start: Array | None = None) -> Array:
             free[at[out & (x[at] <= 1e-14)]] = False
             x[~free] = 0.0
         slope = np.where(free, -np.inf, h - gram @ x)
-        j = int(np.argmax(slope)) if len(slope) else -1
-        if j < 0 or slope[j] <= enough:
+        most = float(slope.max(initial=-np.inf))
+        if most <= enough:
             break
-        free[j] = True
+        # where features go together in all rows, rounding would decide, which processors do differently
+        free[int(np.argmax(slope >= most - enough - _TIE * abs(most)))] = True
     return x / unit

@@ -18,7 +18,7 @@ from waxeq.ir.types import TensorType, numpy_dtype
 from waxeq.runtime.arena import aligned
 from waxeq.runtime.results import _Slot
 from waxeq.testing.conformance import check_kernel
-from waxeq_native import library, loops
+from waxeq_native import library, loops, sliding
 from waxeq_native.calling import direct
 from waxeq_native.compiler import find
 from waxeq_native.steps import Run
@@ -36,6 +36,7 @@ def main(folder: str, seed: int) -> None:
     compiler = find()
     checked = library.Library(Path(folder), replace(compiler, flags=(*compiler.flags, *CHECKS)))
     setattr(library, "shared", lambda: checked)  # noqa: B010
+    setattr(sliding, "wide", lambda: True)  # noqa: B010
     (native,) = backends(["native"])
     for name, k in native.kernels.items():
         found = check_kernel(name, k, calls=3 if k.variant_of else 8, seed=seed)

@@ -169,7 +169,8 @@ def test_rows_of_the_right_side_in_place(
     """Up to here they are read where they lie: nothing beyond the last of them, which NaN surrounds, is added."""
     m, n, deep = sides
     layouts = ((gaps[0], 1), flip), ((gaps[1], 1), False)
-    assert m > 28 or getattr(api, f"lies_well_{kind}")(m, n, deep, gaps[1] * n, 1) or n == 1
+    always = 28 if api.nr_f32 == 32 else 8  # two tiles, which are of 4 rows with the shortest vectors
+    assert m > always or getattr(api, f"lies_well_{kind}")(m, n, deep, gaps[1] * n, 1) or n == 1
     case(api, kind, form, sides, layouts, accumulate)
 
 

@@ -18,6 +18,7 @@ from waxeq_native import library
 from waxeq_native.sliding import Lockstep, Sliding, StreamingLockstep
 
 NOISE = np.random.default_rng(7)
+pytestmark = pytest.mark.usefixtures("wide")
 
 
 def seen(x: Term, rows: int, columns: int) -> Term:
@@ -198,7 +199,7 @@ def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert StreamingLockstep().work(call(300, 300, 4)) is None
     monkeypatch.setattr(lockstep, "_REGISTERS", 15)
     assert Lockstep().work(call(300, 300, 4)) is None
-    monkeypatch.setattr("waxeq_native.sliding._WIDE", 64)
+    monkeypatch.setattr("waxeq_native.sliding.wide", lambda: False)
     assert Lockstep().work(call(300, 300, 2)) is None
 
 
