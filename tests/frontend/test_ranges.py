@@ -174,3 +174,37 @@ def test_what_a_cast_made_of_nan_wraps_below_the_least_integer(places: Positions
                 interpret(traced.graph, given)
         else:
             assert np.array_equal(interpret(traced.graph, given)["out"], meant)
+
+
+DIGITS = 2 ** np.arange(3)
+SUMS: list[Positions] = [
+    lambda x: ((x > 0) * DIGITS).sum(-1),
+    lambda x: (DIGITS * (x > 0)).sum(-1),
+    lambda x: (x > 0).astype(np.int64) @ DIGITS,
+    lambda x: np.einsum("ik,k->i", (x > 0).astype(np.int64), DIGITS),
+    lambda x: np.einsum("k,ki->i", DIGITS, (x > 0).astype(np.int64).T),
+    lambda x: (x > 0).astype(np.int64).sum(-1) + 4,
+    lambda x: 7 - ((x > 0) * DIGITS).sum(-1),
+    lambda x: np.arange(8)[((x > 0) * DIGITS).sum(-1)],
+]
+
+
+@pytest.mark.parametrize("places", SUMS)
+def test_sums_of_digits_are_positions_that_are_within_their_axes(places: Positions) -> None:
+    """Which leaf of an oblivious tree a row falls into is the number that its comparisons write: it was asked for each
+    row whether there is such a leaf."""
+    table, x = np.arange(8.0), np.random.default_rng(0).standard_normal((20, 3))
+    traced = trace(lambda table, x: table[places(x)], {"table": table, "x": x})
+    comparisons = [n for _, n in traced.graph.values() if repr(n.op) in ("Zip(f='lt')", "Zip(f='ge')")]
+    assert not comparisons
+    assert np.array_equal(interpret(traced.graph, traced.inputs)["out"], table[places(x)])
+
+
+@pytest.mark.parametrize("digits", [[1, 2, 5], [1, 2, -9], [2**62, 2**62, 2**62]])
+def test_sums_that_leave_an_axis_are_asked_where_they_are(digits: list[int]) -> None:
+    table, x, row = np.arange(8.0), np.zeros((20, 3)), np.asarray(digits)
+    traced = trace(lambda table, x: table[((x > 0) * row).sum(-1)], {"table": table, "x": x})
+    given = np.zeros((20, 3))
+    given[7] = [digits[2] > 0, digits[2] > 0, 1]
+    with pytest.raises(IndexError):
+        interpret(traced.graph, {"table": table, "x": given})

@@ -4,7 +4,7 @@ positions that are known to lie within an axis are not looked at again."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from waxeq.ir.graph import GraphBuilder, Node
 from waxeq.ir.types import is_float, numpy_dtype
+from waxeq.ops.contraction import Einsum
 from waxeq.ops.elementwise import Cast, Map, Select, Zip
 from waxeq.ops.indexing import Gather, TakeAlong
 from waxeq.ops.movement import BroadcastTo, Concat, Reshape, Slice, Transpose
@@ -45,7 +46,10 @@ def known_range(b: GraphBuilder, value: int) -> Range | None:
     def known(v: int, depth: int) -> Range | None:
         if v not in met:
             node = b.node(v)
-            found = None if node is None or depth == 0 else _of_node(b, node, lambda w: known(w, depth - 1))
+            if node is None:
+                found = _of_array(b.constant(v))
+            else:
+                found = None if depth == 0 else _of_node(b, node, lambda w: known(w, depth - 1))
             met[v] = _of_dtype(b.type(v).dtype) if found is None else found
         return met[v]
 
@@ -72,6 +76,8 @@ def _of_node(b: GraphBuilder, n: Node, known: Known) -> Range | None:
         return Range(0, max(op.size - 1, 0))
     if isinstance(op, Argsort):
         return _of_places(b.type(n.inputs[0]).shape, (op.axis,))
+    if isinstance(op, Einsum) or (isinstance(op, Reduce) and op.f == "sum"):
+        return None if is_float(n.type.dtype) else _held(_summed(b, n, known), n.type.dtype)
     if isinstance(op, Reduce):
         return _of_places(b.type(n.inputs[0]).shape, op.axes) if op.f in ("argmax", "argmin") else None
     if isinstance(op, (Reshape, Transpose, BroadcastTo, Slice, Sort, Gather, TakeAlong)):
@@ -83,6 +89,58 @@ def _of_node(b: GraphBuilder, n: Node, known: Known) -> Range | None:
     if isinstance(op, Zip):
         return _held(_zipped(op.f, n.type.dtype, *map(known, n.inputs)), n.type.dtype)
     return None
+
+
+def _of_array(a: np.ndarray | None) -> Range | None:
+    """The range of the numbers of an array, where it has some and none is NaN."""
+    if a is None or a.size == 0 or a.dtype.kind not in "iuf":
+        return None
+    return None if np.isnan(a).any() else Range(float(a.min()), float(a.max()))
+
+
+def _summed(b: GraphBuilder, n: Node, known: Known) -> Range | None:
+    """The range of a sum of products. The numbers of a constant count each at its place: binary digits times powers of
+    two are less than the next power."""
+    factors, sizes, kept = _factors(b, n)
+    low = high = np.ones((1,) * len(sizes))
+    for v, labels in factors:
+        a, r = b.constant(v), known(v)
+        if r is None or r.nan or not _finite(r) or 0 in sizes.values():
+            return None
+        ends = [np.asarray(x) for x in (r.low, r.high)] if a is None else [_laid(a, labels, tuple(sizes))]
+        both = [x * y for x in (low, high) for y in ends]
+        low, high = np.minimum.reduce(both), np.maximum.reduce(both)
+    for i, (k, size) in enumerate(sizes.items()):
+        if k not in kept:
+            low, high = (x.sum(i, keepdims=True) * (size // x.shape[i]) for x in (low, high))
+    return _within_reach(Range(float(low.min()), float(high.max())))
+
+
+Labels = tuple[Hashable, ...]
+
+
+def _factors(b: GraphBuilder, n: Node) -> tuple[Sequence[tuple[int, Labels]], dict[Hashable, int], Labels]:
+    """What a sum is of: its factors, each with a label for every axis, the size of each label, those it keeps."""
+    sizes: dict[Hashable, int] = {}
+    if isinstance(n.op, Einsum):
+        ins, out = n.op.labels
+        for v, row in zip(n.inputs, ins, strict=True):
+            for k, size in zip(row, b.type(v).shape, strict=True):
+                sizes[k] = size if sizes.get(k, 1) == 1 else sizes[k]
+        return [(v, tuple(row)) for v, row in zip(n.inputs, ins, strict=True)], sizes, tuple(out)
+    assert isinstance(n.op, Reduce)
+    (x,), made, shape = n.inputs, b.node(n.inputs[0]), b.type(n.inputs[0]).shape
+    parts = made.inputs if made is not None and made.op == Zip("mul") else (x,)
+    rank = len(shape)
+    rows = [(v, tuple(range(rank - b.type(v).rank, rank))) for v in parts]
+    return rows, dict(enumerate(shape)), tuple(k for k in range(rank) if k not in n.op.axes)
+
+
+def _laid(a: np.ndarray, labels: Labels, order: Labels) -> np.ndarray:
+    """An array with an axis for each label in their order, of size 1 where it has none."""
+    own = a.transpose(sorted(range(a.ndim), key=lambda i: order.index(labels[i]))).astype(float)
+    sizes = dict(zip(labels, a.shape, strict=True))
+    return own.reshape([sizes.get(k, 1) for k in order])
 
 
 def _held(x: Range | None, dtype: str) -> Range | None:

@@ -139,6 +139,11 @@ class GraphBuilder:
         e = self._entries[value]
         return e if isinstance(e, Node) else None
 
+    def constant(self, value: int) -> np.ndarray | None:
+        """The array that a value is in every call; None where it is no constant leaf."""
+        e = self._entries[value]
+        return self.constants.get(e.name) if isinstance(e, Leaf) and e.kind == "constant" else None
+
     def finish(
         self, outputs: Iterable[tuple[str, int]], states: Iterable[tuple[str, int]] = (), keep: Iterable[int] = ()
     ) -> Graph:
