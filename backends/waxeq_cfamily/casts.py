@@ -1,6 +1,7 @@
 """Casts of floats to integers that do not hold them, as NumPy has them on machines of today: through 32 bits to fewer,
 the least integer of 32 or 64 bits where there is none. C leaves them open, and compilers take a float that was cast to
-an integer and back for one that lost its fraction: infinity would stay infinity, and -0.5 become -0."""
+an integer and back for one that lost its fraction: infinity would stay infinity, and -0.5 become -0. And casts of truth
+values, which are factors of 0 and 1."""
 
 from __future__ import annotations
 
@@ -29,3 +30,15 @@ def back(values: Values, r: Row) -> bool:
     if whole.op != "apply" or whole.name != "Cast" or whole.dtype not in ("int32", "int64"):
         return False
     return carried(values.rows[whole.args[0]].dtype) == carried(r.dtype)
+
+
+def masked(values: Values, r: Row) -> str | None:
+    """A format string over its arguments for a product of an integer with a truth value; None for others. Few machines
+    multiply vectors of 64 bits, all have masks of them."""
+    if r.op != "apply" or r.name != "Mul" or is_float(r.dtype):
+        return None
+    for mask, other in ((0, 1), (1, 0)):
+        made = values.rows[r.args[mask]]
+        if made.op == "apply" and made.name == "Cast" and values.rows[made.args[0]].dtype == "bool":
+            return f"(({CTYPES[r.dtype]})(-{{{mask}}} & {{{other}}}))"
+    return None

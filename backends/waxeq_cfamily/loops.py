@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from waxeq.ir.types import is_float
-from waxeq_cfamily.casts import NONE, back, cast
+from waxeq_cfamily.casts import NONE, back, cast, masked
 from waxeq_cfamily.divided import divided
 from waxeq_cfamily.excess import excess
 from waxeq_cfamily.extremes import bare
 from waxeq_cfamily.functions import BELOW, DTYPES, symbol
 from waxeq_cfamily.interleaved import Interleaved
-from waxeq_cfamily.lookups import Use, lookups
+from waxeq_cfamily.lookups import Use, looked_at, lookups, within
 from waxeq_cfamily.nest import Loop
 from waxeq_cfamily.paired import Paired
 from waxeq_cfamily.past import Past
@@ -262,9 +262,7 @@ class Emitter:
             most = " * ".join([number(repr(limit), carried(r.dtype)), *others])
             some = "".join(f" & ({x} > 0)" for x in others)  # what is divided by zero needs no other function
             yield f"far |= ({first} > {most}){some};"
-        for size, guards in self._lookups.get(n, ()):
-            where = self.holds(guards)
-            yield f"bad |= {'' if where == '1' else f'{where} & '}wx_outside(r{n}, {size});"
+        yield from looked_at(f"r{n}", self._lookups.get(n, ()), self.holds, kept=self.space.looked)
 
     @cached_property
     def _apart(self) -> Interleaved | None:
@@ -294,6 +292,7 @@ class Emitter:
         if bound is not None:
             return self._bounded(n, bound)
         usual = cast(self.values, r, hides=self.hides) if r.name == "Cast" else divided(self.values, r) or self._once(n)
+        usual = masked(self.values, r) or usual if self.hides else usual
         if self.hides and r.name in _BOUNDS and is_float(r.dtype):
             usual = f"wx_{r.name}_{DTYPES[carried(r.dtype)]}({{0}}, {{1}})"
         text = usual or bare(r) or expression(self._shorter(r), self._taken(r), r.dtype, self.functions)
@@ -379,7 +378,7 @@ class Emitter:
             return var(a)
         kind, what, n = a
         if kind == "row":
-            return f"wx_within({self.name(what)}, {n})"
+            return within(self.name(what), n, kept=self.space.looked)
         return f"(({self.index(what)}) {'/' if kind == 'div' else '%'} {n})"
 
     def buffer(self, n: int, before: str = "") -> str:

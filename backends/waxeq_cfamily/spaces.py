@@ -11,12 +11,14 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.crossed import crossed
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.stages import TURNED, Space
-from waxeq_cfamily.values import Index, Values, indices, reindexed, renumbered
+from waxeq_cfamily.values import Index, Values, indices, pointed, reindexed, renumbered
 
 _SHORT = 8
 """A vector axis with fewer elements leaves lanes empty."""
 _FAR = 6.0
 """How much longer an element takes that does not lie beside the last one."""
+_BESIDE = 4
+"""Cheap functions for each element that is looked up, of which vectors would still save little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Widths:
     added to rows, `square` of both axes where one is read across, and `turned` where that is turned in registers (0: as
     else; just so many, so that squares begin with lines of the cache where rows do); `pairs`: whether folds over pairs
     have tiles of their own, in which those of `held` rows stay in registers; `rewrites`: whether a value that is needed
-    again may lie where the result will be."""
+    again may lie where the result will be; `looked`: from how many rows elements are taken at a time where that is at
+    the same positions (0: from one)."""
 
     flat: int = 8192
     columns: int = 512
@@ -34,6 +37,7 @@ class Widths:
     pairs: bool = False
     held: int = 0
     rewrites: bool = False
+    looked: int = 0
 
 
 def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
@@ -48,6 +52,10 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
         tiles = {pairs.rows: pairs.tile_rows, pairs.columns: pairs.tile_columns}
         return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across, held=widths.held)
     v = _vector(values, order)
+    rows = _looked_up(values, order, v) if widths.looked and v is not None else None
+    if v is not None and rows is not None:
+        tiles = {v: _piece(values.sizes[v], widths.flat), rows: _piece(values.sizes[rows], widths.looked)}
+        return Space(values, tuple(outer), tiles, (rows,), looked=True)
     tiles: dict[str, int] = {}
     across = None
     if v is not None and v in outer:
@@ -86,6 +94,23 @@ def _vector(values: Values, order: list[str]) -> str | None:
         return total * max(1.0, _SHORT / values.sizes[k])
 
     return min(axes, key=lambda k: (price(k), values.out.stride(k) != 1, -values.sizes[k], k))
+
+
+def _looked_up(values: Values, order: list[str], v: str) -> str | None:
+    """An axis along which positions are the same that are others along the vector axis, where looking up is most of
+    what is done: each is read and looked at once for several places of that axis. Folds would take in one number after
+    the other, which is less exact."""
+    taken = [(values.rows[n].axes, r) for r in values.rows if r.op == "load" for n, _ in pointed(r.name[1])]
+    made = [r for r in values.rows if r.op == "apply"]
+    if not taken or values.folded or values.scans or any(r.costly for r in made):
+        return None
+    for k in reversed(order):
+        shared = any(v in axes and k not in axes and k in r.axes for axes, r in taken)
+        beside = any(r.name[1].stride(k) == 1 for _, r in taken) or values.out.stride(k) == 1
+        each = sum(k in r.axes for r in made)
+        if k != v and values.sizes[k] > 1 and shared and not beside and each <= _BESIDE * len(taken):
+            return k
+    return None
 
 
 def _across(values: Values, outer: list[str], v: str) -> str | None:

@@ -53,11 +53,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Space:
-    """How a nest is walked: `outer` axes in order, the slowest first, one point of them at a time; `tiles` cut an axis
-    in pieces of a width, of which one is inner at a time; the first of `vectors` that a loop nest has is its innermost
-    loop. What lies side by side along `across` and not along the vector is read into a buffer first. `products` are
-    made as a whole. Of so many rows as are `held`, folds over pairs stay in registers. With `rewrites`, a value may lie
-    where the result will be."""
+    """How a nest is walked: `outer` axes, the slowest first, one point at a time; `tiles` cut an axis in pieces, one of
+    which is inner at a time; the first of `vectors` that a nest has is its innermost loop. What lies side by side along
+    `across`, not the vector, is read into a buffer first. `products` are made as a whole. `held`: so many rows' folds
+    over pairs stay in registers. `rewrites`: a value may lie where the result will. `looked`: rows share positions."""
 
     values: Values
     outer: tuple[str, ...]
@@ -67,6 +66,7 @@ class Space:
     products: tuple[Product, ...] = ()
     held: int = 0
     rewrites: bool = False
+    looked: bool = False
 
     @property
     def vector(self) -> str | None:

@@ -58,7 +58,7 @@ class Loops(NativeKernel):
     heads = INDEX_MAPS | RUNNING
     streams: ClassVar[bool] = False
     excess: ClassVar[bool] = False
-    widths = Widths(columns=4096, turned=64, pairs=True, held=8, rewrites=True)
+    widths = Widths(columns=4096, turned=64, pairs=True, held=8, rewrites=True, looked=8)
     narrower = (Widths(), Widths(2048, 128), Widths(512, 16))
     """Widths to try where what is kept for one point would not fit."""
 

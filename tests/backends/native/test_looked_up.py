@@ -11,6 +11,7 @@ from waxeq.backend.discover import backends
 from waxeq.ir.term import Term, postorder
 from waxeq.testing.conformance import check_call
 from waxeq_cfamily import asked
+from waxeq_native.loops import Loops
 from waxeq_native.steps import Run
 
 (BACKEND,) = backends(["native"])
@@ -133,3 +134,39 @@ def test_places_of_merged_axes_are_looked_at_by_their_number() -> None:
     c = call(meaning, {"i": 2, "a": 2, "b": 2, "c": 4, "j": 7}, [("iabj", F)], "ij", "loops_fast")
     assert BACKEND.kernels[c.kernel].accepts(c)
     assert check_call(BACKEND.kernels[c.kernel], c, np.random.default_rng(0)) is None
+
+
+SPLITS = Term("Zip", "lt", operand(0, "ij", F), Term("Gather", "k", operand(1, "ij", "int64"), operand(2, "rk", F)))
+SHARED = {
+    "columns of rows": Term("Gather", "k", operand(1, "j", "int64"), operand(0, "rk", F)),
+    "columns of planes": Term("Gather", "k", operand(1, "j", "int64"), operand(0, "qrk", F)),
+    "leaves of trees": Term(
+        "Gather", "l", Term("Sum", "i", Term("Cast", "int64", SPLITS)), operand(3, "jl", F)
+    ),
+}  # fmt: skip
+OPERANDS = {"columns of rows": [("rk", F), ("j", "int64")], "columns of planes": [("qrk", F), ("j", "int64")],
+            "leaves of trees": [("ij", F), ("ij", "int64"), ("rk", F), ("jl", F)]}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 13, 50])
+@pytest.mark.parametrize("name", SHARED)
+def test_positions_that_are_the_same_for_all_rows_are_looked_at_once_for_several(name: str, rows: int) -> None:
+    """Each row of an oblivious forest looked at all features of all trees again: 4.0 ms for what takes 0.84."""
+    sizes = {"i": 3, "j": 21, "k": 11, "l": 5, "q": 2, "r": rows}
+    meaning, given = SHARED[name], OPERANDS[name]
+    c = call(meaning, sizes, given, "qrj" if "planes" in name else "rj")
+    k = BACKEND.kernels[c.kernel]
+    assert check_call(k, c, np.random.default_rng(0)) is None
+    assert isinstance(k, Loops)
+    work = k.of(c)
+    assert work is not None
+    lines = work.parts[-1].source.splitlines()
+    loops = [n for n, line in enumerate(lines) if line.lstrip().startswith("for (")]
+    looked = [n for n, line in enumerate(lines) if "wx_outside(" in line and ", 11)" in line]
+    assert looked and (rows == 1 or max(looked) < loops[-1])
+    arrays = [np.zeros(v.shape, v.dtype) for v in c.operands]
+    (run,) = k.bind(c, arrays, np.empty(c.out.shape, F), np.empty(k.workspace(c), np.uint8))
+    run()
+    arrays[1][..., -1] = 11
+    with pytest.raises(IndexError, match="out of bounds"):
+        run()

@@ -111,3 +111,21 @@ def test_by_a_known_number(name: str, dtype: str) -> None:
         for step in kernel.bind(call, [x], out, np.empty(0, np.uint8)):
             step()
         np.testing.assert_array_equal(out, FUNCTIONS[name](x, np.asarray(by, dtype)), err_msg=str(by))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64"])
+def test_times_a_truth_value(dtype: str, first: bool) -> None:
+    """It is a mask: machines without AVX-512 multiply numbers of 64 bits one by one."""
+    x = _numbers(dtype)
+    which = np.arange(x.size) % 3 == 0
+    truth, number = Term("Cast", dtype, operand(0, "i", "bool")), operand(1, "i", dtype)
+    meaning = Term("Mul", *((truth, number) if first else (number, truth)))
+    sizes = {"i": x.size}
+    view = View.dense("i", sizes, dtype)
+    call, out = Call("native.loops", meaning, sizes, (View.dense("i", sizes, "bool"), view), view), np.empty_like(x)
+    work = Loops().of(call)
+    assert work is not None and " * " not in work.parts[0].source
+    for step in Loops().bind(call, [which, x], out, np.empty(0, np.uint8)):
+        step()
+    np.testing.assert_array_equal(out, which * x)
