@@ -16,7 +16,7 @@ from waxeq.plan.plan import Plan
 
 def assign_plan(plan: Plan, kernels: Mapping[str, Kernel]) -> Plan:
     """The plan with an offset for every temporary and workspace, and the sizes of the arenas: one for each device."""
-    life = lifetimes(plan)
+    life = lifetimes(plan, kernels=kernels)
     wishes = [InPlace(new, old) for new, old in in_place(plan, kernels)]
     found: dict[str, Assignment] = {}
     for place in sorted({plan.buffers[n].place for n in life} | {CPU}):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from waxeq.backend.kernel import BESIDE, Kernel
@@ -127,21 +128,51 @@ def _fold(f: Fold, names: Mapping[str, str]) -> Fold:
     return replace(f, writes=names[f.writes], term=rebuild(f.term, change), leaves=leaves)
 
 
-def lifetimes(plan: Plan, *, beside: bool = True) -> dict[str, tuple[int, int]]:
+def lifetimes(
+    plan: Plan, *, beside: bool = True, kernels: Mapping[str, Kernel] = MappingProxyType({})
+) -> dict[str, tuple[int, int]]:
     """First and last step of every buffer in the arena; what results or states read lives to the end, and, unless they
-    need not run `beside` each other, what steps that may do that use, until the last of them is done."""
+    need not run `beside` each other, what steps that may do that use, until the last of them is done. So does what
+    neighbours use that these `kernels` compute in one loop, but for what a result may lie in."""
     life: dict[str, tuple[int, int]] = {}
     done = [w.last for w in walks(plan) for _ in range(w.first, w.last + 1)] if beside else range(len(plan.steps))
-    for i, (s, last) in enumerate(zip(plan.steps, done, strict=True)):
+    loops = _loops(plan, kernels) if beside else range(len(plan.steps))
+    for i, (s, last, loop) in enumerate(zip(plan.steps, done, loops, strict=True)):
+        taken = {s.reads[n] for n in kernels[s.call.kernel].in_place(s.call)} if loop > i else ()
         for n in (*s.reads, s.writes, *((s.workspace,) if s.workspace else ())):
             if plan.buffers[n].role in ("temporary", "workspace"):
                 first, known = life.get(n, (i, i))
-                life[n] = (first, max(known, last))
+                life[n] = (first, max(known, last if n in taken else max(last, loop)))
     end = len(plan.steps)
     for n in (*(o.buffer for o in plan.outputs), *(b for _, b in plan.states)):
         if n in life:
             life[n] = (life[n][0], end)
     return {n: v for n, v in life.items() if n not in direct(plan)}
+
+
+def _loops(plan: Plan, kernels: Mapping[str, Kernel]) -> Sequence[int]:
+    """For each step the last of those that are one loop with it."""
+    rows, first = list[int](), 0
+    for end in range(1, len(plan.steps) + 1):
+        if end == len(plan.steps) or not _one_loop(plan.steps[first : end + 1], kernels):
+            rows += [end - 1] * (end - first)
+            first = end
+    return rows
+
+
+def _one_loop(steps: Sequence[Step], kernels: Mapping[str, Kernel]) -> bool:
+    """Whether steps are computed as one instruction where memory allows it."""
+    kinds = [kernels.get(s.call.kernel) for s in steps]
+    ways = {None if k is None else k.together for k in kinds}
+    if (
+        len(ways) > 1
+        or ways & {None, Kernel.together}
+        or {s.writes for s in steps} & {r for s in steps for r in s.reads}
+    ):
+        return False
+    rows = [(k, s.call) for k, s in zip(kinds, steps, strict=True) if k is not None]
+    reads = [[(r, v.offset) for r, v in zip(s.reads, s.call.operands, strict=True)] for s in steps]
+    return rows[0][0].together(rows, reads) is not None
 
 
 @dataclass(frozen=True)
@@ -198,7 +229,7 @@ def direct(plan: Plan) -> frozenset[str]:
 def in_place(plan: Plan, kernels: Mapping[str, Kernel], *, beside: bool = True) -> list[tuple[str, str]]:
     """(result, operand) pairs of which the result may take the operand's memory, where the kernel allows it and the
     operand is not needed afterwards, by steps that run `beside` that one either."""
-    life = lifetimes(plan, beside=beside)
+    life = lifetimes(plan, beside=beside, kernels=kernels)
     spans = [range(w.first, w.last + 1) for w in walks(plan)] if beside else []
     near = {i: [plan.steps[j] for j in span if j != i] for span in spans for i in span}
     pairs = []

@@ -11,9 +11,14 @@ from scipy.special import erf
 
 import waxeq as wx
 from waxeq.backend.call import Call, View, operand
-from waxeq.backend.discover import backends
+from waxeq.backend.discover import backends, kernels
+from waxeq.ir.graph import Graph, Leaf
 from waxeq.ir.term import Term
+from waxeq.ir.types import TensorType
+from waxeq.memory.plan import assign_plan
+from waxeq.plan.plan import Buffer, Output, Plan, Step
 from waxeq.runtime.bound import Bound
+from waxeq.runtime.program import Program
 from waxeq_native.joint import STREAMED
 from waxeq_native.steps import Run
 from waxeq_native.work import NativeKernel
@@ -74,3 +79,40 @@ def test_black_scholes_is_one_loop(threads: int, tmp_path: Path) -> None:
         same, _black_scholes(*(a.astype(np.float64) for a in (args[0], *args[:1], *args[2:]))), strict=True
     ):
         np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def test_results_on_the_way_are_made_in_pairs_by_one_loop() -> None:
+    """The sums above and below the bar of a bilateral filter, a few taps at a time: the second of each two lay where
+    the first one's operand had been, so that the weights of every tap were computed for each of them."""
+    n, kind = 40_000, "float32"
+    installed, view = kernels(backends(["native"])), View.dense("i", {"i": 40_000}, kind)
+    own, q = (operand(i, "i", kind) for i in range(2))
+    weight = Term("Map", "sin", q)  # which ends, so that no result lies where an operand does
+    names = [*"xyz", *(f"{s}{i}" for i in range(4) for s in ("above", "below"))]
+    steps = [_step(f"{s}0", Term("Map", "tanh", own), ("x",), view) for s in ("above", "below")]
+    for i, tap in enumerate("xyz"):
+        for s, term in (("above", Term("Mul", weight, q)), ("below", weight)):
+            steps.append(_step(f"{s}{i + 1}", Term("Add", own, term), (f"{s}{i}", tap), view))
+    buffers = {b: Buffer(b, kind, n, "input" if b in "xyz" else "temporary") for b in names}
+    type_ = TensorType(kind, (n,))
+    outputs = tuple(Output(b, type_, b) for b in ("above3", "below3"))
+    leaves = tuple(Leaf(b, type_, "input") for b in "xyz")
+    plan = assign_plan(Plan("made", Graph(leaves, (), ()), buffers, (), tuple(steps), outputs, ()), installed).check()
+    program, rng = Program(plan, installed, {}), np.random.default_rng(0)
+    x, y, z = (rng.standard_normal(n, np.float32) for _ in range(3))
+    above, below = program(x, y, z)
+    taps = [np.sin(a.astype(float)) for a in (x, y, z)]
+    np.testing.assert_allclose(
+        above, np.tanh(x) + sum(w * a for w, a in zip(taps, (x, y, z), strict=True)), rtol=1e-5, atol=1e-4
+    )
+    np.testing.assert_allclose(below, np.tanh(x) + sum(taps), rtol=1e-5, atol=1e-4)
+    runner = program._runner
+    assert isinstance(runner, Bound) and runner._code is not None
+    (run,) = runner._code
+    assert isinstance(run, Run)
+    assert [[run.steps.index(s) for s in u.steps] for u in run.loops][-3:] == [[2, 3], [4, 5], [6, 7]]
+
+
+def _step(name: str, meaning: Term, reads: tuple[str, ...], view: View) -> Step:
+    size = dict(zip(view.axes, view.shape, strict=True))
+    return Step(Call("native.loops_fast", meaning, size, (view,) * len(reads), view), reads, name)
