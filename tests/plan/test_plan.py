@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from waxeq.backend.call import Call, View, operand
-from waxeq.backend.kernel import BESIDE
+from waxeq.backend.kernel import BESIDE, Kernel
 from waxeq.compile import optimize
 from waxeq.cost.estimate import SOURCES
 from waxeq.errors import PlanError
@@ -138,7 +138,7 @@ def test_what_a_neighbour_in_a_shared_walk_reads_is_not_written_over(monkeypatch
     monkeypatch.setattr("waxeq.plan.compose.BESIDE", 64)
     view = View.dense("i", {"i": 100}, "float32")
     call = Call("k", operand(0, "i", "float32"), {"i": 100}, (view,), view)
-    kernels: Any = {"k": SimpleNamespace(in_place=lambda call: (0,))}
+    kernels: Any = {"k": SimpleNamespace(in_place=lambda call: (0,), together=Kernel.together)}
 
     def pairs(*steps: tuple[str, str], beside: bool = True) -> list[tuple[str, str]]:
         buffers = {n: Buffer(n, "float32", 100, "input" if n == "x" else "temporary") for s in steps for n in s}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -125,7 +127,7 @@ def test_times_a_truth_value(dtype: str, first: bool) -> None:
     view = View.dense("i", sizes, dtype)
     call, out = Call("native.loops", meaning, sizes, (View.dense("i", sizes, "bool"), view), view), np.empty_like(x)
     work = Loops().of(call)
-    assert work is not None and " * " not in work.parts[0].source
+    assert work is not None and not re.search(r"r\d+ \* r\d+", work.parts[0].source)
     for step in Loops().bind(call, [which, x], out, np.empty(0, np.uint8)):
         step()
     np.testing.assert_array_equal(out, which * x)
