@@ -57,10 +57,10 @@ def found(values: Values, dtypes: Sequence[str] = DTYPES) -> tuple[Found, ...]:
     return tuple(rows)
 
 
-def arranged(values: Values) -> tuple[Product, ...] | None:
-    """Rows and columns for every sum of products of a nest, such that one tile of rows runs through all of them; None
-    where there is no such arrangement."""
-    sums = found(values)
+def arranged(values: Values, dtypes: Sequence[str] = DTYPES) -> tuple[Product, ...] | None:
+    """Rows and columns for every sum of products, of these dtypes, of a nest, such that one tile of rows runs through
+    all of them; None where there is no such arrangement."""
+    sums = found(values, dtypes)
     vector = next((k for k in values.sizes if values.out.stride(k) == 1 and values.sizes[k] > 1), None)
     last = next((f for f in reversed(sums) if any(vector in own for own in f.own)), None)
     if vector is None or last is None:

@@ -132,19 +132,50 @@ class Products(NativeKernel):
         e = self.writer(call, s)(
             s, functions, operands, "args[2]", dtypes, limits=limits(), packs=texts, deeper=deeper, excess=True
         )  # fmt: skip
-        room = max(scratch(s, p, p.fold in texts, deeper.get(p.fold)) for p in s.products)
+        room = max(self.scratch(s, p, p.fold in texts, deeper.get(p.fold)) for p in s.products)
         if s.scratch + room > FRAME:
             return None
         e.check()
 
         def write() -> tuple[Part, ...]:
-            return (*parts, Part(function(e, room), e.space.points(), 1))
+            return (*parts, Part(self.function(e, room), e.space.points(), 1))
 
-        return Work(write, workspace, packs=packs)
+        return Work(write, workspace, packs=packs, library=self.library())
 
     def writer(self, call: Call, s: Space) -> Callable[..., ProductEmitter]:
         """What writes the text of a walk."""
         return BlockEmitter if isinstance(s, Blocks) else ProductEmitter
+
+    def library(self) -> int | None:
+        """What `wx_context.library` is for its functions, as an address."""
+        return None
+
+    def function(self, e: Emitter, room: int) -> str:
+        """The text of a function that multiplies matrices with so many bytes of scratch."""
+        return function(e, room)
+
+    def scratch(self, s: Space, p: Product, packed: bool, deeper: str | None) -> int:
+        """Bytes of scratch that a product needs."""
+        return scratch(s, p, packed, deeper)
+
+    def panel(self, s: Space, p: Product) -> int:
+        """Columns of a panel."""
+        return getattr(api(), f"nr_{DTYPES[s.values.rows[p.fold].dtype]}")
+
+    def pack(self, s: Space, p: Product) -> tuple[Pack, str | None]:
+        """The panels of a right side, and the axis that is taken with its depth."""
+        pack, axis = _pack(s, p), _deeper(s, p)
+        return (pack if axis is None else pack.deeper(axis)), axis
+
+    def as_it_lies(self, s: Space, p: Product) -> bool:
+        """Whether to read a right side in place takes less than panels that are made in each call."""
+        return _as_it_lies(s, p)
+
+    def _worth_packing(self, s: Space, p: Product, fixed: bool) -> bool:
+        """Whether all blocks are as deep, and the right side is a weight, or several points read its panels."""
+        points = s.points(s.values.rows[p.right].axes)
+        even = s.values.sizes[p.depth] % s.width(p.depth) == 0
+        return even and (fixed or (points > 1 and not self.as_it_lies(s, p)))
 
     def _packed(
         self, call: Call, s: Space
@@ -158,13 +189,13 @@ class Products(NativeKernel):
         at = 0
         for p in s.products:
             r = s.values.rows[p.right]
-            if r.op != "load" or not _worth_packing(s, p, r.name[0] in call.fixed):
+            if r.op != "load" or not self._worth_packing(s, p, r.name[0] in call.fixed):
                 continue
-            pack = _pack(s, p)
+            pack, axis = self.pack(s, p)
             if pack.repeats or (r.name[0] in call.fixed and pack.varies):
                 continue
-            if (axis := _deeper(s, p)) is not None:
-                pack, deeper[p.fold] = pack.deeper(axis), axis
+            if axis is not None:
+                deeper[p.fold] = axis
             place = f"args[{OPERANDS + len(call.operands) + len(packs)}]"
             if r.name[0] in call.fixed:
                 packs.append(pack)
@@ -172,9 +203,9 @@ class Products(NativeKernel):
                 place = f"(args[1] + {at})"
                 parts.append(pack.part(at, call.sized))
                 at += -(-pack.bytes // 64) * 64
-            low = f"{var(p.columns)}_lo * {pack.depth}" if p.columns in s.tiles else "0"
+            low = f"{var(p.columns)}_lo * {pack.tall}" if p.columns in s.tiles else "0"
             texts[p.fold] = f"(const {CTYPES[pack.dtype]} *){place} + {pack.offset()} + {low}"
-        if any(s.tiles.get(p.columns, 0) % _nr(s, p) and s.tiles[p.columns] != s.values.sizes[p.columns]
+        if any(s.tiles.get(p.columns, 0) % self.panel(s, p) and s.tiles[p.columns] != s.values.sizes[p.columns]
                for p in s.products if p.fold in texts):  # fmt: skip
             raise Unsupported("a tile of columns that cuts a panel")
         return tuple(packs), tuple(parts), at, texts, deeper
@@ -192,7 +223,7 @@ class Products(NativeKernel):
             flops += 2.0 * volume
             inside["operations"] = inside.get("operations", 0.0) + 2.0 * volume
             right = values.rows[p.right]
-            if right.op == "load" and right.name[0] not in call.fixed and not _as_it_lies(s, p):
+            if right.op == "load" and right.name[0] not in call.fixed and not self.as_it_lies(s, p):
                 rows["packed"] = rows.get("packed", 0.0) + math.prod(values.sizes[k] for k in right.axes)
         for name, count in operations(s).items():
             rows[name] = max(0.0, count - inside.get(name, 0.0))
@@ -228,23 +259,11 @@ def _right_bytes(values: Values, products: tuple[Product, ...]) -> int:
     return sum(numpy_dtype(t).itemsize * math.prod(values.sizes[k] for k in axes) for t, axes in sides)
 
 
-def _nr(s: Space, p: Product) -> int:
-    return getattr(api(), f"nr_{DTYPES[s.values.rows[p.fold].dtype]}")
-
-
 def _block(o: Online) -> int:
     """How much of its axis a block takes: equal blocks, two at least, that cut no panel."""
     size = o.values.sizes[o.axis]
     nr = max(getattr(api(), f"nr_{DTYPES[o.values.rows[p.fold].dtype]}") for p in o.products)
     return -(-size // (max(2, -(-size // _BLOCK)) * nr)) * nr
-
-
-def _worth_packing(s: Space, p: Product, fixed: bool) -> bool:
-    """Whether all blocks are as deep, and the right side is a weight, or several points read its panels."""
-    right = s.values.rows[p.right].axes
-    points = s.points(right)
-    even = s.values.sizes[p.depth] % s.width(p.depth) == 0
-    return even and (fixed or (points > 1 and not _as_it_lies(s, p)))
 
 
 def _as_it_lies(s: Space, p: Product) -> bool:

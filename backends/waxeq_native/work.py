@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -64,18 +64,23 @@ class Pack:
     layers: int = 1
     layer_step: int = 0
 
-    @staticmethod
-    def of(values: Values, p: Product, operand: int, where: Index) -> Pack:
+    @classmethod
+    def of(cls, values: Values, p: Product, operand: int, where: Index) -> Self:
         others = sorted(values.rows[p.right].axes - {p.depth, p.columns})
         axes = tuple((k, values.sizes[k], where.stride(k) or 0) for k in others)
         steps = where.stride(p.depth) or 0, where.stride(p.columns) or 0
         dtype = values.rows[p.right].dtype
-        return Pack(operand, dtype, axes, values.sizes[p.depth], values.sizes[p.columns], *steps, where.const)
+        return cls(operand, dtype, axes, values.sizes[p.depth], values.sizes[p.columns], *steps, where.const)
 
     @property
     def each(self) -> int:
         """Elements of one stack of panels."""
         return int(getattr(api(), f"packed_size_{DTYPES[self.dtype]}")(self.depth, self.columns))
+
+    @property
+    def tall(self) -> int:
+        """Elements of a panel for each of its columns."""
+        return self.depth
 
     @property
     def stacks(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waxeq.basis.heads import HEADS
+from waxeq.ir.types import is_float, is_integer, numpy_dtype
 
 
 def looks(head: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -58,6 +59,14 @@ class Snapshot:
     @property
     def nodes(self) -> int:
         return sum(len(c.nodes) for c in self.classes)
+
+    def widened(self, number: int) -> ENode | None:
+        """The cast of weights that are whole numbers of fewer bits that a class of whole numbers is; None for another."""
+        c = self.classes[number]
+        casts = {n: self.classes[n.tensors[0]] for n in c.nodes if n.head == "Cast" and is_integer(c.dtype)}
+        bytes_of = {n: numpy_dtype(b.dtype).itemsize for n, b in casts.items() if b.weights_only and not is_float(b.dtype)}
+        narrow = [n for n, size in bytes_of.items() if size < numpy_dtype(c.dtype).itemsize]
+        return min(narrow, key=lambda n: (bytes_of[n], n.tensors), default=None)
 
 
 @dataclass(frozen=True)

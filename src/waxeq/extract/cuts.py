@@ -264,9 +264,17 @@ class Cuts:
         """How a child may be had: read from memory (None), or one of its own cuts."""
         c = self.snapshot.classes[a]
         if c.weights_only:
-            return [None]
+            return [self._as_narrow(a) if parent.head == "Mul" else None]
         options: list[Cut | None] = [None] if a in self.flow else []
         return options + [k for k in self.best.get(a, ()) if self._stays_hot(k, parent)]
+
+    def _as_narrow(self, a: int) -> Cut | None:
+        """Weights that were widened, as what they were before: products of fewer bits take less."""
+        n = self.snapshot.widened(a)
+        if n is None:
+            return None
+        self._reads[id(n)], self._works[a, id(n)] = n.tensors, 0.0
+        return Cut(a, {a: n}, n.tensors, 0.0, 0.0)
 
     def _stays_hot(self, cut: Cut, parent: ENode) -> bool:
         """A reduction inside a larger nest keeps one row of its operand in cache: the row must be small. Products of
