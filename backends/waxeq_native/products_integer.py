@@ -34,7 +34,7 @@ from waxeq_native.work import same
 
 HERE = Path(__file__).parent
 FILES = tuple(HERE / name for name in ("integer.c", "integer.h"))
-KINDS = MappingProxyType({"int8": 0, "uint8": 1, "bool": 1, "int16": 2})
+KINDS = MappingProxyType({"int8": 0, "uint8": 1, "bool": 1, "int16": 2, "int32": 3})
 """What integer.h calls each dtype."""
 _SUMMED = ("int32",)
 _WIDE = 128
