@@ -1,11 +1,12 @@
-"""Products of whole numbers of at most sixteen bits that are summed as int32: the layers of quantized networks. What is
-read keeps its few bytes up to the registers (integer.c), weights lie in panels that are made when the call is bound, and
-scales, biases and what narrows the result again are computed on each tile. Sums wrap around where NumPy's do."""
+"""Products of whole numbers that are summed as int32: the layers of quantized networks. What is read keeps its few
+bytes up to the registers (integer.c), weights lie in panels that are made when the call is bound, and scales, biases
+and what narrows the result again are computed on each tile. Sums wrap around where NumPy's do."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,21 +17,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from waxeq.backend.call import Call, multiplies
+from waxeq.backend.call import Call
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq_cfamily.loops import Emitter
-from waxeq_cfamily.products import Product, arranged, chain, found
+from waxeq_cfamily.products import Product, arranged, chain
 from waxeq_cfamily.scalars import CTYPES, var
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, bare_hash
-from waxeq_cfamily.values import Values, kept
+from waxeq_cfamily.values import Index, Values, kept
 from waxeq_native import library
 from waxeq_native.products import Products, products_of
 from waxeq_native.products_text import ProductEmitter
-from waxeq_native.work import OPERANDS, Pack, Part, Work
+from waxeq_native.work import OPERANDS, Pack, Part, Work, same
 from waxeq_native.work import kept as remembered
-from waxeq_native.work import same
 
 HERE = Path(__file__).parent
 FILES = tuple(HERE / name for name in ("integer.c", "integer.h"))
@@ -126,8 +126,8 @@ class _Emitter(ProductEmitter):
 
 
 class IntegerProducts(Products):
-    """Sums in int32 of products of matrices of whole numbers of at most sixteen bits, with any epilogue; with functions
-    of our own."""
+    """Sums in int32 of products of matrices of whole numbers, or of one with a vector, with any epilogue; with
+    functions of our own. What is widened for the product is read as it was before."""
 
     name = "products_integer"
 
@@ -137,7 +137,8 @@ class IntegerProducts(Products):
         return hashlib.sha256("|".join((super().code, *map(bare_hash, texts))).encode()).hexdigest()[:16]
 
     def matches(self, meaning: Term) -> bool:
-        return multiplies(meaning) and any(t.head == "Sum" and k.dtype in _SUMMED for t, k in types(meaning).items())
+        sums = [t for t, k in types(meaning).items() if t.head == "Sum" and k.dtype in _SUMMED]
+        return any(t.terms[0].head == "Mul" for t in sums)
 
     def swift(self, meaning: Term) -> bool:
         """Loops take these products too, and would else be the only ones that are looked at."""
@@ -152,7 +153,7 @@ class IntegerProducts(Products):
     def _arranged(self, call: Call) -> tuple[Values, tuple[Product, ...] | None]:
         def make() -> tuple[Values, tuple[Product, ...] | None]:
             values, floats = products_of(self.values(call))
-            values = _narrow(values)
+            values = _as_rows(_narrow(values))
             products = arranged(values, _SUMMED)
             sides = {values.rows[n].dtype for p in products or () for n in (p.left, p.right)}
             return values, products if not floats and sides <= KINDS.keys() else None
@@ -183,12 +184,39 @@ class IntegerProducts(Products):
         return False
 
 
+def _as_rows(values: Values) -> Values:
+    """The values with an axis of one row for a vector that a matrix is multiplied with."""
+    for n, r in enumerate(values.rows):
+        if r.op != "fold" or r.name != "sum" or r.dtype not in _SUMMED or values.others:
+            continue
+        axes, source = chain(values, n)
+        s = values.rows[source]
+        vectors = [a for a in s.args if values.rows[a].axes == {*axes}] if s.name == "Mul" else []
+        if len(vectors) == 1 and values.users[vectors[0]] == (source,):
+            return _with_row(values, f"{axes[0]}:r", vectors[0], source)
+    return values
+
+
+def _with_row(values: Values, row: str, vector: int, source: int) -> Values:
+    """The values with one place along `row` in a vector, and in all that is made of its product."""
+    along = {vector, source}
+    for n, r in enumerate(values.rows):
+        along |= {n} if along & ({*values.reads(r)} - {vector}) else set()
+    rows = tuple(replace(r, axes=r.axes | {row}) if n in along else r for n, r in enumerate(values.rows))
+    size = math.prod(n for k, n in values.sizes.items() if k in values.rows[values.root].axes)
+    out = values.out.plus(Index.of(row).scaled(size))
+    return replace(values, rows=rows, sizes={**values.sizes, row: 1}, out=out)
+
+
 def _narrow(values: Values) -> Values:
     """The values with sums of products taken of what is widened for them."""
     rows = list(values.rows)
-    for f in found(values, _SUMMED):
-        _, source = chain(values, f.fold)
-        rows[source] = replace(rows[source], args=tuple(_widened(values, n) for n in rows[source].args))
+    for n, r in enumerate(values.rows):
+        if r.op == "fold" and r.name == "sum" and r.dtype in _SUMMED:
+            _, source = chain(values, n)
+            s = rows[source]
+            if s.op == "apply" and s.name == "Mul" and len(values.users[source]) == 1:
+                rows[source] = replace(s, args=tuple(_widened(values, a) for a in s.args))
     return values if values.others else replace(values, rows=kept(rows, values.root))
 
 

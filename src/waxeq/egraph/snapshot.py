@@ -61,10 +61,11 @@ class Snapshot:
         return sum(len(c.nodes) for c in self.classes)
 
     def widened(self, number: int) -> ENode | None:
-        """The cast of weights that are whole numbers of fewer bits that a class of whole numbers is; None for another."""
+        """The cast that a class of whole numbers is, from weights of fewer bits; None for other classes."""
         c = self.classes[number]
         casts = {n: self.classes[n.tensors[0]] for n in c.nodes if n.head == "Cast" and is_integer(c.dtype)}
-        bytes_of = {n: numpy_dtype(b.dtype).itemsize for n, b in casts.items() if b.weights_only and not is_float(b.dtype)}
+        weights = {n: b.dtype for n, b in casts.items() if b.weights_only and not is_float(b.dtype)}
+        bytes_of = {n: numpy_dtype(dtype).itemsize for n, dtype in weights.items()}
         narrow = [n for n, size in bytes_of.items() if size < numpy_dtype(c.dtype).itemsize]
         return min(narrow, key=lambda n: (bytes_of[n], n.tensors), default=None)
 

@@ -21,8 +21,8 @@ from waxeq_native.products_integer import FILES, KINDS, Table, table
 pytestmark = pytest.mark.skipif("native.loops" not in kernels(backends()), reason="there is no C compiler")
 NAME = "native.products_integer"
 DTYPES = ("int8", "uint8", "int16", "int32")
-SHAPES = ((1, 1, 1), (1, 2, 17), (3, 0, 4), (0, 3, 4), (5, 7, 0), (2, 3, 15), (6, 33, 16), (7, 1025, 33), (13, 2050, 40),
-          (1, 9001, 18), (65, 130, 300))  # fmt: skip
+SHAPES = ((1, 1, 1), (1, 2, 17), (3, 0, 4), (0, 3, 4), (5, 7, 0), (2, 3, 15), (6, 33, 16), (7, 1025, 33),
+          (13, 2050, 40), (1, 9001, 18), (65, 130, 300))  # fmt: skip
 GUARD = 64
 
 
@@ -43,7 +43,8 @@ def wide(x: np.ndarray) -> np.ndarray:
 
 
 def place(x: np.ndarray) -> tuple[int, int, int]:
-    return x.ctypes.data, *(s // x.itemsize for s in x.strides)
+    first, second = x.strides
+    return x.ctypes.data, first // x.itemsize, second // x.itemsize
 
 
 def multiplied(t: Table, a: np.ndarray, b: np.ndarray, start: np.ndarray | None, packed: bool) -> np.ndarray:
@@ -90,8 +91,9 @@ def test_matrices_lie_as_they_like(made: Table) -> None:
 
 @pytest.mark.parametrize(
     ("left", "a", "right", "b"),
-    [("int8", -128, "int8", -128), ("uint8", 255, "int8", 127), ("uint8", 255, "int8", -128), ("uint8", 255, "uint8", 255),
-     ("int16", -(2**15), "int16", -(2**15)), ("int32", -(2**31), "int32", -1), ("int32", 2**31 - 1, "int16", 32767)],
+    [("int8", -128, "int8", -128), ("uint8", 255, "int8", 127), ("uint8", 255, "int8", -128),
+     ("uint8", 255, "uint8", 255), ("int16", -(2**15), "int16", -(2**15)), ("int32", -(2**31), "int32", -1),
+     ("int32", 2**31 - 1, "int16", 32767)],
 )  # fmt: skip
 def test_sums_of_extremes_neither_saturate_nor_lose_bits(made: Table, left: str, a: int, right: str, b: int) -> None:
     """An instruction for bytes saturates at 255 * 127 + 255 * 127; two products of -2^15 by itself are 2^31."""
@@ -170,6 +172,22 @@ def test_rows_may_be_made_from_others_and_columns_lie_first() -> None:
         np.testing.assert_array_equal(got if axes == "mn" else got.T, (wide(x) + 100000) @ wide(w))
 
 
+@pytest.mark.parametrize("right", ["kn", "nk"])
+@pytest.mark.parametrize("fixed", [(), (1,)])
+def test_vectors_are_rows(right: str, fixed: tuple[int, ...]) -> None:
+    """A batch of one: reading the weights is what takes the time, and loops read four bytes of each."""
+    sizes, rng = {"k": 301, "n": 75}, np.random.default_rng(3)
+    x, w = drawn(rng, (301,), "int8"), drawn(rng, (301, 75), "int8")
+    for made in (cast(0, "k", "int8"), Term("Zip", "sub", cast(0, "k", "int8"), Term("Num", 3.0, "int32"))):
+        product = Term("Sum", "k", Term("Mul", made, cast(1, right, "int8")))
+        scaled = Term("Mul", Term("Cast", "float64", product), operand(2, "n", "float64"))
+        views = View.dense("k", sizes, "int8"), View.dense(right, sizes, "int8"), View.dense("n", sizes, "float64")
+        c = Call(NAME, scaled, sizes, views, View.dense("n", sizes, "float64"), fixed=fixed, threads=2)
+        s, zero = rng.random(75), 0 if made.head == "Cast" else 3
+        got = run(c, x, w if right == "kn" else np.ascontiguousarray(w.T), s)
+        np.testing.assert_array_equal(got, ((wide(x) - zero) @ wide(w)) * s)
+
+
 def linear(x: Any, w: Any, s: Any, b: Any) -> Any:
     return (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32) * s + b
 
@@ -182,11 +200,11 @@ def transposed(x: Any, w: Any, s: Any, b: Any) -> Any:
     return np.einsum("mk,nk->mn", x.astype(np.int32), w.astype(np.int32)).astype(np.float32) * s + b
 
 
-@pytest.mark.parametrize("model", [linear, centred, transposed])
-def test_a_search_multiplies_small_numbers_in_pairs(model: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "rows"), [(linear, 1), (linear, 64), (centred, 64), (transposed, 64)])
+def test_a_search_multiplies_small_numbers_in_pairs(model: Callable[..., Any], rows: int, tmp_path: Path) -> None:
     """Loops had a seventh of the speed: weights were folded to int32, and nothing multiplied but one by one."""
     rng = np.random.default_rng(0)
-    x, w = drawn(rng, (64, 320), "int8"), drawn(rng, (320, 320), "int8")
+    x, w = drawn(rng, (rows, 320), "int8"), drawn(rng, (320, 320), "int8")
     s, b = rng.random(320, dtype=np.float32), rng.random(320, dtype=np.float32)
     options = wx.Options(threads=1, table=tmp_path / "t.duckdb", trial=False)
     result = wx.optimize(model, x, w, s, b, weights=("w", "s", "b"), options=options)
