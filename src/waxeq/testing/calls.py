@@ -27,6 +27,7 @@ from waxeq.ir.types import DTYPES, HALVES
 from waxeq.search.samples import windows
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
+from waxeq.testing.integers import QUANTIZED, quantized
 from waxeq.testing.pattern import Pattern, pattern
 from waxeq.testing.picks import PICK, picked
 from waxeq.testing.rows import Found
@@ -118,7 +119,8 @@ def _source(kernel: Kernel) -> Source:
         return swept
     if dtypes := _multiplied_dtypes(kernel):
         return partial(multiplied, dtypes=dtypes)
-    for one, drawn in ((RUN, scanned), (PUT, scattered), (PICK, picked)) if kernel.form == "loops" else ():
+    kinds = (RUN, scanned), (PUT, scattered), (PICK, picked), (QUANTIZED, quantized)
+    for one, drawn in kinds if kernel.form == "loops" else ():
         if kernel.matches(one) and not any(map(kernel.matches, one.terms)):
             return lambda rng, drawn=drawn: next(f for _ in range(_RARE) if kernel.matches((f := drawn(rng, _MOST))[0]))
     if kernel.form == "loops":
