@@ -1,6 +1,6 @@
-"""What the kernels of a checkout run on a CPU that is not here: a program that `renamed.py` runs, once with each version
-of the kernels to import. It prints as JSON what there would be compiled, and for what, for each call that `waxeq
-calibrate` times (`described` says in what form); `preprocessed.py` tells what of it a compiler there sees.
+"""What the kernels of a checkout run on a CPU that is not here: a program that `renamed.py` runs, once with each
+version of the kernels to import. It prints as JSON what there would be compiled, and for what, for each call that
+`waxeq calibrate` times (`described` says in what form); `preprocessed.py` tells what of it a compiler there sees.
 
 The process takes itself for that machine as far as kernels ask what it is: how large caches are, what processor it
 has, and how wide its vectors are. That is told by the products of matrices in C, which are compiled for it here, as

@@ -23,53 +23,13 @@ _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|^[ \t]*#[^\n]*$|[()
 _ATTRIBUTE = re.compile(r"__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)")
 _FUNCTION = re.compile(r"(?!typedef\b)([^={}]*\w[^={}]*)\(([^={}()]|\([^={}()]*\))*\)$")
 """All of a function before its body; first what comes before the last pair of parentheses."""
-_COMMON = frozenset(
-    [
-        "auto",
-        "break",
-        "case",
-        "char",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "typedef",
-        "union",
-        "unsigned",
-        "void",
-        "volatile",
-        "while",
-        "__inline",
-        "__inline__",
-        "__restrict",
-        "__extension__",
-        "__attribute__",
-        "__const",
-        "__volatile__",
-        "__signed__",
-        "__typeof__",
-    ]
-)
+_COMMON = frozenset((
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while",
+    "__inline", "__inline__", "__restrict", "__extension__", "__attribute__", "__const", "__volatile__",
+    "__signed__", "__typeof__",
+))  # fmt: skip
 """Words that name nothing."""
 
 
@@ -213,8 +173,8 @@ def _head(item: str) -> str | None:
 
 
 def items(text: str) -> Iterator[str]:
-    """What a preprocessed text has at its top level: functions, declarations with the semicolon that ends them, lines of
-    pragmas."""
+    """What a preprocessed text has at its top level: functions, declarations with the semicolon that ends them, and
+    lines of pragmas."""
     start, depth = 0, 0
     for m in _TOKEN.finditer(text):
         token = m[0].strip()

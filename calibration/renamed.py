@@ -100,7 +100,8 @@ def of_cpu(o: argparse.Namespace) -> str:
 
     from waxeq_native.library import shared
 
-    said = dict(map(str.strip, line.split(":", 1)) for line in o.cpu.read_text("utf-8").splitlines() if ":" in line)
+    pairs = (line.partition(":") for line in o.cpu.read_text(encoding="utf-8").splitlines())
+    said = {key.strip(): value.strip() for key, _, value in pairs}
     wanted = {
         "cpu": "; ".join((platform.machine(), said["model name"], said["flags"])),
         "flags": vector_flags(shared().compiler.command, o.march, said["flags"]),

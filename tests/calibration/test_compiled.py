@@ -221,8 +221,9 @@ def _rows(path: Path) -> list[TimingKey]:
 
 def test_what_is_seen_the_same_is_the_same_code(tmp_path: Path) -> None:
     """The check itself: objects of two versions that differ where this machine's compiler does not look."""
-    objects = []
-    for n, prelude in enumerate((PRELUDE, PRELUDE.replace("2 * s.y", "s.y + s.y + 1"))):
+    objects, edited = [], PRELUDE.replace("2 * s.y", "s.y + s.y + 1")
+    assert seen(PRELUDE, FUNCTION, "-D__AVX512F__") == seen(edited, FUNCTION, "-D__AVX512F__")
+    for n, prelude in enumerate((PRELUDE, edited)):
         source, built = tmp_path / f"{n}.c", tmp_path / "out.o"
         source.write_text(f"{prelude}\n{FUNCTION}\n")
         line = [*command(), "-O3", "-w", "-D__AVX512F__", "-c", "-x", "c", "-", "-o", str(built)]
