@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -53,10 +54,10 @@ def most_cases_are_compiled_little(
 ) -> None:
     """Of the cases of a test whose time is that of its compiler, every third is compiled as plans are, so that each
     value of each parameter is once, and of dtypes float32 alone: vectors of the others take compilers longest, and
-    tests/backends/test_conformance.py has all kernels, and all dtypes, as plans have them.
+    tests/backends/test_conformance.py has all kernels, and all dtypes, as plans have them. Of tests without cases
+    likewise a third.
     """
     callspec = getattr(request.node, "callspec", None)
-    if callspec is None:
-        return
-    if callspec.params.get("dtype", "float32") != "float32" or sum(callspec.indices.values()) % 3:
+    turn = crc32(request.node.name.encode()) if callspec is None else sum(callspec.indices.values())
+    if turn % 3 or (callspec is not None and callspec.params.get("dtype", "float32") != "float32"):
         monkeypatch.setattr(library, "shared", lambda: little)
