@@ -13,6 +13,7 @@ from waxeq.frontend.trace import trace
 from waxeq.ir.graph import GraphBuilder
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType
+from waxeq.ops.contraction import Einsum
 from waxeq.ops.elementwise import Cast, Map, Zip
 from waxeq.ops.source import Const
 
@@ -122,6 +123,16 @@ def test_values_that_are_used_again_and_again_are_looked_at_once() -> None:
     for _ in range(20):
         x = b(Zip("add"), x, x)
     assert known_range(b, x) == Range(0, 2**20)
+
+
+def test_products_that_floats_round_tell_nothing_where_they_cancel() -> None:
+    """They came to 1, where the range was 0 to 0: a position beside an axis was not looked at."""
+    big = 2**29
+    x, y = np.array([big + 1, -big, -big]), np.array([big + 1, big, 2])
+    assert x @ y == 1
+    b = GraphBuilder()
+    leaves = [b.leaf(name, TensorType("int64", (3,)), "constant", a) for name, a in (("x", x), ("y", y))]
+    assert known_range(b, b(Einsum("i,i->"), *leaves)) is None
 
 
 @pytest.mark.parametrize(("dtype", "low", "high", "more"), [("uint8", 0, 10, 251), ("int8", 90, 110, 100)])

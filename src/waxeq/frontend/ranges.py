@@ -25,6 +25,8 @@ DEPTH = 24
 WIDE = ("int32", "int64")
 _STEP = 2**20
 """What may be added at a time to what a cast made of NaN."""
+_EXACT = 2.0**53
+"""What sums of whole numbers in floats may grow to before they are rounded: a bound would be off by some places."""
 LARGEST = 2**30
 """What bounds may grow to: sums and products of such do not wrap, and lie far from the least integer of 32 bits."""
 
@@ -110,6 +112,9 @@ def _summed(b: GraphBuilder, n: Node, known: Known) -> Range | None:
         ends = [np.asarray(x) for x in (r.low, r.high)] if a is None else [_laid(a, labels, tuple(sizes))]
         both = [x * y for x in (low, high) for y in ends]
         low, high = np.minimum.reduce(both), np.maximum.reduce(both)
+    terms = math.prod(size for k, size in sizes.items() if k not in kept)
+    if max(-low.min(), high.max()) * terms > _EXACT:
+        return None
     for i, (k, size) in enumerate(sizes.items()):
         if k not in kept:
             low, high = (x.sum(i, keepdims=True) * (size // x.shape[i]) for x in (low, high))
