@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from waxeq.errors import TargetError
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import interpret
 from waxeq.ops.movement import Concat
@@ -56,3 +58,18 @@ def test_stacks_of_slices_in_progression_are_windows(how: Any) -> None:
 @pytest.mark.parametrize("how", OTHERS.values(), ids=[*OTHERS])
 def test_other_stacks_are_put_together(how: Any) -> None:
     assert Unfold not in _ops(how)
+
+
+@pytest.mark.parametrize("many", [2, 3])
+def test_stacks_are_cast_as_far_as_numpys(many: int) -> None:
+    """Fractions were lost where NumPy refuses to lose them."""
+
+    def use(x: Any, casting: Any = "same_kind") -> Any:
+        return np.stack([x[:, i : i + 5] for i in range(many)], dtype=np.int32, casting=casting)
+
+    with pytest.raises(TypeError, match="Cannot cast array data from dtype") as refused:
+        use(X + 0.5)
+    with pytest.raises(TargetError, match=re.escape(str(refused.value))):
+        trace(use, {"x": X + 0.5})
+    traced = trace(lambda x: use(x, "unsafe"), {"x": X + 0.5})
+    assert np.array_equal(interpret(traced.graph, traced.inputs)["out"], use(X + 0.5, "unsafe"))

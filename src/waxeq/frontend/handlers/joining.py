@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import index
 from typing import Any
@@ -23,6 +23,7 @@ def _concatenate(t: Tracer, arrays: Any, axis: int | None = 0, *, dtype: Any = N
         raise ValueError("need at least one array to concatenate")
     if axis is None:
         xs, axis = [x.reshape(-1) for x in xs], 0
+    _require_castable(xs, dtype, casting)
     common = t.explicit.common(*(x.value for x in xs))
     rows = common if dtype is None else tuple(t.explicit.cast(v, numpy_name(dtype)) for v in common)
     return t.wrap(t.builder(Concat(axis_index(axis, xs[0].ndim)), *rows))
@@ -32,11 +33,20 @@ def _stack(t: Tracer, arrays: Any, axis: int = 0, *, dtype: Any = None, casting:
     xs = [t.array(a) for a in arrays]
     if len({x.shape for x in xs}) != 1:
         raise ValueError("all input arrays must have the same shape")
+    _require_castable(xs, dtype, casting)
     at = axis_index(axis, xs[0].ndim + 1)
     windows = stacked(t, xs, at)
     if windows is not None:
         return windows if dtype is None else windows.astype(dtype)
-    return _concatenate(t, [np.expand_dims(x, at) for x in xs], at, dtype=dtype)
+    return _concatenate(t, [np.expand_dims(x, at) for x in xs], at, dtype=dtype, casting=casting)
+
+
+def _require_castable(xs: Sequence[TracedArray], dtype: Any, casting: Any) -> None:
+    """Raises TypeError as NumPy does where arrays may not be made of a dtype that is asked for."""
+    lost = next((x.dtype for x in xs if dtype is not None and not np.can_cast(x.dtype, dtype, casting)), None)
+    if lost is not None:
+        given = f"{lost!r} to {np.dtype(dtype)!r}"
+        raise TypeError(f"Cannot cast array data from {given} according to the rule {casting!r}")
 
 
 def _vstack(t: Tracer, tup: Any, **kw: Any) -> Any:
