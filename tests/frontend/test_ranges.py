@@ -135,6 +135,15 @@ def test_products_that_floats_round_tell_nothing_where_they_cancel() -> None:
     assert known_range(b, b(Einsum("i,i->"), *leaves)) is None
 
 
+def test_sums_of_constants_that_span_much_tell_nothing() -> None:
+    """Their products would be laid out along the axes of both."""
+    b, wide = GraphBuilder(), np.random.default_rng(0).integers(0, 9, (2000, 1))
+    left, right = (
+        b.leaf(n, TensorType("int64", a.shape), "constant", a) for n, a in (("l", wide), ("r", wide.T.copy()))
+    )
+    assert known_range(b, b(Einsum("ij,jk->"), left, right)) is None
+
+
 @pytest.mark.parametrize(("dtype", "low", "high", "more"), [("uint8", 0, 10, 251), ("int8", 90, 110, 100)])
 def test_sums_of_narrow_integers_that_wrap_tell_nothing(dtype: str, low: int, high: int, more: int) -> None:
     """190 is -66 in 8 bits: it was taken for no negative position, and read what lies before a row."""

@@ -414,6 +414,19 @@ def test_a_place_that_lies_in_another_part_at_some_sizes(tmp_path: Path) -> None
         assert found.program(x) == second(x)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("measure", [True, False])
+def test_a_model_that_does_not_run_at_some_sizes_says_where_and_why(measure: bool, tmp_path: Path) -> None:
+    """Where no point was left to choose plans by, there was an error of `min`."""
+
+    def columns(t: np.ndarray, i: np.ndarray) -> np.ndarray:
+        return t[:, i] * 2
+
+    options = wx.Options(table=tmp_path / "t.duckdb", trial=measure, measure=measure, threads=1, budget=4)
+    with pytest.raises(WaxeqError, match=r"where T = .* index -20 is out of bounds"):
+        wx.optimize(columns, floats(100, 64), np.arange(-20, 20), dims={"T": (1, 64, {"t": 1})}, options=options)
+
+
 def test_kernels_that_compile_for_one_size_take_no_part() -> None:
     installed = kernels(backends())
     kept = of_ranges(installed)

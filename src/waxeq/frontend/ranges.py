@@ -25,6 +25,8 @@ DEPTH = 24
 WIDE = ("int32", "int64")
 _STEP = 2**20
 """What may be added at a time to what a cast made of NaN."""
+_MOST = 2**20
+"""Numbers that the bounds of a sum are looked for in, before they are added."""
 _EXACT = 2.0**53
 """What sums of whole numbers in floats may grow to before they are rounded: a bound would be off by some places."""
 LARGEST = 2**30
@@ -104,6 +106,9 @@ def _summed(b: GraphBuilder, n: Node, known: Known) -> Range | None:
     """The range of a sum of products. The numbers of a constant count each at its place: binary digits times powers of
     two are less than the next power."""
     factors, sizes, kept = _factors(b, n)
+    placed = {k for v, labels in factors if b.constant(v) is not None for k in labels}
+    if math.prod(sizes[k] for k in placed) > _MOST:
+        return None
     low = high = np.ones((1,) * len(sizes))
     for v, labels in factors:
         a, r = b.constant(v), known(v)

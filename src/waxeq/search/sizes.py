@@ -289,6 +289,7 @@ def _drawn(
     dims = work.family.dims
     for _ in range(_SETTLED):
         rows = [r for r in rows if id(r.plan) not in work.wrong]
+        _require_any(work, rows)
         found = intervals(dims, grids, rows)
         unfit = [(i, s) for i in found for s in i.box.corners() if work.tried(i.plan, s) is None]
         if not unfit:
@@ -296,7 +297,18 @@ def _drawn(
         for interval, sizes in unfit:
             rows = [_without(r, interval, key(dims, sizes)) for r in rows]
     notes.append("no plan holds at all edges of its interval: the model as written is used at all sizes")
-    return intervals(dims, grids, [r for r in rows if r.plan.as_written])
+    rows = [r for r in rows if r.plan.as_written]
+    _require_any(work, rows)
+    return intervals(dims, grids, rows)
+
+
+def _require_any(work: Work, rows: Sequence[Contender]) -> None:
+    """Raise UsageError where no plan, the model as written neither, runs at sizes that are left to choose from."""
+    if not any(r.curve for r in rows):
+        sizes, why = next(iter(work.refused.values()))[0]
+        raise UsageError(
+            f"the model cannot be run where {written(sizes)}: {why}; give {dims_option()} sizes that its inputs fit"
+        )
 
 
 def _proved(
