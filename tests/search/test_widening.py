@@ -192,7 +192,7 @@ def test_variants_of_calls_that_do_the_work_of_two_are_looked_at(tmp_path: Path)
     def both(call: Call) -> bool:
         return bool(folds(call)) and "Zip" in heads(call)
 
-    given = {k: RNG.standard_normal(n).astype(np.float32) for k, n in (("x", (512, 4096)), ("w", (4096, 512)))}
+    given = {k: RNG.standard_normal(n).astype(np.float32) for k, n in (("x", (512, 1024)), ("w", (1024, 512)))}
     found = near(rectified, given, tmp_path, lambda call: not both(call))
     (last,) = found.choice.roots
     assert found.choice.made[last].cost < widening._LEAST * found.choice.cost

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waxeq.basis.heads import HEADS
-from waxeq.ir.types import is_float, is_integer, numpy_dtype
 
 
 def looks(head: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -62,6 +61,8 @@ class Snapshot:
 
     def widened(self, number: int) -> ENode | None:
         """The cast that a class of whole numbers is, from weights of fewer bits; None for other classes."""
+        from waxeq.ir.types import is_float, is_integer, numpy_dtype  # imports numpy, which what saturates does without
+
         c = self.classes[number]
         casts = {n: self.classes[n.tensors[0]] for n in c.nodes if n.head == "Cast" and is_integer(c.dtype)}
         weights = {n: b.dtype for n, b in casts.items() if b.weights_only and not is_float(b.dtype)}

@@ -22,6 +22,7 @@ def samples(quick: bool) -> Iterator[Sample]:
         yield from _chains(dtype, quick or dtype != "float32")
     for dtype in HALVES:
         yield from _narrow_products(dtype, quick)
+    yield from _whole_products(quick)
     yield from _convolutions(quick)
     yield from _functions((1 << 12, 1 << 18) if quick else (1 << 8, 1 << 12, 1 << 16, 1 << 19))
     yield from _attentions((512,) if quick else (320, 1024))
@@ -89,6 +90,16 @@ def _narrow_products(dtype: str, quick: bool) -> Iterator[Sample]:
     n, k = _DEEP[0]
     yield _product({"m": n, "n": n, "k": k}, ("km", "kn"), "mn", dtype)
     yield from _attentions((320,), dtype)
+
+
+def _whole_products(quick: bool) -> Iterator[Sample]:
+    """Of whole numbers of eight bits, summed in 32: layers that were quantized."""
+    for m, n, k in ((64, 64, 64), (256, 256, 256), *(_LAYERS[1:4] if not quick else ())):
+        for right in ("kn", "nk"):
+            leaves = [("mk", "int8"), (right, "int8")]
+            left, weights = (Term("Cast", "int32", x) for x in _ins(*leaves))
+            t = Term("Sum", "k", Term("Mul", left, weights))
+            yield _sample(t, {"m": m, "n": n, "k": k}, leaves, "mn")
 
 
 def _product(sizes: Sizes, axes: tuple[str, str], order: str, dtype: str) -> Sample:
