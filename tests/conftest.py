@@ -151,10 +151,14 @@ def nobodys_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def wide(monkeypatch: pytest.MonkeyPatch) -> bool:
     """Kernels for vectors of 64 bytes take calls on every machine: compilers make such a vector of several shorter
-    ones."""
-    monkeypatch.setattr("waxeq_native.sliding.wide", lambda: True)
+    ones. Whether this machine has them."""
+    from waxeq_native import sliding
+
+    own = sliding.wide()
+    monkeypatch.setattr(sliding, "wide", lambda: True)
+    return own
 
 
 @pytest.fixture(scope="session", autouse=True)
