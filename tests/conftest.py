@@ -150,15 +150,19 @@ def nobodys_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not written, f"the test wrote to the user's own folder: {', '.join(written)}; name a table in tmp_path"
 
 
-@pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Kernels for vectors of 64 bytes take calls on every machine: compilers make such a vector of several shorter
-    ones. Whether this machine has them."""
+@pytest.fixture(scope="session")
+def machine_is_wide() -> bool:
+    """Whether this machine has vectors of 64 bytes."""
     from waxeq_native import sliding
 
-    own = sliding.wide()
-    monkeypatch.setattr(sliding, "wide", lambda: True)
-    return own
+    return sliding.wide()
+
+
+@pytest.fixture
+def wide(machine_is_wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for vectors of 64 bytes take calls on every machine: compilers make such a vector of several shorter
+    ones."""
+    monkeypatch.setattr("waxeq_native.sliding.wide", lambda: True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from waxeq_native import library, sliding, work
+from waxeq_native import library, work
 
 Ahead = Callable[[Callable[..., object], Iterable[Sequence[Any]]], None]
 
@@ -46,11 +46,6 @@ def ahead() -> Ahead:
 def nothing_is_known_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test finds for a call is not what another one found under limits that it changed, whatever their order."""
     monkeypatch.setattr(work, "_known", {})
-
-
-@pytest.fixture(scope="session")
-def machine_is_wide() -> bool:
-    return sliding.wide()
 
 
 @pytest.fixture(autouse=True)
