@@ -143,9 +143,5 @@ class Block:
         """What a block has on the stack: the same and the half of a panel that may be empty."""
         return self.bytes(conv) + 16 * (self.wide - self.columns) * conv.channels * numpy_dtype(conv.dtype).itemsize
 
-    def least(self, conv: Convolution) -> int:
-        """Squares of the smallest block."""
-        return (conv.down % self.lines or self.lines) * conv.across
-
     def tasks(self, conv: Convolution) -> int:
         return conv.batches * -(-conv.down // self.lines) * -(-conv.outputs // self.outputs)

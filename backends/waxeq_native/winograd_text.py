@@ -41,10 +41,8 @@ def multiplied(conv: Convolution, b: Block, filters: str, result: str, scratch: 
         f"  const {t} *u = (const {t} *){filters};",
         f"  WX_ALIGNED {t} before[{16 * b.ahead(conv)}];",
         f"  WX_ALIGNED {t} after[{16 * b.back}];",
-        *([] if b.lying else [f"  WX_ALIGNED {t} turned[{16 * b.columns}];"]),
         *kept,
         f"  WX_ALIGNED char scratch[{scratch}];",
-        *_cleared(conv, b),
         "  for (int64_t t = begin; t < end; t++) {",
         *("    " + x for x in _place(conv, b)),
         *("    " + x for x in _calm(conv, b)),
@@ -58,17 +56,6 @@ def multiplied(conv: Convolution, b: Block, filters: str, result: str, scratch: 
         "  }",
         "}",
     ])  # fmt: skip
-
-
-def _cleared(conv: Convolution, b: Block) -> Iterator[str]:
-    """What fills the last vectors: nothing, or an earlier block."""
-    if b.least(conv) == b.columns:
-        return
-    rows, step = (conv.channels, b.ahead(conv)) if b.lying else (1, b.columns)
-    yield "  for (int64_t q = 0; q < 16; q++)"
-    yield f"    for (int64_t c = 0; c < {rows}; c++)"
-    yield f"      for (int64_t p = {b.least(conv)}; p < {b.columns}; p++)"
-    yield f"        {'before' if b.lying else 'turned'}[q * {step} + c * {b.columns} + p] = 0;"
 
 
 def _chunk(conv: Convolution, b: Block, result: str, tail: Text | None) -> Iterator[str]:
@@ -163,47 +150,65 @@ def _pieces(count: int, lanes: int) -> tuple[int, str]:
 
 
 def _turned(conv: Convolution, b: Block) -> Iterator[str]:
-    """Squares of inputs as 16 numbers each: for panels those of a channel first by themselves, as squares of a line cut
-    panels anywhere. What lies past the end is not read: no result that is there has it."""
-    t, x, n = CTYPES[conv.dtype], conv.steps(conv.where), b.columns
-    past = f"2 * (line + r) + 3 > {conv.height + 1}"
+    """Squares of inputs as 16 numbers each. What lies past the end is not read: no result that is there has it.
+
+    Lines are summed down as they lie, then parted into the four columns of squares, of which sums across are made as
+    matrices have them. Each of these is done to all lines of a block before the next: what is read in other vectors
+    than it was just written in waits until it is in the cache.
+    """
+    t, x, n, wide = CTYPES[conv.dtype], conv.steps(conv.where), b.columns, 2 * b.lanes
+    past, line = f"2 * (line + r) + 3 > {conv.height + 1}", 2 * conv.across + 2
+    parts = ", ".join(f"k{j}[{4 * n}] = {{0}}" for j in range(4))
+    yield f"WX_ALIGNED {t} down[{4 * line * b.lines}] = {{0}}, {parts};"
     yield f"for (int64_t c = 0; c < {conv.channels}; c++) {{"
     yield "  for (int64_t r = 0; r < lines; r++) {"
     yield f"    const {t} *x0 = x + c * {x['c']} + 2 * (line + r) * {x['h']}, *x1 = x0 + {x['h']}, *x2 = x1 + {x['h']};"
     yield f"    const {t} *x3 = {past} ? x2 : x2 + {x['h']};"
-    place = f"before + c * {n}" if b.lying else "turned"
-    yield f"    {t} *to = {place} + r * {conv.across};"
-    size, head = _pieces(conv.width // 2, b.lanes)
-    yield from (f"    {head}", "#pragma omp simd", f"      for (int64_t p = at; p < at + {size}; p++) {{")
-    yield from ("        " + line for line in _square(conv, b, x["w"], "p", 3))
-    yield from ("      }", "    }")
-    if conv.width % 2:
-        yield "    {"
-        yield from ("      " + line for line in _square(conv, b, x["w"], str(conv.across - 1), 2))
-        yield "    }"
+    yield f"    {t} *sums = down + r * {4 * line};"
+    yield from ("    " + row for row in _down(conv, b, line))
     yield "  }"
-    if not b.lying:
-        panel, wide = 2 * b.lanes * conv.channels, 2 * b.lanes
-        yield "  for (int64_t q = 0; q < 16; q++)"
-        yield f"    for (int64_t p = 0; p < {n}; p += {b.lanes})"
-        yield f"      __builtin_memcpy(before + q * {b.ahead(conv)} + p / {wide} * {panel} + c * {wide} + p % {wide},"
-        yield f"                       turned + q * {n} + p, {b.lanes} * sizeof({t}));"
+    yield "  for (int64_t r = 0; r < lines; r++)"
+    yield "    for (int64_t q = 0; q < 4; q++) {"
+    yield f"      const {t} *sums = down + (4 * r + q) * {line};"
+    yield f"      const int64_t first = q * {n} + r * {conv.across};"
+    yield from ("      " + row for row in _parted(conv, b))
+    yield "    }"
+    place = f"c * {n} + p" if b.lying else f"p / {wide} * {wide * conv.channels} + c * {wide} + p % {wide}"
+    yield f"  for (int64_t p = 0; p < {n}; p += {b.lanes}) {{"
+    yield f"    {t} *to = before + {place};"
+    yield from ("    " + row for row in _across(conv, b))
+    yield "  }"
     yield "}"
 
 
-def _square(conv: Convolution, b: Block, step: int, place: str, last: int) -> Iterator[str]:
-    """One square; its last column is column `last`."""
-    t, apart = CTYPES[conv.dtype], b.ahead(conv) if b.lying else b.columns
-    for i in range(4):
-        reads = (f"d{i}{j} = x{i}[2 * {place} * {step} + {min(j, last) * step}]" for j in range(4))
-        yield f"const {t} {', '.join(reads)};"
-    for p in range(4):
-        sums = (f"k{p}{j} = {of(_INPUTS[p], [f'd{i}{j}' for i in range(4)])}" for j in range(4))
-        yield f"const {t} {', '.join(sums)};"
-    for p in range(4):
-        for q in range(4):
-            number = of(_INPUTS[q], [f"k{p}{j}" for j in range(4)])
-            yield f"to[{(4 * p + q) * apart} + {place}] = {number};"
+def _down(conv: Convolution, b: Block, line: int) -> Iterator[str]:
+    """Sums of four lines of inputs, which end with a zero where there is no input for the last square."""
+    t, step = CTYPES[conv.dtype], conv.steps(conv.where)["w"]
+    size, head = _pieces(conv.width + 2, b.lanes)
+    yield from (head, "#pragma omp simd", f"  for (int64_t l = 0; l < {size}; l++) {{")
+    yield f"    const {t} " + ", ".join(f"d{i} = x{i}[(at + l) * {step}]" for i in range(4)) + ";"
+    for q in range(4):
+        yield f"    sums[{q * line} + at + l] = {of(_INPUTS[q], [f'd{i}' for i in range(4)])};"
+    yield from ("  }", "}")
+
+
+def _parted(conv: Convolution, b: Block) -> Iterator[str]:
+    """The columns of squares of a line of sums."""
+    size, head = _pieces(conv.across, b.lanes)
+    yield from (head, "#pragma omp simd", f"  for (int64_t l = 0; l < {size}; l++) {{")
+    for j in range(4):
+        yield f"    k{j}[first + at + l] = sums[2 * (at + l) + {j}];"
+    yield from ("  }", "}")
+
+
+def _across(conv: Convolution, b: Block) -> Iterator[str]:
+    """Sums of the four columns of each, of a vector of squares."""
+    yield from ("#pragma omp simd", f"for (int64_t l = 0; l < {b.lanes}; l++) {{")
+    for q in range(4):
+        columns = [f"k{j}[{q * b.columns} + p + l]" for j in range(4)]
+        for j in range(4):
+            yield f"  to[{(4 * q + j) * b.ahead(conv)} + l] = {of(_INPUTS[j], columns)};"
+    yield "}"
 
 
 def size_of(conv: Convolution) -> str:

@@ -25,7 +25,7 @@ from waxeq.ir.graph import expand
 from waxeq.options import Options
 from waxeq.runtime.timing import Bench
 from waxeq.search import block as blocks_search
-from waxeq.search import choosing, tuner
+from waxeq.search import choosing, tuner, widening
 from waxeq.search.session import Session
 from waxeq.search.tuner import promises
 
@@ -128,6 +128,23 @@ def test_variants_are_timed_last_and_only_of_what_was_chosen(tmp_path: Path, mon
         assert ways and all(session.kernels[v.call.kernel].variant_of for v in ways)
 
 
+def test_what_promises_much_is_timed_before_choices_are_widened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short search of convolutions ended after widening, and their way by fewer products was never timed."""
+    timed = _timed_as(monkeypatch, 0.5)
+    varied: list[bool] = []
+
+    def widened(session: Session, space: Any, rows: Any, roots: Any, chosen: Any, text: Any = None) -> widening.Widened:
+        varied.append(any(session.kernels[n].variant_of for n in timed))
+        assert {id(p.candidate) for p in chosen.choice.in_order()} <= {id(c) for c in rows}
+        return widening.Widened(chosen, rows)
+
+    monkeypatch.setattr(blocks_search, "widened", widened)
+    monkeypatch.setattr(blocks_search, "promises", lambda *_: True)
+    with _session(tmp_path) as session:
+        _found(session)
+    assert varied == [True]
+
+
 @pytest.mark.parametrize("much", [True, False])
 def test_when_time_gets_short_the_rest_is_for_what_promises_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, much: bool
@@ -140,8 +157,10 @@ def test_when_time_gets_short_the_rest_is_for_what_promises_much(
     measure = Session.measure
 
     def counted(self: Session, calls: Sequence[Call], *args: Any, **more: Any) -> int:
-        rounds.append(measure(self, calls, *args, **more))
-        return rounds[-1]
+        found = measure(self, calls, *args, **more)
+        if not any(self.kernels[n].variant_of for n in timed):  # what comes after tuning may be timed again
+            rounds.append(found)
+        return found
 
     monkeypatch.setattr(Session, "measure", counted)
     with _session(tmp_path) as session:

@@ -34,7 +34,7 @@ from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.runtime.measure import GAIN
 from waxeq.search.choosing import Chosen, choose
 from waxeq.search.session import Session
-from waxeq.search.tuner import tuned
+from waxeq.search.tuner import promises, tuned
 from waxeq.search.widening import widened
 
 Value = TypeVar("Value")
@@ -147,6 +147,9 @@ def _found(
         return _found(session, block, at, grown)
     if chosen is None:
         return None
+    if promises(session, space, chosen.choice):  # what promises most comes first: widening may take all that is left
+        chosen = stage(session, "tune", partial(_improved, session, space, rows, roots, chosen))
+        rows = [*rows, *_added(rows, chosen)]
     wider = stage(session, "widen", partial(widened, session, space, rows, roots, chosen, found.text))
     chosen, rows = wider.chosen, wider.rows
     chosen = _closer(session, stage(session, "tune", partial(_improved, session, space, rows, roots, chosen)))
@@ -170,6 +173,12 @@ def _improved(
         return chosen
     beaten = chosen.beaten if better.other is None else (better.other, *chosen.beaten)
     return replace(chosen, problem=better.problem, choice=better.choice, beaten=beaten)
+
+
+def _added(rows: Sequence[Candidate], chosen: Chosen) -> list[Candidate]:
+    """What was chosen that is none of these candidates: variants of some."""
+    known = {id(c) for c in rows}
+    return [p.candidate for p in chosen.choice.in_order() if id(p.candidate) not in known]
 
 
 def _joined(session: Session, chosen: Chosen) -> Chosen:

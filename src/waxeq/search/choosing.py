@@ -26,6 +26,8 @@ _POLISHES = 2
 """Times that HiGHS is asked at most: once more when its choice used what was not measured."""
 _TUNING = 2.0
 """Rounds as long as the longest so far that there must be time for, or the rest is for tuning, which is one of them."""
+_SHARE = 1.5
+"""How much of the time that choosing took so far there must be left, or the rest is for tuning too."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class _Rounds:
     count: int = 0
     longest: float = 0.0
     """Seconds that the longest round took."""
+    spent: float = 0.0
+    """Seconds that all rounds took."""
     measured: int = 0
     polished: int = 0
     doubts: int = 0
@@ -112,9 +116,10 @@ class _Rounds:
             new = self._timed(choice)
         self.measured, self.count = self.measured + new, self.count + 1
         self.over = (new == 0 and not untold) or len(session.prices.excluded) > unusable or self.count > _ROUNDS
-        self.longest = max(self.longest, session.deadline.elapsed - begun)
+        took = session.deadline.elapsed - begun
+        self.longest, self.spent = max(self.longest, took), self.spent + took
         if not self.over and not hurried:
-            seconds = _TUNING * self.longest
+            seconds = max(_TUNING * self.longest, _SHARE * self.spent)
             short = self.measuring and not session.hurried and session.searching < seconds
             self.tight = short and promises(session, self.space, start)
         return Chosen(problem, choice, (start,) if choice.method == "polished" else (), self.measured)
