@@ -117,7 +117,7 @@ class Batched(Emitter):
     def room(self) -> Iterator[str]:
         """Where values of all points lie that later stages take."""
         yield from (f"{self.kind(n)} s{n}[{self.many}];" for n in self.passes.kept)
-        yield from (f"WX_ALIGNED {self.kind(n)} b{n}_all[{self.many}][{self._room(n)}];" for n in self._buffered)
+        yield from (f"WX_ALIGNED {self.kind(n)} b{n}_all[{self.many}][{self.room_of(n)}];" for n in self._buffered)
 
     def batch(self, i: int) -> Iterator[str]:
         """A stage of all points, before the next one of any. Nothing is asked for: the next rows are these."""
@@ -156,6 +156,6 @@ class Batched(Emitter):
     def kind(self, n: int) -> str:
         return variable(self.values.rows[n].dtype)
 
-    def _room(self, n: int) -> int:
+    def room_of(self, n: int) -> int:
         """Elements of a buffer for one point, in whole vectors."""
         return -(-math.prod(map(self.space.width, self.space.buffered[n])) // LANES) * LANES

@@ -70,7 +70,7 @@ class Lanes:
         if not self.many:
             yield f"{self._dtype(f, x)} {x} = {empty};"
             return
-        for n, name in ((self.many, x), *((n, _end(x, n)) for n in self.ends)):
+        for n, name in ((self._count(x), x), *((n, _end(x, n)) for n in self.ends)):
             yield f"{self._dtype(f, x)} {name}[{n}];"
             yield from _once(n, f"{name}[lane] = {empty};")
 
@@ -78,20 +78,26 @@ class Lanes:
         """The number of an accumulator that takes in an element."""
         return f"{x}[lane]" if self.many else x
 
-    def together(self, x: str, other: str) -> Iterator[str]:
+    def together(self, f: int, x: str, other: str) -> Iterator[str]:
         """A sum takes in another."""
-        yield from _once(self.many, f"{self.taken(x)} += {self.taken(other)};")
+        yield from self._halved(f, other, self.many, least=self._count(x))
+        yield from _once(self._count(x), f"{self.taken(x)} += {self.taken(other)};")
+
+    def _count(self, x: str) -> int:
+        """How many numbers an accumulator has: a sum of what blocks come to has no more than a vector where those are
+        halved. It is float64: of four vectors of the widest machines narrower ones make 32."""
+        return self.wide if x[0] == "s" and self.loop.e.halved else self.many
 
     def merged(self, f: int, x: str) -> Iterator[str]:
         """The numbers of an accumulator become its first one."""
-        yield from self._halved(f, x, self.many)
+        yield from self._halved(f, x, self._count(x))
         for n in self.ends:
             yield from self._halved(f, x, n, _end(x, n))
             yield f"{x}[0] = {self._both(f, x, f'{x}[0]', f'{_end(x, n)}[0]')};"
 
-    def _halved(self, f: int, x: str, many: int, name: str = "") -> Iterator[str]:
+    def _halved(self, f: int, x: str, many: int, name: str = "", least: int = 1) -> Iterator[str]:
         a, half = f"{name or x}[lane]", many // 2
-        while half:
+        while half >= least:
             yield from _once(half, f"{a} = {self._both(f, x, a, f'{a[:-1]} + {half}]')};")
             half //= 2
 
@@ -136,18 +142,20 @@ class Lanes:
             yield from _each(str(n), [f"  const int64_t {v} = {at} + lane;", *moved])
             at += n
 
-    def full(self, body: Sequence[str]) -> list[str]:
-        """One element for each number. NaN is looked for in two at once: one comparison tells of both."""
+    def full(self, body: Sequence[str], low: int = 0, high: int | None = None) -> list[str]:
+        """One element for each number, or for those of a part of them. NaN is looked for in two at once: one comparison
+        tells of both."""
+        high = self.many if high is None else high
         v = var(self.loop.order[-1])
         seen = [f for f in self.loop.scalar if self.loop.watches(f)]
         if not seen or self.many == LANES:
-            return _each(str(self.many), [f"  const int64_t {v} = {v}_lane + lane;", *body])
+            return _each(str(high), [f"  const int64_t {v} = {v}_lane + lane;", *body], low)
         half = self.many // 2
         lines = [f"  {self._dtype(f, 'u')} u{f};" for f in seen]
         for i, place in enumerate(("lane", f"lane + {half}")):
             moved = (_paired(x, i).replace("[lane]", f"[{place}]") for x in body)
             lines += [f"  {{ const int64_t {v} = {v}_lane + {place};", *("  " + x for x in moved), "  }"]
-        return _each(str(half), lines)
+        return _each(str(high // 2), lines, low // 2)
 
     def _dtype(self, f: int, x: str) -> str:
         if x[0] == "n":
@@ -182,5 +190,5 @@ def _once(many: int, line: str) -> Iterator[str]:
         yield line.replace("lane + ", "").replace("[lane]", "[0]")
 
 
-def _each(many: str, body: Sequence[str]) -> list[str]:
-    return ["#pragma omp simd", f"for (int64_t lane = 0; lane < {many}; lane++) {{", *body, "}"]
+def _each(many: str, body: Sequence[str], low: int = 0) -> list[str]:
+    return ["#pragma omp simd", f"for (int64_t lane = {low}; lane < {many}; lane++) {{", *body, "}"]

@@ -48,7 +48,8 @@ class Emitter:
     converted in pieces. `ahead`: asks for what is read later. `careful`: what is computed once for a whole row has
     fewer roundings than what is computed for each element. `sections`: where guards begin to hold is a number.
     `lined`: loops that only write go through multiples of so many places, where not 0, from the first one on.
-    `grouped`: neighbours in groups have pointers of their own."""
+    `grouped`: neighbours in groups have pointers of their own. `halved`: what a block comes to is put together in
+    halves, to one vector, before it is added to the blocks before."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]
@@ -61,6 +62,7 @@ class Emitter:
     others: Sequence[str] = ()
     decided: Mapping[Guard, bool] = field(default_factory=dict)
     excess: bool = False
+    halved: bool = False
     hides: ClassVar[bool] = True
     converts: ClassVar[bool] = True
     ahead: ClassVar[str | None] = "__builtin_prefetch"

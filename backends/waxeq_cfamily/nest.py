@@ -251,10 +251,7 @@ class Loop:
 
     def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """A long sum in blocks, each with an accumulator of its own. What is asked for is so in smaller pieces."""
-        asked, block = [*self.asked()], _BLOCK * self.chains
-        begin = [x for f in self.blocked for a in self.accumulators(f, "a") for x in self.lanes.cleared(f, a)]
-        pairs = [p for f in self.blocked for p in zip(self._held(f), self.accumulators(f, "a"), strict=True)]
-        whole = [x for s, a in pairs for x in self.lanes.together(s, a)]
+        asked, (begin, whole) = [*self.asked()], self.around_block
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
         added = self._straight(loop, v, f"{v}_at", f"{v}_to")
         if asked:
@@ -262,7 +259,19 @@ class Loop:
             added = in_pieces(v, self.asked_once, first, last, [*asked, *added])
         else:
             first, last = f"{v}_at", f"{v}_to"
-        return in_pieces(v, block, low, high, [*begin, *added, *whole], first, last)
+        return in_pieces(v, self.block, low, high, [*begin, *added, *whole], first, last)
+
+    @property
+    def block(self) -> int:
+        """Elements of a block of a long sum."""
+        return _BLOCK * self.chains
+
+    @property
+    def around_block(self) -> tuple[list[str], list[str]]:
+        """What clears the accumulators of a block, and what adds them to those of all blocks."""
+        begin = [x for f in self.blocked for a in self.accumulators(f, "a") for x in self.lanes.cleared(f, a)]
+        pairs = [(f, *p) for f in self.blocked for p in zip(self._held(f), self.accumulators(f, "a"), strict=True)]
+        return begin, [x for p in pairs for x in self.lanes.together(*p)]
 
     asked_once: ClassVar[int] = _ASKED
     """Elements of a piece that is asked for in one go."""

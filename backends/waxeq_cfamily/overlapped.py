@@ -41,20 +41,21 @@ class Overlapped(Batched):
         row, s = self.row, self.space
         if row is None or not self.waiting or not _SHORTEST < row <= _LONGEST or not self.near(row):
             return False
-        return s.points() >= 4 * _MANY and not any(map(s.under, self.slow)) and self._plain()
+        if s.points() < 4 * _MANY or any(map(s.under, self.slow)) or self.space.buffered:
+            return False
+        return self.plain() and not self.loop(s.stages[0]).blocked
 
-    def _plain(self) -> bool:
-        """Whether the first stage is nothing but folds of a loop, the last one nothing but a result's loop, and nothing
-        is kept for another."""
+    def plain(self) -> bool:
+        """Whether the first stage is nothing but folds of a loop, and the last one nothing but a result's loop."""
         first, last = self.space.stages[0], self.space.stages[-1]
         if any(not s.order or not s.straight for s in (first, last)) or not first.folds or not last.result:
             return False
-        if first.kept or first.results or last.folds or len(self.values.results) > 1 or self.space.buffered:
+        if first.kept or first.results or last.folds or len(self.values.results) > 1:
             return False
         if any(r.guards or carried(r.dtype) != r.dtype for r in self.values.rows) or [*self._scalars(first, set())]:
             return False
         loops = (self.loop(first), self.loop(last))
-        alike = all(type(x) is Loop and not x.blocked and len(Fission(x).parts) == 1 for x in loops)
+        alike = all(type(x) is Loop and len(Fission(x).parts) == 1 for x in loops)
         return alike and len(loops[0].scalar) == len(first.folds) and loops[0].lanes.many > 0
 
     def batches(self) -> Iterator[str]:

@@ -44,6 +44,8 @@ class Pipelined(Staggered):
         s = self.space
         if not self.staggered or not self.waiting or len(s.stages) != _STAGES or not s.stages[1].folds:
             return False
+        if any(map(s.under, self.slow)):
+            return False
         many, other = (x.lanes.many for x in self._sums)
         whole = many == other and self._size % many == 0
         return whole and all(map(self._summed, self._sums)) and len(self._beginnings) == len(self._sums)
