@@ -83,6 +83,14 @@ class Lanes:
         yield from self._halved(f, other, self.many, least=self._count(x))
         yield from _once(self._count(x), f"{self.taken(x)} += {self.taken(other)};")
 
+    @property
+    def around_block(self) -> tuple[list[str], list[str]]:
+        """What clears the accumulators of a block of a long sum, and what adds them to those of all blocks."""
+        loop = self.loop
+        begin = [x for f in loop.blocked for a in loop.accumulators(f, "a") for x in self.cleared(f, a)]
+        pairs = [(f, *p) for f in loop.blocked for p in zip(loop.held(f), loop.accumulators(f, "a"), strict=True)]
+        return begin, [x for p in pairs for x in self.together(*p)]
+
     def _count(self, x: str) -> int:
         """How many numbers an accumulator has: a sum of what blocks come to has no more than a vector where those are
         halved. It is float64: of four vectors of the widest machines narrower ones make 32."""

@@ -48,8 +48,7 @@ class Emitter:
     converted in pieces. `ahead`: asks for what is read later. `careful`: what is computed once for a whole row has
     fewer roundings than what is computed for each element. `sections`: where guards begin to hold is a number.
     `lined`: loops that only write go through multiples of so many places, where not 0, from the first one on.
-    `grouped`: neighbours in groups have pointers of their own. `halved`: what a block comes to is put together in
-    halves, to one vector, before it is added to the blocks before."""
+    `grouped`: neighbours in groups have pointers of their own. `halved`: blocks are vectors before they are added."""
 
     space: Space
     functions: Mapping[tuple[str, str], str]

@@ -251,7 +251,7 @@ class Loop:
 
     def _blocked(self, loop: list[str], v: str, low: str, high: str) -> list[str]:
         """A long sum in blocks, each with an accumulator of its own. What is asked for is so in smaller pieces."""
-        asked, (begin, whole) = [*self.asked()], self.around_block
+        asked, (begin, whole) = [*self.asked()], self.lanes.around_block
         loop[0] = f"for (int64_t {v} = {v}_at; {v} < {v}_to; {v}++) {{"
         added = self._straight(loop, v, f"{v}_at", f"{v}_to")
         if asked:
@@ -265,13 +265,6 @@ class Loop:
     def block(self) -> int:
         """Elements of a block of a long sum."""
         return _BLOCK * self.chains
-
-    @property
-    def around_block(self) -> tuple[list[str], list[str]]:
-        """What clears the accumulators of a block, and what adds them to those of all blocks."""
-        begin = [x for f in self.blocked for a in self.accumulators(f, "a") for x in self.lanes.cleared(f, a)]
-        pairs = [(f, *p) for f in self.blocked for p in zip(self._held(f), self.accumulators(f, "a"), strict=True)]
-        return begin, [x for p in pairs for x in self.lanes.together(*p)]
 
     asked_once: ClassVar[int] = _ASKED
     """Elements of a piece that is asked for in one go."""
@@ -336,19 +329,19 @@ class Loop:
         return r.name in ("max", "min") and is_float(r.dtype)
 
     def begin(self, f: int) -> Iterator[str]:
-        for x in self._held(f):
+        for x in self.held(f):
             yield from self.lanes.cleared(f, x)
 
-    def _held(self, f: int) -> tuple[str, ...]:
+    def held(self, f: int) -> tuple[str, ...]:
         """The accumulators of a fold that are there before and after its loops."""
         own = self.accumulators(f, "s" if f in self.blocked else "a")
         return (f"n{f}", *own) if self.watches(f) else own
 
     def end(self, f: int) -> Iterator[str]:
         r = self.values.rows[f]
-        for x in self._held(f):
+        for x in self.held(f):
             yield from self.lanes.merged(f, x)
-        *flag, value = map(self.lanes.whole, self._held(f))
+        *flag, value = map(self.lanes.whole, self.held(f))
         if flag:
             value = f"{flag[0]} ? WX_NAN_{'F64' if r.dtype == 'float64' else 'F32'} : {value}"
         if f in self.space.buffered:

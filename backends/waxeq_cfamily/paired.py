@@ -89,7 +89,7 @@ class Paired(Loop):
         return tuple(f"{kind}{f}_{i}" for i in range(_ROWS))
 
     def end(self, f: int) -> Iterator[str]:
-        for i, x in enumerate(self._held(f)):
+        for i, x in enumerate(self.held(f)):
             yield from self.lanes.merged(f, x)
             yield of_row(f"{self.e.buffer(f)} = {self.lanes.whole(x)};", self.rows, i)
 

@@ -154,8 +154,8 @@ class Staggered(Overlapped):
 
     @cached_property
     def _between(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Such a stage, and what is computed of what its folds come to: a root takes as long as dozens of vectors, which
-        go on meanwhile where they come before it (EPYC Milan: a layer norm took 0.95 of the time)."""
+        """Such a stage, and what is computed of what its folds come to: a root takes as long as dozens of vectors, of
+        which those go on meanwhile that come before it (EPYC Milan: a layer norm took 0.95 of the time)."""
         stages = self.space.stages
         if len(stages) == min(_STAGES):
             return (), ()
@@ -177,7 +177,7 @@ class Staggered(Overlapped):
         yield from (x for f in first.scalar for x in first.begin(f))
         yield f"const int64_t {v}_whole = {self._size - self._left};"
         if first.blocked:
-            begin, added = first.around_block
+            begin, added = first.lanes.around_block
             yield f"for (int64_t {v}_at = 0; {v}_at < {v}_whole; {v}_at += {first.block}) {{"
             to = f"{v}_at + {first.block}"
             yield f"  const int64_t {v}_to = {to} < {v}_whole ? {to} : {v}_whole;"

@@ -47,6 +47,15 @@ def _rms_norm(x: Term, n: int, dtype: str) -> Term:
     return Term("Mul", Term("Mul", x, operand(1, "n", dtype)), root)
 
 
+def _softmax(x: Term, n: int, dtype: str) -> Term:
+    exponentials = Term("Map", "exp", Term("Zip", "sub", x, Term("Red", "max", "n", x)))
+    return Term("Mul", exponentials, Term("Map", "recip", Term("Sum", "n", exponentials)))
+
+
+_VECTORS = {_layer_norm: 2, _rms_norm: 1, _softmax: 0}
+"""Operands that all rows have, by what is computed."""
+
+
 def _call(
     rows: int, n: int, pitch: int = 0, dtype: str = "float32", threads: int = 1, norm: Norm = _layer_norm
 ) -> Call:
@@ -56,7 +65,7 @@ def _call(
     out = View.dense(["m", "n"], sizes, types(meaning)[meaning].dtype)
     wide = View.dense(["m", "n"], {"m": rows, "n": pitch or n}, dtype)
     given = View(("m", "n"), (rows, n), wide.strides, dtype)
-    views = [given, *(View.dense(["n"], sizes, dtype) for _ in range(2 if norm is _layer_norm else 1))]
+    views = [given, *(View.dense(["n"], sizes, dtype) for _ in range(_VECTORS[norm]))]
     return Call("native.loops_fast", meaning, sizes, tuple(views), out, threads=threads)
 
 
@@ -99,7 +108,7 @@ def _bits(a: np.ndarray) -> bytes:
     ("rows", "n", "pitch"),
     [(9, 512, 0), (11, 768, 0), (8, 1024, 1024 + 16), (13, 768, 771), (10, 832, 840), (9, 523, 0), (8, 1000, 1001)],
 )
-@pytest.mark.parametrize("norm", [_layer_norm, _rms_norm])
+@pytest.mark.parametrize("norm", [_layer_norm, _rms_norm, _softmax])
 def test_the_same_wherever_arrays_begin(rows: int, n: int, pitch: int, norm: Norm) -> None:
     """At each place within a line, of rows that all begin alike and of others, against walks without `after`."""
     c = _call(rows, n, pitch, norm=norm)
@@ -133,7 +142,7 @@ def test_numbers_of_rows(rows: int, threads: int) -> None:
     assert _pipelined(c) and check_call(LOOPS, c, np.random.default_rng(0)) is None
 
 
-@pytest.mark.parametrize("norm", [_layer_norm, _rms_norm])
+@pytest.mark.parametrize("norm", [_layer_norm, _rms_norm, _softmax])
 @pytest.mark.parametrize("at", [0, 16, 36])
 def test_rows_that_are_replaced(at: int, norm: Norm) -> None:
     """Each row is read by all of its stages before any of it is written."""
@@ -146,9 +155,51 @@ def test_rows_that_are_replaced(at: int, norm: Norm) -> None:
     assert x.tobytes() == _result(_Plain(), c, values, [at, *[0] * (len(values) - 1)]).tobytes()
 
 
-@pytest.mark.parametrize(("n", "dtype"), [(320, "float32"), (768, "float64"), (768, "float16"), (4096, "float32")])
+@pytest.mark.parametrize("norm", [_layer_norm, _rms_norm, _softmax])
+@pytest.mark.parametrize("n", [2048, 4032, 4096])
+def test_long_rows(norm: Norm, n: int) -> None:
+    """Whose sums are made in blocks, also of fewer numbers at the end."""
+    c = _call(9, n, norm=norm)
+    assert _pipelined(c) and check_call(LOOPS, c, np.random.default_rng(0)) is None
+
+
+def _unit(x: Term) -> Term:
+    return Term("Mul", x, Term("Map", "rsqrt", Term("Sum", "n", Term("Mul", x, x))))
+
+
+@pytest.mark.parametrize("rows", [8, 9])
+@pytest.mark.parametrize("n", [768, 4096])
+def test_what_lies_where_the_result_will(rows: int, n: int) -> None:
+    """Rows between a point and another, of length one, are made of three operands, each of which the result may replace
+    that is read nowhere later."""
+    x, a, h = (operand(i, "mn", "float32") for i in range(3))
+    meaning = _unit(Term("Add", x, Term("Mul", a, Term("Zip", "sub", _unit(h), x))))
+    sizes = {"m": rows, "n": n}
+    view = View.dense(["m", "n"], sizes, "float32")
+    c = Call("native.loops_fast", meaning, sizes, (view, view, view), view, threads=1)
+    assert _pipelined(c) and check_call(LOOPS, c, np.random.default_rng(0)) is None
+    values = _values(c)
+    expected = _result(LOOPS, c, values, [0, 0, 0])
+    for i in LOOPS.in_place(c):
+        placed = [_placed(v, view, 16) for v in values]
+        for step in LOOPS.bind(c, placed, placed[i], np.empty(LOOPS.workspace(c), np.uint8)):
+            step()
+        assert placed[i].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_kept_for_the_last_stage(value: float) -> None:
+    """Exponentials of a row with such numbers are of no matter to others."""
+    c = _call(11, 768, norm=_softmax)
+    values = _values(c)
+    values[0][1, 0] = values[0][3, 767] = values[0][10, 752] = value
+    found = _result(LOOPS, c, values, [16])
+    assert _bits(found) == _bits(_result(_Plain(), c, values, [0])) and np.isfinite(found[::2][:5]).all()
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(320, "float32"), (768, "float64"), (768, "float16"), (8192, "float32")])
 def test_where_it_is_not_worth_it(n: int, dtype: str) -> None:
-    """Short rows, numbers of other widths, sums in blocks."""
+    """Short rows, numbers of other widths, long rows."""
     assert not _pipelined(_call(16, n, dtype=dtype))
 
 
