@@ -52,7 +52,7 @@ def _softmax(x: Term, n: int, dtype: str) -> Term:
     return Term("Mul", exponentials, Term("Map", "recip", Term("Sum", "n", exponentials)))
 
 
-_VECTORS = {_layer_norm: 2, _rms_norm: 1, _softmax: 0}
+_VECTORS: dict[Norm, int] = {_layer_norm: 2, _rms_norm: 1, _softmax: 0}
 """Operands that all rows have, by what is computed."""
 
 
