@@ -14,9 +14,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.lockstep import Lockstep
 from waxeq_cfamily.lockstep_cut import chosen, cut
 from waxeq_cfamily.values import Row
-
-PAGE = 4096
-"""Bytes from one place of memory to the next that has the same place in the first cache, of 64 lines a way."""
+from waxeq_cfamily.walks import PAGE
 
 STRIP = 16
 """Vectors of each value that is made early, one of which is being read: a power of two."""

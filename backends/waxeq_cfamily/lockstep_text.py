@@ -9,11 +9,12 @@ from functools import cached_property
 from waxeq.ir.types import is_float
 from waxeq_cfamily.lockstep import APPLIED, FAR, VECTOR, Formula, Held, Lockstep, Span, asked
 from waxeq_cfamily.lockstep_cut import PRODUCTS, chosen, reached
-from waxeq_cfamily.lockstep_early import AHEAD, CROWDED, PAGE, STRIP, Early, early
+from waxeq_cfamily.lockstep_early import AHEAD, CROWDED, STRIP, Early, early
 from waxeq_cfamily.lockstep_vectors import helpers
 from waxeq_cfamily.scalars import CTYPES, number
 from waxeq_cfamily.sliding import sought, tile
 from waxeq_cfamily.values import Guard, Index, Row
+from waxeq_cfamily.walks import PAGE
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from waxeq_cfamily.scalars import CTYPES, nth, var, widened
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.sweeps import place
 from waxeq_cfamily.values import Index
-from waxeq_cfamily.walks import LANES, Walk, origin
+from waxeq_cfamily.walks import LANES, PAGE, Walk, origin
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def function(rows: Sequence[Row], name: str) -> str:
     for r in rows[-w.results : -1]:
         lines += [f"  {t} * restrict {name} = ({t} *)({text});" for t, name, text in r.named()]
     lines.append("  for (int64_t t = begin; t < end; t++) {")
-    lines += ["    " + x for x in (*tile(w), *_rings(w))]
+    lines += ["    " + x for x in (*tile(w), *_rings(w, rows[-w.results].result))]
     body, done = [x for r in rows for x in r.step()], ["  wx_streamed();"] * any(r.past for r in rows)
     if w.rows is None:
         return "\n".join([*lines, *("    " + x for x in body), "  }", *done, "}"])
@@ -219,10 +219,14 @@ def tile(w: Walk) -> Iterator[str]:
         rest = f"{rest} / {sizes[i]}"
 
 
-def _rings(w: Walk) -> Iterator[str]:
-    """The rows that are kept of each sweep, and which of its rows a tile needs."""
-    for n in range(w.first):
-        yield f"WX_ALIGNED {CTYPES[w.dtype(n)]} ring{n}[{w.kept(n) * w.row(n)}];"
+def _rings(w: Walk, result: str) -> Iterator[str]:
+    """The rows that are kept of each sweep, and which of its rows a tile needs. `result`: the text of the address of
+    what the walk makes."""
+    for n, after in enumerate(w.places()):
+        t, line = CTYPES[w.dtype(n)], LINE // numpy_dtype(w.dtype(n)).itemsize
+        yield f"WX_ALIGNED {t} room{n}[{w.room(n)}];"
+        away = f"(uintptr_t)({result}) + {after} - (uintptr_t)room{n}"
+        yield f"{t} *const ring{n} = room{n} + ({away}) % {PAGE} / {LINE} * {line};"
         yield f"const int64_t {origin(n)} = left + {w.begin(n)};"
     for n, s in enumerate(w.sweeps if w.rows is not None else ()):
         assert w.rows is not None

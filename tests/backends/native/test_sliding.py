@@ -13,6 +13,7 @@ from waxeq.ir.term import Term
 from waxeq.testing.calls import generated
 from waxeq.testing.conformance import check_call, check_kernel
 from waxeq_cfamily import walks as walking
+from waxeq_cfamily.walks import PAGE
 from waxeq_native.sliding import FastSliding, FastStreamingSliding, Sliding, StreamingSliding
 
 X, F = operand(0, "ij", "float32"), operand(1, "ij", "float32")
@@ -74,6 +75,34 @@ def test_rows_in_cache_and_vectors_of_them_begin_with_lines() -> None:
     begins = re.findall(r"origin\d = left \+ (-?\d+);", part.source)
     assert len(begins) == 2 and all(int(b) % 16 == 0 for b in begins)
     assert part.source.count("_at % 16 && ") == part.source.count("_at + 128 <= ") > 0
+
+
+@pytest.mark.parametrize("columns", [512, 1024, 2048])
+@pytest.mark.parametrize("begin", [0, 512, 1000, 1008])
+def test_rows_in_cache_lie_elsewhere_in_a_page_than_the_result(columns: int, begin: int) -> None:
+    """A core took what the last sweep reads for what it had written past the cache just before, where it lies up to 320
+    bytes before that in a page: rows lay wherever the stack was, and sweeps took two to five times as long."""
+    c, rng = call(70, columns, 4), np.random.default_rng(columns)
+    walk, u, f = StreamingSliding().walk(c), *rng.standard_normal((2, 70, columns), np.float32)
+    rows = [p + i * 4 * walk.row(n) for n, p in enumerate(walk.places()) for i in range(walk.kept(n))]
+    assert len(rows) == len({r % PAGE for r in rows}) == 12
+    assert all(128 <= (r - i * 4 * columns) % PAGE < PAGE - 320 for r in rows for i in range(8))
+    memory = np.full(70 * columns + 2 * PAGE, 7, np.float32)
+    first = -memory.ctypes.data % PAGE // 4 + begin
+    out = memory[first : first + u.size].reshape(u.shape)
+    (step,) = StreamingSliding().bind(c, [u, f], out, np.empty(0, np.uint8))
+    step()
+    np.testing.assert_array_equal(out, swept(u, f, 4))
+    assert (memory[:first] == 7).all() and (memory[first + u.size :] == 7).all()
+
+
+def test_rows_in_cache_are_room_for_all_that_is_kept() -> None:
+    """Wherever the result begins, the last row ends within its array."""
+    walk = Sliding().walk(call(300, 600, 3))
+    for n in range(walk.first):
+        assert walk.kept(n) * walk.row(n) * 4 + PAGE <= walk.room(n) * 4
+    text = Sliding().work(call(300, 600, 3)).parts[0].text  # type: ignore[union-attr]
+    assert [int(m) for m in re.findall(r"room\d\[(\d+)\]", text)] == [walk.room(n) for n in range(walk.first)]
 
 
 def seven_points(rows: int, columns: int, places: int) -> Call:
