@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,13 @@ KNOW_EGGLOG = {SOURCE / "egraph" / "engine.py", SOURCE / "egraph" / "rules.py"}
 LAZY = ("egglog", "duckdb", "scipy", "sympy", "highspy", "rich", "cyclopts", "pydantic", "distributed")
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """Line and full name of every import in a file, those inside functions too."""
+    return tuple(found(path))
+
+
+def found(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)

@@ -18,6 +18,7 @@ from waxeq.errors import AccuracyError
 from waxeq.ir.term import Term
 from waxeq.ir.types import FLOATS, INTEGERS, numpy_dtype
 from waxeq.testing import calls
+from waxeq.testing.alone import in_pattern
 from waxeq.testing.conformance import check_call, check_kernel
 from waxeq.testing.rounding import _spread, deviations
 from waxeq.testing.sized import check_sized
@@ -237,7 +238,7 @@ def test_no_constant_is_drawn_that_its_integer_cannot_hold(negated: bool) -> Non
     for d in INTEGERS:
         for f in FLOATS:
             number: Expr = Apply("Num", (Var("v"), Lit(f)))
-            cast = calls._pattern(Apply("Cast", (Lit(d), Apply("Map", (Lit("neg"), number)) if negated else number)))
+            cast = in_pattern(Apply("Cast", (Lit(d), Apply("Map", (Lit("neg"), number)) if negated else number)))
             found = (calls._draw("test.loops", Loops(), cast, rng) for _ in range(30))
             terms = (c.meaning.terms[0] for c in found if c is not None)
             drawn |= {(d, -t.terms[0].args[0] if negated else t.args[0]) for t in terms}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 Sizes = Mapping[str, int]
@@ -93,21 +94,21 @@ class Extent(int):
         return sum(c * math.prod(a.at(sizes) for a in atoms) for atoms, c in self.terms.items())
 
     def __add__(self, other: Any) -> Any:
-        return NotImplemented if not isinstance(other, int) else _sum(_terms(self), _terms(other), 1)
+        return NotImplemented if not isinstance(other, int) else _sum(self, other, 1)
 
     def __sub__(self, other: Any) -> Any:
-        return NotImplemented if not isinstance(other, int) else _sum(_terms(self), _terms(other), -1)
+        return NotImplemented if not isinstance(other, int) else _sum(self, other, -1)
 
     def __rsub__(self, other: Any) -> Any:
-        return NotImplemented if not isinstance(other, int) else _sum(_terms(other), _terms(self), -1)
+        return NotImplemented if not isinstance(other, int) else _sum(other, self, -1)
 
     def __mul__(self, other: Any) -> Any:
-        return NotImplemented if not isinstance(other, int) else _product(_terms(self), _terms(other))
+        return NotImplemented if not isinstance(other, int) else _product(self, other)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> Any:
-        return _product(_terms(self), {(): -1})
+        return _product(self, -1)
 
     def __pow__(self, power: int, modulus: None = None) -> Any:
         return math.prod([self] * power)
@@ -125,12 +126,16 @@ class Extent(int):
         return other - _quotient(other, self) * self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Extent) and self.terms == other.terms
+        return self is other or (isinstance(other, Extent) and self.terms == other.terms)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(frozenset(self.terms.items()))
 
     def __bool__(self) -> bool:
@@ -141,6 +146,10 @@ class Extent(int):
 
     def __str__(self) -> str:
         """An expression of C and Python over `variable` names, where no quotient is negative."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         rows = sorted(self.terms.items(), key=lambda row: (-len(row[0]), str(row)))
         text = ""
         for atoms, c in rows:
@@ -193,19 +202,27 @@ def _made(terms: _Terms) -> Any:
     return made
 
 
-def _sum(a: _Terms, b: _Terms, sign: int) -> Any:
-    return _made({**a, **{atoms: a.get(atoms, 0) + sign * c for atoms, c in b.items()}})
+_remembered = lru_cache(maxsize=1 << 14, typed=True)
+"""Whoever writes a kernel asks the same few numbers whether they are multiples of each width of a tile."""
 
 
-def _product(a: _Terms, b: _Terms) -> Any:
+@_remembered
+def _sum(a: int, b: int, sign: int) -> Any:
+    own, other = _terms(a), _terms(b)
+    return _made({**own, **{atoms: own.get(atoms, 0) + sign * c for atoms, c in other.items()}})
+
+
+@_remembered
+def _product(a: int, b: int) -> Any:
     found: dict[tuple[_Atom, ...], int] = {}
-    for x, c in a.items():
-        for y, d in b.items():
-            atoms = tuple(sorted((*x, *y), key=str))
+    for x, c in _terms(a).items():
+        for y, d in _terms(b).items():
+            atoms = tuple(sorted((*x, *y), key=str)) if x and y else x or y
             found[atoms] = found.get(atoms, 0) + c * d
     return _made(found)
 
 
+@_remembered
 def _quotient(a: int, b: int) -> Any:
     """a // b, rounded down. Raises Unknown where the sign of a, or whether b is 0, depends on the sizes."""
     if least(b) < 1:

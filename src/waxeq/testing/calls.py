@@ -17,18 +17,19 @@ from waxeq.backend.kernel import Kernel
 from waxeq.basis.evaluate import Native
 from waxeq.basis.heads import HEADS
 from waxeq.basis.matrices import factored
-from waxeq.basis.scalar import REDUCERS, SCALARS, SCANS
+from waxeq.basis.scalar import SCALARS
 from waxeq.basis.typing import types
 from waxeq.egraph.kernels import MANY
 from waxeq.egraph.kernels import pattern as kernel_pattern
-from waxeq.egraph.rules import Apply, Body, Expr, Lit, Var
+from waxeq.egraph.rules import Apply, Expr, Lit, Var
 from waxeq.ir.term import Term, postorder
 from waxeq.ir.types import DTYPES, HALVES
 from waxeq.search.samples import windows
+from waxeq.testing.alone import functions, in_pattern, takes_functions
 from waxeq.testing.dtypes import IllTyped
 from waxeq.testing.instances import draw
 from waxeq.testing.integers import QUANTIZED, quantized
-from waxeq.testing.pattern import Pattern, pattern
+from waxeq.testing.pattern import Pattern
 from waxeq.testing.picks import PICK, picked
 from waxeq.testing.rows import Found
 from waxeq.testing.runs import RUN, scanned
@@ -40,8 +41,6 @@ _ATTEMPTS = 15
 """Calls drawn, for each call wanted: kernels do not accept every one."""
 _RARE = 100
 """The same for kernels of products that take whole lines of memory only, or windows."""
-_FEW = 4
-"""Sweeps below which those over long rows of whole lines are drawn."""
 _LARGE = (1, 2, 7, 33, 64, 129, 700, 3000, 20_000, 200_000)
 _MOST = 1 << 19
 """Elements of the iteration space of a large call."""
@@ -61,13 +60,12 @@ _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 
 
 def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
-    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" every function besides. Of products
-    where it accepts none of memory laid out to hurt, those on whole lines of memory, deep ones, or convolutions; of
-    sweeps, where it accepts few, those over long rows."""
-    source = _source(kernel)
-    pools = [(_ATTEMPTS * calls, calls, source)]
-    if kernel.form == "loops":
-        pools += [(8, 1, lambda r, p=p: p) for p in _functions()]
+    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" that take functions alone each of
+    these besides. Of products where it accepts none of memory laid out to hurt, those on whole lines of memory, deep
+    ones, or convolutions; of sweeps, where it accepts fewer, those over long rows."""
+    pools = [(_ATTEMPTS * calls, calls, _source(kernel))]
+    if takes_functions(kernel):
+        pools += [(8, 1, lambda r, p=p: p) for p in functions()]
     found = 0
     for attempts, wanted, make in pools:
         for _ in range(attempts):
@@ -77,8 +75,8 @@ def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -
             if call is not None and kernel.accepts(call):
                 wanted, found = wanted - 1, found + 1
                 yield call
-    for _ in range(_ATTEMPTS * calls if kernel.form == "sweeps" and found < _FEW else 0):
-        call = _draw(name, kernel, lined(rng), rng, whole=True) if found < calls else None
+    for n in range(_ATTEMPTS * calls if kernel.form == "sweeps" else 0):
+        call = _draw(name, kernel, lined(rng), rng, whole=n % 2 == 0) if found < calls else None
         if call is not None and kernel.accepts(call):
             found += 1
             yield call
@@ -98,7 +96,7 @@ def nested(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> I
     """About so many calls of random nests of loops, for kernels of form "loops", and as many of products of matrices
     and of running folds where the kernel takes some."""
     own = _own(kernel)
-    nests = (lambda: _pattern(_tree(rng, int(rng.integers(1, 5)), own)), lambda: multiplied(rng))
+    nests = (lambda: in_pattern(_tree(rng, int(rng.integers(1, 5)), own)), lambda: multiplied(rng))
     for source in (*nests, *([lambda: scanned(rng, _MOST)] if kernel.matches(RUN) else [])):
         wanted = calls
         for _ in range(_ATTEMPTS * calls):
@@ -125,9 +123,9 @@ def _source(kernel: Kernel) -> Source:
             return lambda rng, drawn=drawn: next(f for _ in range(_RARE) if kernel.matches((f := drawn(rng, _MOST))[0]))
     if kernel.form == "loops":
         own = _own(kernel)
-        return lambda rng: _pattern(_tree(rng, int(rng.integers(1, 5)), own))
+        return lambda rng: in_pattern(_tree(rng, int(rng.integers(1, 5)), own))
     tree = kernel_pattern("k", kernel).tree
-    variants = [_pattern(_expr(tree, "T", n)) for n in (1, 2, 3)]
+    variants = [in_pattern(_expr(tree, "T", n)) for n in (1, 2, 3)]
     return lambda rng: variants[int(rng.integers(len(variants)))]
 
 
@@ -135,10 +133,6 @@ def _multiplied_dtypes(kernel: Kernel) -> tuple[str, ...]:
     """Dtypes of the products of matrices that a kernel of form "loops" takes; none where it takes no products."""
     some = (dtypes for dtypes in (_WIDE, HALVES) if kernel.form == "loops")
     return next((d for d in some if kernel.matches(multiplied(np.random.default_rng(0), d)[0])), ())
-
-
-def _pattern(e: Expr) -> Pattern:
-    return pattern(Body(((e,),), True), {}, "conformance")
 
 
 def _expr(tree: Any, sort: str, sums: int) -> Expr:
@@ -159,19 +153,6 @@ _STEPS = frozenset(
     | {"arcsin", "arccos", "arccosh", "arctanh", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "cbrt"}
 )
 """Functions that jump, end or stand upright where rounding may take their argument: tried on operands only."""
-
-
-def _functions() -> Iterator[Pattern]:
-    """Each function on operands."""
-    x, y = Var("x"), Var("y")
-    for f in SCALARS.values():
-        yield _pattern(Apply("Map", (Lit(f.name), x)) if f.arity == 1 else Apply("Zip", (Lit(f.name), x, y)))
-    for f in REDUCERS:
-        yield _pattern(Apply("Red", (Lit(f), Var("k"), x)))
-    for f in SCANS:
-        yield _pattern(Apply("Scan", (Lit(f), Var("k"), x)))
-    for d in DTYPES:
-        yield _pattern(Apply("Cast", (Lit(d), x)))
 
 
 def _own(kernel: Kernel) -> tuple[str, ...]:

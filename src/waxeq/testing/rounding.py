@@ -50,6 +50,14 @@ _SIDES: Mapping[str, Callable[..., np.ndarray]] = {
 class _Draws(Canonical):
     """Evaluation where what is made is compared with nothing: large arrays are read as they lie, not laid out anew."""
 
+    def present(self, x: NamedArray, *names: str) -> NamedArray:
+        """With new draws as the first axis: each is an array as BLAS takes one."""
+        found = super().present(x, *names)
+        if _DRAW in x.axes or _DRAW not in found.axes:
+            return found
+        rest = tuple(k for k in found.axes if k != _DRAW)
+        return NamedArray((_DRAW, *rest), found.aligned((_DRAW, *rest)))
+
     def _pointwise(self, f: Any, *xs: NamedArray) -> NamedArray:
         axes = tuple(sorted({k for x in xs for k in x.axes}))
         return NamedArray(axes, np.asarray(f(*(x.aligned(axes) for x in xs))))
@@ -125,13 +133,20 @@ def _contracted(
     """The sum of many rounded products, moved as each of them and the sum would be: what is drawn alone for each of
     many terms adds up to a normal deviation, and no product lies in memory."""
     eps, least = _least(dtype)
-    of = [tuple(NamedArray(x.axes, f(x.data)) for x in pair) for f in (np.positive, np.square, np.abs)]
-    x, squares, size = (e.contracted(k, *xs) for xs in of)
-    x, n = e.present(x, _DRAW), e.sizes[k]
+    first = [_first(x) for x in pair]  # magnitudes are much the same in all draws
+    squares, size = (e.contracted(k, *(NamedArray(x.axes, f(x.data)) for x in first)) for f in (np.square, np.abs))
+    x, n = e.present(e.contracted(k, *pair), _DRAW), e.sizes[k]
     with np.errstate(all="ignore"):
         apart = np.sqrt(_VARIANCE * ((_UNITS * eps + error) ** 2 * squares.aligned(x.axes) + n * least**2))
         data = x.data + _stilled(rng.standard_normal(x.data.shape), x.axes) * apart
     return _off(NamedArray(x.axes, data), size, eps * math.sqrt(n) + error, least, rng)
+
+
+def _first(x: NamedArray) -> NamedArray:
+    """The value in the first draw."""
+    if _DRAW not in x.axes:
+        return x
+    return NamedArray(tuple(k for k in x.axes if k != _DRAW), np.take(x.data, 0, x.axes.index(_DRAW)))
 
 
 def _widened(x: NamedArray) -> NamedArray:

@@ -39,7 +39,7 @@ def main(folder: str, seed: int) -> None:
     setattr(sliding, "wide", lambda: True)  # noqa: B010
     (native,) = backends(["native"])
     for name, k in native.kernels.items():
-        found = check_kernel(name, k, calls=2 if k.variant_of else 6, seed=seed)
+        found = check_kernel(name, k, calls=2 if k.variant_of else 3, seed=seed)
         few = found.calls == 0  # a kernel that takes next to none of those that are drawn
         print((check_kernel(name, k, calls=120, seed=seed) if few else found).require())
     print("Together:", _together())

@@ -15,11 +15,6 @@ from waxeq_native.products_deep import DeepProducts, GramProducts
 KERNEL, GRAM = DeepProducts(), GramProducts()
 
 
-@pytest.fixture(autouse=True)
-def odd_dtypes_are_compiled_little() -> None:
-    """They are not: without optimizations, products this deep run for longer than they were compiled."""
-
-
 def right(kernel: DeepProducts, call: Call) -> None:
     """On numbers above 0, with many zeros, and with some that are not finite."""
     finite: list[bool] = []
@@ -49,15 +44,14 @@ def covariance(
     return Call("native.products_deep", meaning, sizes, (x, y), out, (0, 0) if shared else (), threads=threads)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(
-    "rows, columns, depth, dtype, turned",
+    "rows, columns, depth, dtype, turned, threads",
     [
-        (8, 8, 512, "float32", "km"),
-        (50, 50, 2000, "float32", "km"),
-        (17, 129, 1031, "float32", "mk"),
-        (200, 9, 4097, "float64", "km"),
-        (31, 30, 6000, "float64", "mk"),
+        *((8, 8, 512, "float32", "km", t) for t in (1, 2, 3)),
+        *((50, 50, 2000, "float32", "km", t) for t in (1, 3)),
+        *((17, 129, 1031, "float32", "mk", t) for t in (1, 2, 3)),
+        (200, 9, 4097, "float64", "km", 2),
+        *((31, 30, 6000, "float64", "mk", t) for t in (1, 3)),
     ],
 )
 def test_pieces_make_the_product(rows: int, columns: int, depth: int, dtype: str, turned: str, threads: int) -> None:

@@ -83,8 +83,8 @@ def test_systems(dtype: str, n: int, count: int, m: int, threads: int) -> None:
     a, b = matrices(dtype, count, n), np.random.default_rng(1).standard_normal((count, n, m)).astype(dtype)
     exchanged = a[:, np.random.default_rng(3).permutation(n)]
     each = np.tril(a), np.triu(a), a * np.eye(n, dtype=dtype), a, exchanged
-    for orders in ORDERS:
-        for x in each:
+    for i, orders in enumerate(ORDERS):
+        for x in each if n < 100 else each[i % 3 :: 3]:  # large ones meet each layout, each kind meets one and more
             near(solved(Systems(), x, b, orders, threads), np.linalg.solve(x, b))
     if count > 1:
         mixed = np.stack([each[i % len(each)][i] for i in range(count)])
@@ -97,7 +97,9 @@ def test_systems(dtype: str, n: int, count: int, m: int, threads: int) -> None:
 def test_triangles(dtype: str, n: int, count: int, m: int, threads: int) -> None:
     """What lies in the other triangle is not read."""
     a, b = matrices(dtype, count, n), np.random.default_rng(1).standard_normal((count, n, m)).astype(dtype)
-    for orders, (f, part, other) in product(ORDERS, (("lower", np.tril, np.triu), ("upper", np.triu, np.tril))):
+    for orders, (f, part, other) in product(
+        ORDERS[m % 2 :: 2], (("lower", np.tril, np.triu), ("upper", np.triu, np.tril))
+    ):
         hidden = part(a) + other(np.full_like(a, np.nan), 1 if f == "lower" else -1)
         near(solved(Triangular(), hidden, b, orders, threads, f), np.linalg.solve(part(a), b))
 
@@ -136,7 +138,8 @@ def test_factors(dtype: str, n: int, count: int, threads: int) -> None:
     """The lower triangle alone is read, and the upper one of the result is zero."""
     a = matrices(dtype, count, n)
     want, hidden = np.linalg.cholesky(a), np.tril(a) + np.triu(np.full_like(a, np.nan), 1)
-    for orders in product(("ckl", "clk"), ("ckl", "clk", "klc")):
+    every = [*product(("ckl", "clk"), ("ckl", "clk", "klc"))]
+    for orders in every if n < 17 else every[(n + threads) % 3 :: 3]:
         got = factors(hidden, *orders, threads)
         near(got, want)
         assert not np.triu(got, 1).any()
