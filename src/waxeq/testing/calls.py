@@ -59,12 +59,12 @@ _NESTED = ("Map", "Zip", "Add", "Mul", "Select", "Cast", "Sum", "Red", "Iota")
 """Heads that random loops are made of."""
 
 
-def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int) -> Iterator[Call]:
-    """Calls that the kernel accepts: about `calls`, and for kernels of form "loops" that take functions alone each of
-    these besides. Of products where it accepts none of memory laid out to hurt, those on whole lines of memory, deep
-    ones, or convolutions; of sweeps, where it accepts fewer, those over long rows."""
+def generated(name: str, kernel: Kernel, rng: np.random.Generator, calls: int, *, alone: bool = True) -> Iterator[Call]:
+    """Calls that the kernel accepts: about `calls`, and (`alone`) for kernels of form "loops" that take functions of
+    operands and nothing else each of these besides. Of products where it accepts none of memory laid out to hurt, those
+    on whole lines of memory, deep ones, or convolutions; of sweeps, where it accepts fewer, those over long rows."""
     pools = [(_ATTEMPTS * calls, calls, _source(kernel))]
-    if takes_functions(kernel):
+    if alone and takes_functions(kernel):
         pools += [(8, 1, lambda r, p=p: p) for p in functions()]
     found = 0
     for attempts, wanted, make in pools:

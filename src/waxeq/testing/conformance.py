@@ -57,11 +57,11 @@ class Conformance:
         return self
 
 
-def check_kernel(name: str, kernel: Kernel, *, calls: int = 60, seed: int = 0) -> Conformance:
-    """Run a kernel on about `calls` calls. Functions that the basis has are each met at least once."""
+def check_kernel(name: str, kernel: Kernel, *, calls: int = 60, seed: int = 0, alone: bool = True) -> Conformance:
+    """Run a kernel on about `calls` calls. Functions that the basis has are each met at least once (`alone`)."""
     rng = np.random.default_rng(seed)
     dtypes, sizes, in_place, count = set(), set(), 0, 0
-    drawn = list(generated(name, kernel, rng, calls))
+    drawn = list(generated(name, kernel, rng, calls, alone=alone))
     with suppress(WaxeqError):  # which of them that is shows when it is run
         prepare((kernel, call) for call in drawn)  # what is compiled, is compiled at once
     for call in drawn:

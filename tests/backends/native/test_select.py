@@ -102,11 +102,11 @@ def rows_that_mislead(size: int, dtype: str) -> list[np.ndarray]:
 @pytest.mark.parametrize("dtype", ["int16", "uint32", "float32", "float64"])
 def test_rows_whose_sample_misleads(dtype: str, threads: int) -> None:
     """What it leaves out is looked for again, and rows of which a round leaves all come to an end."""
-    for size in (66, 600, 40_000):
-        for places in ways(size)[:5]:
-            call = called((1, size), dtype, places, threads)
-            for n, row in enumerate(rows_that_mislead(size, dtype)):
-                assert same(call, row[None], places), (size, places, n)
+    cases = [(size, p, called((1, size), dtype, p, threads)) for size in (66, 600, 40_000) for p in ways(size)[:5]]
+    prepare((ELEMENT if c.meaning.head == "Gather" else PAIR, c) for *_, c in cases)
+    for size, places, call in cases:
+        for n, row in enumerate(rows_that_mislead(size, dtype)):
+            assert same(call, row[None], places), (size, places, n)
 
 
 def test_few_long_rows_are_cut_in_pieces_and_others_are_not() -> None:
@@ -123,10 +123,11 @@ def test_few_long_rows_are_cut_in_pieces_and_others_are_not() -> None:
 
 def test_pieces_shorter_than_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "_LONG", 64)
-    for size, dtype in product((64, 65, 129), ("uint8", "float64")):
-        x = drawn((1, size), dtype)
-        for places in ways(size):
-            assert same(called((1, size), dtype, places, 40), x, places), (size, places)
+    every = ((size, dtype, p) for size, dtype in product((64, 65, 129), ("uint8", "float64")) for p in ways(size))
+    cases = [(size, dtype, p, called((1, size), dtype, p, 40)) for size, dtype, p in every]
+    prepare((ELEMENT if c.meaning.head == "Gather" else PAIR, c) for *_, c in cases)
+    for size, dtype, places, call in cases:
+        assert same(call, drawn((1, size), dtype), places), (size, dtype, places)
 
 
 def test_no_rows() -> None:

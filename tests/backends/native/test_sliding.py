@@ -235,8 +235,7 @@ def test_what_is_known_of_a_call_grows_with_its_sweeps() -> None:
     assert few["folds"] == many["folds"] == 0.0
 
 
-@pytest.mark.parametrize("begin", [0, 1], ids=["lines", "parts of lines"])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads, begin", [(1, 0), (2, 0), (2, 1)], ids=["one", "two", "parts of lines"])
 @pytest.mark.parametrize("rows, columns, times", [(2, 128, 2), (33, 160, 2), (130, 2048, 4), (301, 1040, 5)])
 def test_results_past_the_cache(rows: int, columns: int, times: int, threads: int, begin: int) -> None:
     """Lines at the ends of rows have places of the border, too; nothing outside the result is written."""
