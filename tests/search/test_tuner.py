@@ -128,7 +128,9 @@ def test_variants_are_timed_last_and_only_of_what_was_chosen(tmp_path: Path, mon
         assert ways and all(session.kernels[v.call.kernel].variant_of for v in ways)
 
 
-def test_what_promises_much_is_timed_before_choices_are_widened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_promises_much_is_timed_before_choices_are_widened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A short search of convolutions ended after widening, and their way by fewer products was never timed."""
     timed = _timed_as(monkeypatch, 0.5)
     varied: list[bool] = []
