@@ -149,7 +149,7 @@ def test_what_is_padded_or_put_together_is_run_through(tmp_path: Path) -> None:
         lambda x: np.cumsum(np.concatenate([x, -x], axis=1), axis=1),
     ):
         result = wx.optimize(fn, x, options=options)
-        np.testing.assert_allclose(result.program(x), fn(x.astype(np.float64)), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(result.program(x), fn(x.astype(np.float64)), rtol=1e-4, atol=5e-4)
 
 
 def beside(call: Call, kernel: Scans, at: tuple[int, int], *, replaced: bool = False) -> tuple[np.ndarray, np.ndarray]:
