@@ -26,7 +26,7 @@ def test_a_kernel_computes_what_it_means(
     few = KERNELS[name].variant_of or (KERNELS[name].form == "sweeps" and not machine_is_wide)
     if few:
         monkeypatch.setattr(library, "shared", lambda: little)
-    found = check_kernel(name, KERNELS[name], calls=12 if few else 30).require()
+    found = check_kernel(name, KERNELS[name], calls=12 if few else 24).require()
     assert len(found.sizes) > 2, "calls of one size prove little"
 
 
