@@ -105,7 +105,7 @@ class Lanes:
 
     def _halved(self, f: int, x: str, many: int, name: str = "", least: int = 1) -> Iterator[str]:
         a, half = f"{name or x}[lane]", many // 2
-        while half >= least:
+        while half >= max(1, least):
             yield from _once(half, f"{a} = {self._both(f, x, a, f'{a[:-1]} + {half}]')};")
             half //= 2
 

@@ -12,7 +12,7 @@ from waxeq.backend.call import Call, View, operand
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.testing.conformance import check_call
-from waxeq_native.loops import Loops
+from waxeq_native.loops import FastLoops, Loops
 
 LOOPS = Loops()
 WIDTHS = (1, 3, 4, 5, 7, 8, 13, 15, 16, 17, 63, 64, 65, 100, 127, 769, 1024, 1025, 2113)
@@ -89,6 +89,28 @@ def test_the_end_of_a_row_has_accumulators_of_its_own() -> None:
 
 def test_few_elements_are_left_to_the_compiler() -> None:
     assert "lane" not in _text(_call("sum", 3, "float32"))
+
+
+@pytest.mark.parametrize("width", [1025, 5000])
+def test_long_sums_of_what_is_looked_up(width: int) -> None:
+    """Their accumulators are left to the compiler: text of blocks with none side by side had no end."""
+    sizes, x, i = {"m": 3, "n": width, "k": 40}, operand(0, "mk", "float32"), operand(1, "n", "int32")
+    meaning = Term("Sum", "n", Term("Gather", "k", i, x))
+    views = View.dense("mk", sizes, "float32"), View.dense("n", sizes, "int32")
+    call = Call("native.loops", meaning, sizes, views, View.dense("m", sizes, "float32"))
+    assert "lane" not in _text(call)
+    assert check_call(LOOPS, call, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("function", ["sin", "cos", "tan"])
+def test_long_sums_of_functions_that_end_somewhere(function: str) -> None:
+    kernel, sizes = FastLoops(), {"m": 3, "n": 5000}
+    meaning = Term("Sum", "n", Term("Map", function, operand(0, "mn", "float32")))
+    views = View.dense("mn", sizes, "float32"), View.dense("m", sizes, "float32")
+    call = Call("native.loops_fast", meaning, sizes, views[:1], views[1])
+    work = kernel.of(call)
+    assert work is not None and "far |= " in work.parts[0].text
+    assert check_call(kernel, call, np.random.default_rng(0)) is None
 
 
 def test_the_error_of_a_sum_is_that_of_pairs() -> None:
