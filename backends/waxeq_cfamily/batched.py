@@ -116,7 +116,7 @@ class Batched(Emitter):
 
     def room(self) -> Iterator[str]:
         """Where values of all points lie that later stages take."""
-        yield from (f"{self.kind(n)} s{n}[{self.many}];" for n in self.passes.kept)
+        yield from (f"{self.kind(n)} {self.state(n)}[{self.many}];" for n in self.passes.kept)
         yield from (f"WX_ALIGNED {self.kind(n)} b{n}_all[{self.many}][{self.room_of(n)}];" for n in self._buffered)
 
     def batch(self, i: int) -> Iterator[str]:
@@ -127,9 +127,9 @@ class Batched(Emitter):
         yield "  const int64_t t = first + row;"
         yield from ("  " + x for x in self.place())
         yield from (f"  {self.kind(n)} *const b{n} = b{n}_all[row];" for n in self._buffered)
-        yield from (f"  const {self.kind(n)} r{n} = s{n}[row];" for n in sorted(taken))
+        yield from (f"  const {self.kind(n)} r{n} = {self.state(n)}[row];" for n in sorted(taken))
         yield from ("  " + x for x in self.passes.lines[i])
-        yield from (f"  s{n}[row] = r{n};" for n in self.passes.kept if made[n] == i)
+        yield from (f"  {self.state(n)}[row] = r{n};" for n in self.passes.kept if made[n] == i)
         yield "}"
 
     @cached_property
@@ -152,6 +152,15 @@ class Batched(Emitter):
     @property
     def _buffered(self) -> list[int]:
         return [n for n in self.space.buffered if n != self.space.rewritten]
+
+    def state(self, n: int) -> str:
+        """The variable of what later stages take: long sums have accumulators that are called s."""
+        return f"{'late' if n in self._blocked else 's'}{n}"
+
+    @cached_property
+    def _blocked(self) -> frozenset[int]:
+        """Sums that are made in blocks."""
+        return frozenset(f for s in self.space.stages for f in self.loop(s).blocked)
 
     def kind(self, n: int) -> str:
         return variable(self.values.rows[n].dtype)

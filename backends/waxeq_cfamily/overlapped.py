@@ -76,11 +76,11 @@ class Overlapped(Batched):
         first, points = self.loop(self.space.stages[0]), range(self.many)
         taken = {n: self.kind(n) for n in sorted(self.passes.taken[-1])}
         yield f"const int64_t next = first + {2 * self.many} <= end ? first + {self.many} : first;"
-        yield from (f"const {kind} s{n}_of{j} = s{n}[{j}];" for n, kind in taken.items() for j in points)
+        yield from (f"const {kind} s{n}_of{j} = {self.state(n)}[{j}];" for n, kind in taken.items() for j in points)
         yield from (x for j in points for f in first.scalar for x in _own(first.begin(f), j))
         yield from self._elements(first, [f"const {kind} r{n} = s{n}_of{{j}};" for n, kind in taken.items()])
         scalars = self._scalars(self.space.stages[1], set())
-        known = [*scalars, *(f"s{n}[{{j}}] = r{n};" for n in self.passes.kept if self.passes.made[n] == 0)]
+        known = [*scalars, *(f"{self.state(n)}[{{j}}] = r{n};" for n in self.passes.kept if self.passes.made[n] == 0)]
         for j in points:
             ended = [x for f in first.scalar for x in _own(first.end(f), j)]
             yield from self._at(f"next + {j}", [*ended, *(x.replace("{j}", str(j)) for x in known)])

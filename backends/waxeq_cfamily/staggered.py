@@ -137,9 +137,9 @@ class Staggered(Overlapped):
     def _filled(self) -> Iterator[str]:
         """All stages but the last of the first row, and the first one of the second row."""
         first, *between = self.passes.lines[:-1]
-        yield from (f"{self.kind(n)} s{n};" for n in self._late)
+        yield from (f"{self.kind(n)} {self.state(n)};" for n in self._late)
         yield from (f"{self.kind(n)} s{n}_next;" for n in self._early)
-        lines = [*first, *(x for some in between for x in some), *(f"s{n} = r{n};" for n in self._late)]
+        lines = [*first, *(x for some in between for x in some), *(f"{self.state(n)} = r{n};" for n in self._late)]
         yield from self._row("begin", lines)
         made = [f"s{n}_next = r{n};" for n in self._early]
         yield from self._row("begin + 1 < end ? begin + 1 : begin", [*first, *made])
@@ -168,7 +168,7 @@ class Staggered(Overlapped):
         """A stage between both of the next row, and then these two of the row after that and of this one, as many
         elements at a time as an accumulator has numbers."""
         first, v = self._first, var(self._axis)
-        yield from (f"const {self.kind(n)} s{n}_now = s{n};" for n in self._late)
+        yield from (f"const {self.kind(n)} s{n}_now = {self.state(n)};" for n in self._late)
         yield from (f"{self.kind(n)} s{n}_sum = 0;" for n in self._sums_between)
         if between := self._between[0]:
             sums = (f"s{n}_sum = r{n};" for n in self._sums_between)
@@ -191,7 +191,7 @@ class Staggered(Overlapped):
         ended = [x for f in first.scalar for x in first.end(f)]
         scalars = [*self._scalars(self.space.stages[1], set())]
         known = [*self._known(self._early, "_next"), *self._known(self._sums_between, "_sum")]
-        yield from self._row("next", [*known, *self._between[1], *(f"s{n} = r{n};" for n in self._late)])
+        yield from self._row("next", [*known, *self._between[1], *(f"{self.state(n)} = r{n};" for n in self._late)])
         yield from self._row("after", [*ended, *scalars, *(f"s{n}_next = r{n};" for n in self._early)])
 
     def _both(self, low: str, high: str) -> Iterator[str]:

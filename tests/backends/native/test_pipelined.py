@@ -187,6 +187,30 @@ def test_what_lies_where_the_result_will(rows: int, n: int) -> None:
         assert placed[i].tobytes() == expected.tobytes()
 
 
+def _times_sum(x: Term, n: int, dtype: str) -> Term:
+    return Term("Mul", x, Term("Sum", "n", x))
+
+
+def _unit_and_sum(x: Term, n: int, dtype: str) -> Term:
+    return Term("Add", _unit(x), Term("Sum", "n", Term("Mul", x, x)))
+
+
+def _times_distance(x: Term, n: int, dtype: str) -> Term:
+    away = Term("Zip", "sub", x, Term("Red", "max", "n", x))
+    return Term("Mul", away, Term("Sum", "n", away))
+
+
+@pytest.mark.parametrize("kernel", [LOOPS, _Plain()], ids=["staggered", "overlapped"])
+@pytest.mark.parametrize(("rows", "n"), [(16, 2048), (64, 1281), (6, 1280), (32, 1536)])
+@pytest.mark.parametrize("norm", [_times_sum, _unit_and_sum, _times_distance])
+def test_long_sums_that_the_last_stage_takes(norm: Norm, rows: int, n: int, kernel: FastLoops) -> None:
+    """What came of a row was written to an accumulator of the same name, and another number was taken for it."""
+    sizes, meaning = {"m": rows, "n": n}, norm(operand(0, "mn", "float32"), n, "float32")
+    view = View.dense(["m", "n"], sizes, "float32")
+    c = Call("native.loops_fast", meaning, sizes, (view,), view, threads=1)
+    assert check_call(kernel, c, np.random.default_rng(0)) is None
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_kept_for_the_last_stage(value: float) -> None:
     """Exponentials of a row with such numbers are of no matter to others."""
