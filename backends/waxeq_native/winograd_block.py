@@ -140,8 +140,9 @@ class Block:
         return (apart + self.chunk * self.kept(conv)) * numpy_dtype(conv.dtype).itemsize
 
     def frame(self, conv: Convolution) -> int:
-        """What a block has on the stack: the same and the half of a panel that may be empty."""
-        return self.bytes(conv) + 16 * (self.wide - self.columns) * conv.channels * numpy_dtype(conv.dtype).itemsize
+        """What a block has on the stack: the same, the half of a panel that may be empty, and lines summed down."""
+        item, down = numpy_dtype(conv.dtype).itemsize, 8 * self.lines * (conv.across + 1)
+        return self.bytes(conv) + (16 * (self.wide - self.columns) * conv.channels + down) * item
 
     def tasks(self, conv: Convolution) -> int:
         return conv.batches * -(-conv.down // self.lines) * -(-conv.outputs // self.outputs)

@@ -72,7 +72,7 @@ def _again(
     if old.cost <= better.choice.cost:
         return replace(better, problem=better.problem.having(old), choice=old, beaten=before.beaten, measured=measured)
     gained = better.choice.cost < _GAIN * old.cost
-    beaten = (*better.beaten, *((old,) if gained else ()))
+    beaten = (*better.beaten, *((old, *before.beaten) if gained else ()))
     return replace(better, measured=measured, beaten=beaten)
 
 

@@ -43,8 +43,9 @@ def _calls(keys: int, dtype: str) -> Iterator[Call]:
 
 def _frame(text: str) -> int:
     """Bytes of the arrays that a function declares."""
-    found = re.findall(r"WX_ALIGNED (\w+) \w+((?:\[\d+\])+);", text)
-    return sum(ITEMS[t] * math.prod(int(n) for n in re.findall(r"\d+", sizes)) for t, sizes in found)
+    found = re.findall(r"WX_ALIGNED (\w+) ([^;]+);", text)
+    arrays = [(t, sizes) for t, names in found for sizes in re.findall(r"\w+((?:\[\d+\])+)", names)]
+    return sum(ITEMS[t] * math.prod(int(n) for n in re.findall(r"\d+", sizes)) for t, sizes in arrays)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
