@@ -34,7 +34,7 @@ from waxeq.plan.schedule import BlockPlan, schedule
 from waxeq.runtime.measure import GAIN
 from waxeq.search.choosing import Chosen, choose
 from waxeq.search.session import Session
-from waxeq.search.tuner import promises, tuned, tunes
+from waxeq.search.tuner import promises, tuned
 from waxeq.search.widening import widened
 
 Value = TypeVar("Value")
@@ -147,7 +147,8 @@ def _found(
         return _found(session, block, at, grown)
     if chosen is None:
         return None
-    if tunes(session) and promises(session, space, chosen.choice):  # first: widening may take all the time that is left
+    tunable = session.measuring and not session.hurried
+    if tunable and promises(session, space, chosen.choice):  # first: widening may take all the time that is left
         chosen = stage(session, "tune", partial(_improved, session, space, rows, roots, chosen))
         rows = [*rows, *_added(rows, chosen)]
     wider = stage(session, "widen", partial(widened, session, space, rows, roots, chosen, found.text))

@@ -87,18 +87,14 @@ class _Rounds:
     tight: bool = False
     """Whether the rest of the time is for tuning."""
 
-    @property
-    def measuring(self) -> bool:
-        return self.session.options.measure and self.session.options.cost != "roofline"
-
     def one(self) -> Chosen | None:
         """A choice at the prices of now, once what it hangs on was measured; None when some root cannot be made."""
         session, begun = self.session, self.session.deadline.elapsed
         hurried = session.hurried
-        looking = self.measuring and self.count < _HOPEFUL_ROUNDS
+        looking = session.measuring and self.count < _HOPEFUL_ROUNDS
         looking = looking and not (self.polished or self.short or self.tight or hurried)
         unusable = len(session.prices.excluded)
-        problem = self._problem("expected" if looking or not self.measuring else "cautious")
+        problem = self._problem("expected" if looking or not session.measuring else "cautious")
         choice = start = greedy(problem, session.choosing())
         if start is None or choice is None:
             return None
@@ -120,7 +116,7 @@ class _Rounds:
         self.longest, self.spent = max(self.longest, took), self.spent + took
         if not self.over and not hurried:
             seconds = max(_TUNING * self.longest, _SHARE * self.spent)
-            short = self.measuring and not session.hurried and session.searching < seconds
+            short = session.measuring and not session.hurried and session.searching < seconds
             self.tight = short and promises(session, self.space, start)
         return Chosen(problem, choice, (start,) if choice.method == "polished" else (), self.measured)
 
@@ -140,7 +136,7 @@ class _Rounds:
 
     def _looked_again(self, problem: Problem, start: Choice) -> int:
         """Time what is doubted, once; then what decides and was timed a single time; how many calls."""
-        if not self.measuring or self.polished:
+        if not self.session.measuring or self.polished:
             return 0
         new = 0
         if not self.doubts:
@@ -152,7 +148,7 @@ class _Rounds:
     def _timed(self, *choices: Choice) -> int:
         """Time what choices use; how many calls. Nothing in the last round: its choice would not reckon with it."""
         last = self.count == _ROUNDS or self.polished == _POLISHES
-        return self.session.measure(_unmeasured(choices)) if self.measuring and not last else 0
+        return self.session.measure(_unmeasured(choices)) if self.session.measuring and not last else 0
 
 
 def again(session: Session, problem: Problem, choice: Choice) -> int:

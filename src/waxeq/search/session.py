@@ -277,6 +277,11 @@ class Session(Readying):
         return {**own, "solvers": solvers, "device": self.device.id}
 
     @property
+    def measuring(self) -> bool:
+        """Whether what is chosen hangs on timings that this search takes."""
+        return self.options.measure and self.options.cost != "roofline"
+
+    @property
     def stopped(self) -> bool:
         """Whether nobody waits for more than what was found so far."""
         return self.closed or self.events.stop_requested

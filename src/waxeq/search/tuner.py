@@ -49,7 +49,7 @@ def tuned(
     A variant is timed when it would save something if it took as little as it may. The bound stays that of the choice
     without variants.
     """
-    if not tunes(session):
+    if session.hurried or not session.measuring:
         return None
     ways = _ways(space, choice)
     if not ways:
@@ -76,11 +76,6 @@ def _followed(problem: Problem, made: Mapping[State, Priced], choice: Choice) ->
     found = followed(problem, made, choice.method)
     assert found is not None, "variants read what their calls read"
     return replace(found, bound=choice.bound, timed_out=choice.timed_out)
-
-
-def tunes(session: Session) -> bool:
-    """Whether calls are timed, and there is time for it."""
-    return session.options.measure and session.options.cost != "roofline" and not session.hurried
 
 
 def promises(session: Session, space: Space, choice: Choice) -> bool:

@@ -94,10 +94,9 @@ def _all_by(session: Session, best: Mapping[str, Optimized], way: Directly) -> M
 def _by(session: Session, found: Optimized, way: Directly) -> Optimized | None:
     """A block as calls of one kind, which are timed where they were not; None where there are none."""
     assert found.choice is not None
-    timed = session.options.measure and session.options.cost != "roofline"
     whole, rows = _posed(session, found, way)
     choice = greedy(rows, session.choosing())
-    for _ in range(_ROUNDS * timed):
+    for _ in range(_ROUNDS * session.measuring):
         guessed = [] if choice is None else [p for p in choice.in_order() if p.estimate.source != "measured"]
         if not session.measure([p.candidate.call for p in guessed]):
             break
