@@ -8,11 +8,13 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -222,11 +224,12 @@ def lent() -> Iterator[None]:
         w.close()
 
 
-@pytest.fixture
-def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a checkout knows of this machine is not read: fits to it are made anew in each session, and again whenever
-    something is timed, which takes most of what a search of a few calls takes."""
-    monkeypatch.setattr("waxeq.search.tables.calibration_tables", tuple)
+@pytest.fixture(autouse=True)
+def nothing_shipped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a checkout knows of this machine is read by tests that are marked `shipped`: fits to it are made anew in
+    each session, and again whenever something is timed, which takes most of what a search of a few calls takes."""
+    if request.node.get_closest_marker("shipped") is None:
+        monkeypatch.setattr("waxeq.search.tables.calibration_tables", tuple)
 
 
 @pytest.fixture
@@ -254,7 +257,25 @@ def little() -> Library:
     class Little(Library):
         units = staticmethod(usual.units)  # what is no generated kernel is one for the process, and the same for all
 
+        def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
+            return super().functions(sources, precompiled(prelude, self), jobs=jobs)
+
     return Little(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, "-O0")))
+
+
+def precompiled(prelude: str, own: Library) -> str:
+    """What stands for a prelude: to read it takes a compiler a third of the time that it takes a small kernel. gcc
+    looks for what is compiled beside a header by itself; other compilers read the header."""
+    header = own.directory / "preludes" / f"{sha256((own.compiler.identity + prelude).encode()).hexdigest()}.h"
+    if not header.exists():
+        with tempfile.TemporaryDirectory(dir=own.directory) as folder:
+            text, made = Path(folder, header.name), Path(folder, "made")
+            text.write_text(prelude, encoding="utf-8")
+            line = [*own.compiler.command, *own.compiler.flags, "-x", "c-header", "-o", made, text]
+            if subprocess.run(line, capture_output=True, check=False).returncode == 0:
+                replace_file(header.with_name(f"{header.name}.gch"), made.read_bytes())
+        replace_file(header, prelude.encode())
+    return f'#include "{header}"'
 
 
 @pytest.fixture(scope="session")

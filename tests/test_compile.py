@@ -12,6 +12,8 @@ from waxeq.errors import UsageError
 from waxeq.options import Options
 from waxeq.search.result import Result
 
+pytestmark = pytest.mark.shipped
+
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:

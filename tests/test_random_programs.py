@@ -20,8 +20,8 @@ from waxeq.testing.programs import random_program
 from waxeq_native import library
 
 PROGRAMS, TOGETHER = 240, 20
-USUALLY = 8
-"""Every eighth part of the programs is compiled as plans are, the others in a third of the time."""
+USUALLY = 12
+"""Every twelfth part of the programs is compiled as plans are, the others in a third of the time."""
 WRONGS = (WaxeqError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
 

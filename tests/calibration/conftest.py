@@ -50,8 +50,8 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch, nothing_shipped: None) -> None:
-    """What the CPU does at most, and what others timed on it, decides nothing here."""
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the CPU does at most decides nothing here."""
     monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
 
 

@@ -60,12 +60,6 @@ def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _alone(nothing_shipped: None) -> None:
-    """The plan of `small` is made with what a checkout knows of this machine, and those of commands that are
-    processes."""
-
-
-@pytest.fixture(autouse=True)
 def usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs the tests may say how wide its own terminal is."""
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 GOLDEN = Path(__file__).with_name("minilm_golden.npz")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.shipped]
 
 
 @pytest.fixture(scope="module")

@@ -126,15 +126,20 @@ def flat(x: Any) -> list[np.ndarray]:
     return list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, tuple) else [x]
 
 
+models = pytest.mark.parametrize("name", MODELS, scope="module")
+"""Tests of one model come one after another, so that one of several processes has most of them, and searches once."""
+
+
 @pytest.mark.slow
-def test_what_is_found_at_one_size_holds_at_all(optimized: Callable[[str], Any]) -> None:
-    result, _ = optimized("heads")
+@pytest.mark.parametrize("name", ["heads"], scope="module")
+def test_what_is_found_at_one_size_holds_at_all(name: str, optimized: Callable[[str], Any]) -> None:
+    result, _ = optimized(name)
     assert result.report.contenders > 1  # the model as written, and plans that are found at three sizes
     assert not [n for n in result.report.notes if "holds there only" in n or "left out" in n]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@models
 def test_results_are_right_at_every_edge(name: str, optimized: Callable[[str], Any]) -> None:
     result, weights = optimized(name)
     assert any(not i.plan.as_written for i in result.intervals)
@@ -144,7 +149,7 @@ def test_results_are_right_at_every_edge(name: str, optimized: Callable[[str], A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@models
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_results_are_right_at_any_size(name: str, data: st.DataObject, optimized: Callable[[str], Any]) -> None:
@@ -154,7 +159,7 @@ def test_results_are_right_at_any_size(name: str, data: st.DataObject, optimized
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@models
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_plans_are_whole_at_any_size(name: str, data: st.DataObject, optimized: Callable[[str], Any]) -> None:
@@ -167,7 +172,7 @@ def test_plans_are_whole_at_any_size(name: str, data: st.DataObject, optimized: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@models
 def test_peaks_are_functions_of_the_sizes(name: str, optimized: Callable[[str], Any]) -> None:
     """As much as the formulas say, but for what is rounded up and inputs that are small enough to be copied at these
     sizes: nowhere more, and at the greatest sizes not less."""
@@ -184,13 +189,13 @@ def test_peaks_are_functions_of_the_sizes(name: str, optimized: Callable[[str], 
 
 
 @pytest.mark.slow
-def test_intervals_cover_the_range_once(optimized: Callable[[str], Any]) -> None:
-    for name, (_, _, dims, _) in MODELS.items():
-        result, _ = optimized(name)
-        every: list[Sizes] = [{}]
-        for n, (a, b) in dims.items():
-            every = [{**s, n: i} for s in every for i in range(a, b + 1)]
-        assert all(sum(s in i.box for i in result.intervals) == 1 for s in every)
+@models
+def test_intervals_cover_the_range_once(name: str, optimized: Callable[[str], Any]) -> None:
+    result, _ = optimized(name)
+    every: list[Sizes] = [{}]
+    for n, (a, b) in MODELS[name][2].items():
+        every = [{**s, n: i} for s in every for i in range(a, b + 1)]
+    assert all(sum(s in i.box for i in result.intervals) == 1 for s in every)
 
 
 @pytest.mark.slow

@@ -59,12 +59,35 @@ class Conformance:
 
 def check_kernel(name: str, kernel: Kernel, *, calls: int = 60, seed: int = 0, alone: bool = True) -> Conformance:
     """Run a kernel on about `calls` calls. Functions that the basis has are each met at least once (`alone`)."""
+    return check_drawn([drawn(name, kernel, calls=calls, seed=seed, alone=alone)])[0]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Calls of a kernel that it accepts, and what their operands are drawn from."""
+
+    name: str
+    kernel: Kernel
+    calls: Sequence[Call]
+    rng: np.random.Generator
+
+
+def drawn(name: str, kernel: Kernel, *, calls: int, seed: int = 0, alone: bool = True) -> Drawn:
+    """The calls that `check_kernel` runs a kernel on."""
     rng = np.random.default_rng(seed)
-    dtypes, sizes, in_place, count = set(), set(), 0, 0
-    drawn = list(generated(name, kernel, rng, calls, alone=alone))
+    return Drawn(name, kernel, list(generated(name, kernel, rng, calls, alone=alone)), rng)
+
+
+def check_drawn(rows: Sequence[Drawn]) -> list[Conformance]:
+    """What is found about each of several kernels. What they compile is compiled at once."""
     with suppress(WaxeqError):  # which of them that is shows when it is run
-        prepare((kernel, call) for call in drawn)  # what is compiled, is compiled at once
-    for call in drawn:
+        prepare((d.kernel, call) for d in rows for call in d.calls)
+    return [_checked(d.name, d.kernel, d.calls, d.rng) for d in rows]
+
+
+def _checked(name: str, kernel: Kernel, calls: Sequence[Call], rng: np.random.Generator) -> Conformance:
+    dtypes, sizes, in_place, count = set(), set(), 0, 0
+    for call in calls:
         ran = list[object]()
         failure = check_call(kernel, call, rng, lambda operands, result, ran=ran: ran.append(result))
         if ran:

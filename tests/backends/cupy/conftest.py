@@ -400,8 +400,8 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _unmeasured(monkeypatch: pytest.MonkeyPatch, nothing_shipped: None) -> None:
-    """What the CPU does at most, and what others timed on it, decides nothing here and takes two seconds a table."""
+def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the CPU does at most decides nothing here and takes two seconds a table."""
     monkeypatch.setattr("waxeq.cost.table.measure_peaks", lambda n: Peaks({"float32": 1e11}, 1e10, 1e11, 1e-6))
 
 

@@ -52,14 +52,14 @@ def nothing_is_known_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 def most_cases_are_compiled_little(
     request: pytest.FixtureRequest, little: library.Library, machine_is_wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the cases of a test whose time is that of its compiler, every fifth is compiled as plans are, and of dtypes
+    """Of the cases of a test whose time is that of its compiler, every tenth is compiled as plans are, and of dtypes
     float32 alone: vectors of the others take compilers longest, and tests/backends/test_conformance.py has all kernels,
-    and all dtypes, as plans have them. Of tests without cases likewise a fifth.
+    and all dtypes, as plans have them. Of tests without cases likewise a tenth.
     """
     callspec = getattr(request.node, "callspec", None)
     if "wide" in request.fixturenames and not machine_is_wide:  # two vectors for one take compilers far longer
         monkeypatch.setattr(library, "shared", lambda: little)
         return
     turn = crc32(request.node.name.encode()) if callspec is None else sum(callspec.indices.values())
-    if turn % 5 or (callspec is not None and callspec.params.get("dtype", "float32") != "float32"):
+    if turn % 10 or (callspec is not None and callspec.params.get("dtype", "float32") != "float32"):
         monkeypatch.setattr(library, "shared", lambda: little)

@@ -17,7 +17,7 @@ from waxeq.ir.term import Term
 from waxeq.ir.types import TensorType, numpy_dtype
 from waxeq.runtime.arena import aligned
 from waxeq.runtime.results import _Slot
-from waxeq.testing.conformance import check_kernel
+from waxeq.testing.conformance import Drawn, check_drawn, check_kernel, drawn
 from waxeq_native import library, loops, sliding
 from waxeq_native.calling import direct
 from waxeq_native.compiler import find
@@ -30,6 +30,9 @@ CHECKS = (
 )
 """Each access is checked as it is written, by a call, not in line: gcc takes a seventh of the time for the tiles."""
 
+TOGETHER = 12
+"""Kernels in one unit: what stands before them takes a compiler as long as some of them, and a unit has its limit."""
+
 
 def main(folder: str, seed: int) -> None:
     os.environ.pop("LD_PRELOAD", None)  # it is in this process; compilers take twice as long with it
@@ -38,13 +41,15 @@ def main(folder: str, seed: int) -> None:
     setattr(library, "shared", lambda: checked)  # noqa: B010
     setattr(sliding, "wide", lambda: True)  # noqa: B010
     (native,) = backends(["native"])
-    met: set[tuple[str, float]] = set()
+    met, rows = set[tuple[str, float]](), list[Drawn]()
     for name, k in native.kernels.items():
         kind = type(k).__module__, k.error  # of kernels that differ in how they store, one meets every function
-        found = check_kernel(name, k, calls=2 if k.variant_of else 3, seed=seed, alone=kind not in met)
+        rows.append(drawn(name, k, calls=2 if k.variant_of else 3, seed=seed, alone=kind not in met))
         met.add(kind)
+    parts = (rows[i : i + TOGETHER] for i in range(0, len(rows), TOGETHER))
+    for d, found in zip(rows, (c for part in parts for c in check_drawn(part)), strict=True):
         few = found.calls == 0  # a kernel that takes next to none of those that are drawn
-        print((check_kernel(name, k, calls=120, seed=seed) if few else found).require())
+        print((check_kernel(d.name, d.kernel, calls=120, seed=seed) if few else found).require())
     print("Together:", _together())
     print("Called:", _called())
 

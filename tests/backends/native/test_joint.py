@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +47,21 @@ def step(
     return made
 
 
+@pytest.fixture
+def together(ahead: Callable[..., None]) -> Callable[..., Run]:
+    """`together(meanings, reads, outs)` runs a step for each result; what they and their loop need is compiled at
+    once."""
+
+    def made(meanings: Sequence[Term], reads: Sequence[np.ndarray], outs: Sequence[np.ndarray], **how: Any) -> Run:
+        def bound() -> Run:
+            return Run([step(m, reads, out, **how) for m, out in zip(meanings, outs, strict=True)])
+
+        ahead(bound, [()])
+        return bound()
+
+    return made
+
+
 def draw(dtype: str, shape: int | tuple[int, ...], seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if dtype.startswith("int"):
@@ -68,13 +84,15 @@ def close(got: np.ndarray, want: np.ndarray) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kernel", ["loops", "loops_fast", "loops_fast_narrow", "loops_fast_stream"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_results_that_share_a_function_are_one_loop(dtype: str, kernel: str, threads: int) -> None:
+def test_results_that_share_a_function_are_one_loop(
+    dtype: str, kernel: str, threads: int, together: Callable[..., Run]
+) -> None:
     a, b = draw(dtype, 3 * N), draw(dtype, 3 * N, 1)
     a[:5] = [np.nan, np.inf, -np.inf, 0.0, -0.0]
     t = f("tanh", x(0, dtype))
     meanings = [f("Mul", t, x(1, dtype)), f("sub", x(1, dtype), t), f("max", t, f("abs", x(1, dtype)))]
     outs = [np.full(3 * N, 7, a.dtype) for _ in meanings]
-    run = Run([step(m, [a, b], out, kernel=kernel, threads=threads) for m, out in zip(meanings, outs, strict=True)])
+    run = together(meanings, [a, b], outs, kernel=kernel, threads=threads)
     assert [len(u.steps) for u in run.loops] == [3] and len(run.phases) == 1
     run()
     with np.errstate(all="ignore"):
@@ -84,11 +102,11 @@ def test_results_that_share_a_function_are_one_loop(dtype: str, kernel: str, thr
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
-def test_integers(dtype: str) -> None:
+def test_integers(dtype: str, together: Callable[..., Run]) -> None:
     a, b = draw(dtype, 3 << 20), draw(dtype, 3 << 20, 1)
     outs = np.empty_like(a), np.empty_like(a)
     meanings = f("Mul", x(0, dtype), x(1, dtype)), f("sub", x(1, dtype), x(0, dtype))
-    run = Run([step(m, [a, b], out, kernel="loops") for m, out in zip(meanings, outs, strict=True)])
+    run = together(meanings, [a, b], outs, kernel="loops")
     assert run.loops
     run()
     np.testing.assert_array_equal(outs[0], a * b)
@@ -96,12 +114,12 @@ def test_integers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8191, 8193])
-def test_any_number_of_points(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_points(n: int, together: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_JOINED", 0)
     a, outs = draw("float32", n), [np.empty(n, np.float32) for _ in range(4)]
     e = f("exp", x(0, "float32"))
     meanings = [f("neg", e), f("Mul", e, e), f("square", f("Add", e, x(0, "float32"))), f("recip", e)]
-    run = Run([step(m, [a], out) for m, out in zip(meanings, outs, strict=True)])
+    run = together(meanings, [a], outs)
     assert [len(u.steps) for u in run.loops] == [4]
     run()
     e = np.exp(a)
@@ -116,13 +134,13 @@ def test_small_results_are_not_worth_a_compilation() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_result_that_others_are_computed_from(dtype: str) -> None:
+def test_a_result_that_others_are_computed_from(dtype: str, together: Callable[..., Run]) -> None:
     """It is rounded to its dtype where they read it, and where it is written; whichever comes first."""
     a = draw(dtype, N)
     t = f("Mul", f("exp", x(0, dtype)), x(0, dtype))
     for meanings in ((t, f("Add", t, t)), (f("square", t), t), (f("neg", t), t, f("Mul", t, x(0, dtype)))):
         outs = [np.empty_like(a) for _ in meanings]
-        run = Run([step(m, [a], out) for m, out in zip(meanings, outs, strict=True)])
+        run = together(meanings, [a], outs)
         assert len(run.phases) == 1
         run()
         t_ = (np.exp(a) * a).astype(a.dtype)
@@ -130,8 +148,8 @@ def test_a_result_that_others_are_computed_from(dtype: str) -> None:
                  str(f("Mul", t, x(0, dtype))): t_ * a}  # fmt: skip
         for m, got in zip(meanings, outs, strict=True):
             close(got, wants[str(m)])
-        together = [out.copy() for out in outs]
-        for s, out, got in zip(run.steps, outs, together, strict=True):
+        copies = [out.copy() for out in outs]
+        for s, out, got in zip(run.steps, outs, copies, strict=True):
             s()
             if dtype == "float16":  # rounded after each function: nothing is contracted
                 np.testing.assert_array_equal(got, out)
