@@ -27,8 +27,8 @@ from waxeq.ir.types import TensorType, dtype_name, is_floating
 _BRANCH = "write np.where(condition, a, b), np.minimum or np.maximum"
 OWN = f"{Path(__file__).resolve().parent.parent}{os.sep}"
 """Where the source files of waxeq are."""
+_KEPT = "calls of a plan do not find it: make it an argument, or a parameter annotated wx.State"
 _OUTSIDE = (OWN, str(Path(np.__file__).resolve().parent))
-
 _LIBRARIES = ("/scipy/", *(f"/site-packages/{name}/" for name in LIBRARIES))
 
 
@@ -50,13 +50,14 @@ def holds_traced(x: Any) -> bool:
 
 class Tracer:
     """One trace: the builder, and where in the user's program it stands. `sized`: it is one of several, at other sizes,
-    so that what is made for a size is no constant."""
+    so that what is made for a size is no constant. `left`: where the model left what it computed."""
 
     def __init__(self, builder: GraphBuilder, sized: bool = False) -> None:
         self.builder, self.sized = builder, sized
         self.explicit = Explicit(builder)
         self._copies: dict[int, tuple[Any, np.ndarray, int]] = {}
         self._lines: dict[tuple[str, int], Source] = {}
+        self.left: tuple[str, ...] = ()
 
     def source(self) -> Source | None:
         """The innermost line of the user's program on the stack."""
@@ -104,7 +105,7 @@ class Tracer:
     def value(self, x: Any) -> Value:
         """The value number of a traced array, or of anything NumPy makes an array of, as a constant."""
         if isinstance(x, TracedArray):
-            return x.value
+            return self.own(x).value
         if isinstance(x, (list, tuple)) and any(isinstance(e, TracedArray) for e in x):
             return self.array(np.stack(x)).value
         a = self._plain(x)
@@ -118,6 +119,12 @@ class Tracer:
         number = self.builder.leaf(f"constant{len(self.builder.constants)}", TensorType.of(a), "constant", copy)
         self._copies[id(x)] = (x, copy, number)
         return Value(number)
+
+    def own(self, x: TracedArray) -> TracedArray:
+        """The array. Raises UnsupportedError where another trace left it."""
+        if x.tracer is self:
+            return x
+        raise self.refuse("an array is used that an earlier call of the model left", _KEPT)
 
     def _plain(self, x: Any) -> np.ndarray:
         """What NumPy makes of a constant. Masks, and the other meaning that np.matrix gives to *, would be lost."""
@@ -137,7 +144,7 @@ class Tracer:
         """A value as it is in an array of a dtype that it is written to. Raises OverflowError, as NumPy does, for a
         Python int that the dtype does not hold, alone or in a list; numbers of arrays are cut to it."""
         if isinstance(x, TracedArray) and x.dtype == dtype:
-            return self.wrap(x.content)
+            return self.wrap(self.own(x).content)
         if not isinstance(x, (np.ndarray, np.generic)) and not holds_traced(x):
             x = np.asarray(x, dtype)
         return self.wrap(self.explicit.cast(self.value(x), dtype_name(dtype)))
@@ -336,7 +343,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return found
 
     def __bool__(self) -> bool:
-        return bool(self._known("a Python branch (if, while, and, or, in, min, max)", _BRANCH))
+        return bool(self._known("a Python branch (if, while, assert, and, or, not, in, min, max)", _BRANCH))
 
     def __float__(self) -> float:
         return float(self._known("float()", "leave the array of shape () as it is, and use np instead of math"))
@@ -384,12 +391,10 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _augmented(name: str) -> Callable[[TracedArray, Any], Any]:
     """`x += y` and the like: an array is written to, a scalar is left as it is for those who hold it."""
-    write = getattr(np.lib.mixins.NDArrayOperatorsMixin, f"__i{name}__")
-    plain = getattr(np.lib.mixins.NDArrayOperatorsMixin, f"__{name}__")
+    write, plain = (getattr(np.lib.mixins.NDArrayOperatorsMixin, f"__{n}__") for n in (f"i{name}", name))
     return lambda x, other: (plain if x.scalar else write)(x, other)
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-    setattr(TracedArray, f"__i{_name}__", _augmented(_name))
-for _name in ("lshift", "rshift", "and", "xor", "or"):
+_WRITTEN = "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "xor", "or"
+for _name in _WRITTEN:
     setattr(TracedArray, f"__i{_name}__", _augmented(_name))

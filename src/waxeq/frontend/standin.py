@@ -20,6 +20,7 @@ from waxeq.frontend.filled import FILLED, is_filled
 from waxeq.frontend.handlers import joining
 from waxeq.frontend.handlers.places import Flat
 from waxeq.frontend.handlers.positions import BY_POSITION
+from waxeq.frontend.leavings import Leavings
 from waxeq.frontend.ufuncs import Ufunc, is_traced
 from waxeq.ir.types import is_floating
 
@@ -191,16 +192,21 @@ def _scalar_type(real: type) -> type:
 
 
 @contextmanager
-def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[Callable[[np.ufunc], Any]]:
+def swapped(
+    fn: Callable[..., Any], tracer: Tracer, given: MutableMapping[str, Any]
+) -> Iterator[Callable[[np.ufunc], Any]]:
     """Inside, the module of the function, and those of its own helper functions, see stand-ins, and so does what they
-    name that is around them; put back whatever happens. Gives what stands for a ufunc: one may be an argument."""
+    name that is around them; put back whatever happens, and so is what the function leaves there and in its arguments
+    (`given`). Gives what stands for a ufunc: one may be an argument."""
     names = _Names(tracer)
     tables: list[tuple[MutableMapping[str, Any], dict[str, Any]]] = []
     inside: list[list[Any] | dict[Any, Any]] = []
     real_import, own = builtins.__import__, set[int]()
+    found = [*tables_of(fn)]
+    before = Leavings((*found, given), installed)
     try:
         builtins.__import__ = _import_inside(names, own)
-        for table in tables_of(fn):
+        for table in found:
             own.add(id(table))
             inside += names.constants.containers([*table.values()])
             new = {k: x for k, v in table.items() if (x := names.replaced(v)) is not v}
@@ -211,6 +217,7 @@ def swapped(fn: Callable[..., Any], tracer: Tracer) -> Iterator[Callable[[np.ufu
         yield names.replaced
     finally:
         builtins.__import__ = real_import
+        tracer.left += before.take_away()
         for table, real in tables:
             table.update(real)
         for container in (*inside, *(table for table, _ in tables)):  # a model may have moved them, or kept more

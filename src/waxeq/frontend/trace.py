@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -77,23 +77,19 @@ def trace(
     notes: dict[str, Kind] = {k: a.role for k, a in annotated(fn).items()}
     roles: dict[str, Kind] = {**notes, **dict.fromkeys(weights, "weight"), **dict.fromkeys(states, "state")}
     given = {k: arguments.argument(k, v, roles.get(k, "input")) for k, v in example.items()}
-    draws = Draws(fn, example)
-    with swapped(fn, tracer) as ufunc:
-        result = _run(fn, {k: ufunc(v) if type(v) is np.ufunc else v for k, v in given.items()}, tracer)
-    _refuse_draws(fn, draws)
     outputs: list[tuple[str, int]] = []
-    taken = frozenset(arguments.states)
-    updates = [(n, x.value) for n, x in arguments.stand.items() if n in arguments.states and x.written]
-    silent = result is None and bool(updates)  # a model may do nothing but write its states
-    if result is None and not silent:
-        raise UnsupportedError(_no_output(place(fn), "out", "None") + _sorting(fn))
-    structure = [] if silent else _outputs(result, tracer, outputs, "out", place(fn), taken)
+    draws = Draws(fn, example)
+    with swapped(fn, tracer, given) as ufunc:
+        result = _run(fn, {k: ufunc(v) if type(v) is np.ufunc else v for k, v in given.items()}, tracer)
+        _refuse_draws(fn, draws)
+        structure = _structure(fn, result, arguments, outputs)
+    updates = arguments.updates
     graph = tracer.builder.finish(outputs, updates, keep=arguments.numbers)
     kept = {x.name for x in graph.leaves}
     tensors = {k: v for k, v in {**arguments.weights, **arguments.states}.items() if k in kept}
     title = name or getattr(fn, "__name__", "model")
     plain = None if isinstance(structure, str) else structure
-    rest = tuple(arguments.notes), arguments.fixed
+    rest = (*arguments.notes, *_said_of_left(tracer.left)), arguments.fixed
     return Traced(title, graph.check(), plain, tensors, arguments.inputs, origin, *rest)
 
 
@@ -110,6 +106,11 @@ class _Arguments:
         self.notes: list[str] = []
         self.fixed: dict[str, str] = {}
         self._around: list[int] = []  # the dataclasses around what is walked
+
+    @property
+    def updates(self) -> list[tuple[str, int]]:
+        """The states that the model wrote to, and their next contents."""
+        return [(n, x.value) for n, x in self.stand.items() if n in self.states and x.written]
 
     def argument(self, name: str, value: Any, kind: Kind) -> Any:
         """The stand-in for an argument. One in which there is nothing to give anew is a fixed value as a whole."""
@@ -212,6 +213,26 @@ def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> An
         if advice is not None:
             raise UnsupportedError(f"{where}: {advice}") from e
         raise TargetError(f"{where}: the model raises {type(e).__name__}: {e}") from e
+
+
+def _structure(fn: Callable[..., Any], result: Any, arguments: _Arguments, found: list[tuple[str, int]]) -> Any:
+    """The structure of what the model returns, whose outputs are added to `found`."""
+    if result is None and arguments.updates:  # a model may do nothing but write its states
+        return []
+    if result is None:
+        raise UnsupportedError(_no_output(place(fn), "out", "None") + _sorting(fn))
+    return _outputs(result, arguments.tracer, found, "out", place(fn), frozenset(arguments.states))
+
+
+def _said_of_left(names: Sequence[str]) -> tuple[str, ...]:
+    """A note where a model keeps what it computed under `names`."""
+    if not names:
+        return ()
+    shown = ", ".join([*names[:_FEW]] + ["..."] * (len(names) > _FEW))
+    return (
+        f"the model leaves what it computed in {shown}: calls of a plan find there what was there when it was traced, "
+        "and leave nothing; return it, or keep it in a parameter annotated wx.State",
+    )
 
 
 def _refuse_draws(fn: Callable[..., Any], draws: Draws) -> None:
