@@ -33,6 +33,14 @@ REFUSED: dict[str, tuple[Case, str]] = {
 }
 
 
+def test_a_ufunc_of_a_python_function_is_named_as_it_is() -> None:
+    def half(x: Any) -> Any:
+        return x / 2
+
+    with pytest.raises(UnsupportedError, match=r"py:\d+: half \(vectorized\) is not traced; call the function itself"):
+        wx.trace(lambda x: np.frompyfunc(half, 1, 1)(x), np.ones(3))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_way_out_is_named(name: str) -> None:
     fn, said = REFUSED[name]

@@ -29,7 +29,10 @@ pytestmark = pytest.mark.quick
         ([[1, 2], [3]], "has rows of different lengths"),
         (np.array([None, 1]), "is an array of dtype object"),
         (np.array(["a"]), "is an array of dtype <U1"),
-        (np.array(["2020-01-01"], "datetime64[D]"), "is an array of dtype datetime64"),
+        (
+            np.array(["2020-01-01"], "datetime64[D]"),
+            r"is an array of dtype datetime64\[D\]; pass x\.astype\(np\.int64\), which",
+        ),
         (
             np.ma.masked_array([1.0, 2.0], [False, True]),
             r"is a masked array, whose mask would be lost; pass x\.filled\(value\)",

@@ -190,6 +190,8 @@ def _unshared(t: Tracer, result: Any, given: Any) -> Any:
 
 def _full(name: str) -> str:
     """The name under which users know a function."""
+    if name.startswith("?."):
+        return name[2:]
     return f"scipy.{name}" if name.startswith("special.") else f"np.{name}"
 
 

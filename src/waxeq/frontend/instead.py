@@ -17,6 +17,7 @@ _EUCLID = (
 )
 _STEP = "np.abs(x) * np.finfo(x.dtype).eps is the distance to the next number, or up to twice as much"
 _FOURIER = f"a product with constant matrices is one: x @ np.cos(angles), x @ np.sin(angles); of long rows {_OUTSIDE}"
+_OWN = "call the function itself, on whole arrays: np.where(condition, a, b) has both sides of a branch"
 _LOOP = "write the loop over the axis: for row in x[1:]: y = f(y, row)"
 
 _INSTEAD: Mapping[str, str] = {
@@ -38,4 +39,6 @@ def instead_of(name: str) -> str:
     """The way out where the function that handlers would call `name` is not traced."""
     if name.startswith("fft."):
         return _FOURIER
+    if name.endswith("(vectorized)"):
+        return _OWN
     return _INSTEAD.get(name) or (f"{_LOOP}, or {LIST}" if name.endswith((".reduce", ".accumulate")) else LIST)

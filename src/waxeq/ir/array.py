@@ -38,7 +38,8 @@ def as_array(value: Any, what: str, takes: str = "") -> np.ndarray:
         raise TypeMismatch(_sentence(what, reason, takes)) from e
     if a.dtype.kind in _NO_NUMBERS:
         given = f"an array of dtype {a.dtype}" if isinstance(value, np.ndarray) else f"of class {type(value).__name__}"
-        raise TypeMismatch(_sentence(what, f"is {given}", takes or f"waxeq knows {', '.join(DTYPES)}"))
+        whole = "pass x.astype(np.int64), which counts them; " if a.dtype.kind in "Mm" else ""
+        raise TypeMismatch(_sentence(what, f"is {given}", whole + (takes or f"waxeq knows {', '.join(DTYPES)}")))
     return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
 
