@@ -22,6 +22,7 @@ from waxeq.plan.plan import Plan
 from waxeq.runtime import inputs
 from waxeq.runtime.arguments import ordered
 from waxeq.runtime.inputs import Inputs
+from waxeq.runtime.layout import reader
 from waxeq.runtime.program import Program
 
 X = np.ones(3, np.float32)
@@ -180,6 +181,44 @@ def test_a_call_like_the_one_before_is_not_looked_through_again(monkeypatch: pyt
                 np.testing.assert_array_equal(g, w)
             second["c"] = Config(np.float32(2))  # pyright: ignore[reportArgumentType]  # a number where an array was
             taken.take((), second) if named else taken.take((*second.values(),), {})
+
+
+@pytest.mark.quick
+def test_as_many_arguments_as_inputs_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are told from inputs in a row by what they are, not by how many there are."""
+    taken = Inputs(leaves("x: float32[3]", "c.scale: float32[]"), {"c.eps": "1e-05"})
+    taken.take((X, Config(np.asarray(1, np.float32))), {})
+    monkeypatch.setattr(inputs, "ordered", lambda *args: pytest.fail("looked through"))
+    found = taken.take((2 * X, Config(np.asarray(3, np.float32))), {})
+    np.testing.assert_array_equal(found[0], 2 * X)
+    assert found[1] == 3
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "other",
+    [
+        ({"a": X, "b": [X]}, {}),
+        ({"a": X, "c": [X, 2 * X]}, {}),
+        ({"a": X, "b": (X, 2 * X)}, {}),
+        ([X, [X, 2 * X]], {}),
+        ({"a": X, "b": [X, 2 * X], "c": X}, {}),
+        ({"a": X, "b": [X, 2 * X]}, {"y": X}),
+    ],
+)
+def test_a_reader_takes_calls_of_its_form_alone(other: tuple[Any, dict[str, Any]]) -> None:
+    d, found = {"a": X + 1, "b": [X + 2, X + 3]}, (X + 4, X + 5, X + 6)
+    read = reader((d,), {}, (d["b"][1], d["a"], d["b"][0]))
+    assert read is not None and read(({"b": [found[2], found[0]], "a": found[1]},), {}) == [*found]
+    assert read((other[0],), other[1]) is None
+
+
+@pytest.mark.quick
+def test_what_is_no_input_and_no_python_value_has_no_reader() -> None:
+    d = {"a": X, "f": len}
+    assert reader((d,), {}, (X,)) is None
+    assert reader(({"a": X, "b": X + 1},), {}, (X,)) is None
+    assert reader(({"a": X},), {}, (X, X + 1)) is None
 
 
 @pytest.mark.quick

@@ -12,7 +12,7 @@ from waxeq.errors import TypeMismatch
 from waxeq.ir.array import as_array
 from waxeq.ir.graph import Leaf
 from waxeq.runtime.arguments import ordered
-from waxeq.runtime.layout import Layout
+from waxeq.runtime.layout import Reader, reader
 
 _Array = np.ndarray
 _asarray = np.asarray
@@ -33,14 +33,14 @@ class Inputs:
         self.leaves, self._fixed = tuple(leaves), fixed
         self._names = tuple(x.name for x in leaves)
         self._nested = any("." in n for n in self._names)
-        self._layout: Layout | None = None
+        self._reader: Reader | None = None
         self._types = tuple((x.type.shape, x.type.numpy) for x in leaves)
 
     def take(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[np.ndarray]:
         """An array for each input, in order. Raises TypeMismatch when one is missing, unknown or of another dtype or
         shape."""
-        if self._layout is not None:
-            rows = self._layout.read(args, named)
+        if self._reader is not None:
+            rows = self._reader(args, named)
             if rows is not None and (self._fit(rows) or self._fit(rows := with_arrays(rows))):
                 return rows
         flat = not self._nested
@@ -48,7 +48,7 @@ class Inputs:
             args, flat = self._ordered(args, named), True
         if self._fit(args):
             return args
-        return self._made(args if flat else ordered(args, {}, self._said, self._fixed))
+        return self._made(args if flat else self._ordered(args, {}))
 
     def _fit(self, args: Sequence[Any]) -> bool:
         """Whether these are arrays of the right types."""
@@ -74,7 +74,7 @@ class Inputs:
             except KeyError:
                 pass  # explained below
         rows = ordered(args, named, self._said, self._fixed)
-        self._layout = Layout.of(args, named, rows) if self._nested else None
+        self._reader = reader(args, named, rows) if self._nested else None
         return rows
 
     @cached_property

@@ -4,8 +4,8 @@ by name, which takes longer than many a plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,95 +15,78 @@ from waxeq.frontend.containers import fields_of
 _SAME = (bool, int, float, str, type(None))
 """Classes of which the same object has the same value in each call."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A container: its class, what its parts are called (nothing where they are numbered), and the parts."""
-
-    kind: type
-    names: tuple[Any, ...] | None
-    parts: tuple[Any, ...]
-    fields: bool
+Reader = Callable[[Sequence[Any], Mapping[str, Any]], list[Any] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Same:
-    """A Python value that the plan is for."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Layout:
-    """`named` arguments by name after `count` by position, and where in each the inputs are."""
-
-    count: int
-    named: tuple[str, ...]
-    parts: tuple[Any, ...]
-    inputs: int
-
-    @staticmethod
-    def of(args: Sequence[Any], named: Mapping[str, Any], found: Sequence[Any]) -> Layout | None:
-        """That of a call in which `found` are the inputs; None where they do not lie in it as they are, each once, and
-        nothing else but Python values."""
-        places = {id(a): i for i, a in enumerate(found)}
-        values = (*args, *named.values())
-        if len(places) < len(found):
-            return None
-        parts = tuple(_part(v, places) for v in values)
-        made = Layout(len(args), tuple(named), parts, len(found))
-        again = made.read(args, named)
-        whole = again is not None and all(a is b for a, b in zip(again, found, strict=True))
-        return made if whole else None
-
-    def read(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any] | None:
-        """What lies where the inputs lay, in their order; None where a call is of another form."""
-        if len(args) != self.count or tuple(named) != self.named:
-            return None
-        rows: list[Any] = [None] * self.inputs
-        for part, value in zip(self.parts, (*args, *named.values()), strict=True):
-            if not _read(part, value, rows):
-                return None
-        return rows
-
-
-def _part(value: Any, places: Mapping[int, int]) -> Any:
-    """Where inputs are in a value: a number, a group, a Python value, or None for what is none of these."""
-    if type(value) in _SAME:
-        return _Same(value)
-    if isinstance(value, np.ndarray) or id(value) in places:
-        return places.get(id(value))
-    known, kind = fields_of(value), type(value)
-    if known is None and not (kind in (dict, list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields"))):
+def reader(args: Sequence[Any], named: Mapping[str, Any], found: Sequence[Any]) -> Reader | None:
+    """What takes the inputs, in their order, from the arguments of a call of the form of this one, in which they are
+    `found`, and gives None for another form. None where they do not lie in this one as they are, each once, and nothing
+    else but Python values."""
+    places = {id(a): i for i, a in enumerate(found)}
+    if len(places) < len(found):
         return None
-    rows: Any = known if known is not None else value if kind is dict else None
-    names = None if rows is None else tuple(rows)
-    parts = tuple(_part(v, places) for v in (value if rows is None else rows.values()))
-    return _Group(kind, names, parts, known is not None)
+    text = _Text(places)
+    try:
+        text.group("args", args, f"len(args) != {len(args)}", range(len(args)))
+        text.group("named", named, f"len(named) != {len(named)}", named)
+    except _Other:
+        return None
+    read = text.compiled()
+    again = read(args, named)
+    return read if again is not None and all(a is b for a, b in zip(again, found, strict=True)) else None
 
 
-def _read(part: Any, value: Any, rows: list[Any]) -> bool:
-    if type(part) is int:
-        rows[part] = value
-        return True
-    if type(part) is _Same:
-        return value is part.value
-    if part is None or type(value) is not part.kind:
-        return False
-    if part.fields:
-        known = fields_of(value)
-        return known is not None and tuple(known) == part.names and _all(part.parts, known.values(), rows)
-    if len(value) != len(part.parts):
-        return False
-    if part.names is None:
-        return _all(part.parts, value, rows)
-    return tuple(value) == part.names and _all(part.parts, value.values(), rows)
+class _Other(Exception):
+    """Something lies in the arguments that is neither an input nor a Python value."""
 
 
-def _all(parts: Sequence[Any], values: Any, rows: list[Any]) -> bool:
-    for part, value in zip(parts, values):  # noqa: B905  # of one length
-        if type(part) is int:
-            rows[part] = value
-        elif not _read(part, value, rows):
-            return False
-    return True
+class _Text:
+    """A Python function that takes arguments apart: each step of it looks whether they are of the same form."""
+
+    def __init__(self, places: Mapping[int, int]) -> None:
+        self.places = places
+        self.lines: list[str] = []
+        self.known: dict[str, Any] = {}
+        self.inputs: dict[int, str] = {}
+
+    def compiled(self) -> Reader:
+        if len(self.inputs) < len(self.places):
+            return lambda args, named: None
+        rows = ", ".join(self.inputs[i] for i in sorted(self.inputs))
+        body = "".join(f"        {line}\n" for line in (*self.lines, f"return [{rows}]"))
+        text = f"def read(args, named):\n    try:\n{body}    except (KeyError, AttributeError):\n        return None\n"
+        exec(text, self.known)
+        return self.known["read"]
+
+    def group(self, name: str, value: Any, other: str, keys: Collection[Any], *, attributes: bool = False) -> None:
+        """Steps for the parts of a value, each under a name of its own; `other`: what holds for one of another form."""
+        self.lines.append(f"if {other}: return None")
+        for i, key in enumerate(keys):
+            part = f"{name}_{i}"
+            if attributes:
+                self.lines.append(f"{part} = {name}.{key}")
+                self.part(part, getattr(value, key))
+            else:
+                self.lines.append(f"{part} = {name}[{key if type(key) is int else self._constant(key)}]")
+                self.part(part, value[key])
+
+    def part(self, name: str, value: Any) -> None:
+        """Steps for a value: an input, a container of others, or a Python value that the plan is for."""
+        kind = type(value)
+        if kind in _SAME:
+            self.lines.append(f"if {name} is not {self._constant(value)}: return None")
+        elif id(value) in self.places:
+            self.inputs[self.places[id(value)]] = name
+        elif isinstance(value, np.ndarray):
+            raise _Other
+        elif (known := fields_of(value)) is not None and len(known) == len(fields(value)):
+            self.group(name, value, f"type({name}) is not {self._constant(kind)}", known, attributes=True)
+        elif kind in (dict, list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            other = f"type({name}) is not {self._constant(kind)} or len({name}) != {len(value)}"
+            self.group(name, value, other, value if kind is dict else range(len(value)))
+        else:
+            raise _Other
+
+    def _constant(self, value: Any) -> str:
+        self.known[f"known_{len(self.known)}"] = value
+        return f"known_{len(self.known) - 1}"
