@@ -226,6 +226,32 @@ def test_weights_of_another_name_are_told_what_to_say(tmp_path: Path) -> None:
         load_target(write(tmp_path, text))
 
 
+def test_a_file_may_import_its_model(tmp_path: Path) -> None:
+    """It was said to have none, and so was one whose model is made by functools."""
+    (tmp_path / "imported_model.py").write_text("def model(x, k): return x * k\n", encoding="utf-8")
+    text = "from functools import partial\nfrom imported_model import model\ndef example_inputs(): return {'x': 1.0}\n"
+    path = write(tmp_path, f"{text}twice = partial(model, k=2)\n")
+    with pytest.raises(TargetError, match=r"what is 'k' of model"):
+        load_target(path)
+    assert load_target(f"{path}:twice").fn(3) == 6
+    assert load_target(write(tmp_path, f"{text}model = partial(model, k=2)\n")).name == "m"
+    with pytest.raises(TargetError, match=r"has no function 'third'; it has example_inputs$"):
+        load_target(f"{path}:third")
+
+
+def test_a_class_is_no_model(tmp_path: Path) -> None:
+    path = write(tmp_path, "class model:\n    def __call__(self, x): return x\n")
+    with pytest.raises(TargetError, match=r"m\.py: model is a class; name one of its objects, as model = model\(\)"):
+        load_target(path)
+
+
+def test_weights_are_for_models_that_take_some(tmp_path: Path) -> None:
+    text = "def model(x): return x * weights(2)\ndef example_inputs(): return {'x': 1.0}\n"
+    assert load_target(write(tmp_path, f"{text}def weights(n): return n\n")).call() == 2
+    with pytest.raises(TargetError, match=r"weights\(\) gives 'weights', which is no parameter of model; it has x"):
+        load_target(write(tmp_path, f"{text}def weights(): return 3\n"))
+
+
 def test_a_file_that_was_changed_a_moment_ago_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytecode of a text of the same length was taken for it."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)

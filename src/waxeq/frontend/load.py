@@ -54,7 +54,7 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
     name, fn = _find(module, path, name)
     weights, more = _named(module, path, name, fn), dict[str, Any]()
     give = getattr(module, "weights", None)
-    if callable(give) and give is not fn:
+    if callable(give) and give is not fn and (_is_parameter("weights", fn) or not _takes(give)):  # else a helper
         more = {"weights": _run(path, "weights", give)}
         weights.add("weights")
 
@@ -65,6 +65,7 @@ def load_target(reference: str, sizes: Mapping[str, int] | None = None) -> Targe
     _require_examples(path, given.keys() - more.keys(), name, fn)
     example = example_arguments(fn, given, sizes)
     _require_parameters(f"{path}: example_inputs() gives", given.keys() - more.keys(), name, fn)
+    _require_parameters(f"{path}: weights() gives", more, name, fn)
     title = Path(path).stem if name in _DEFAULTS else name
     origin = (str(Path(path).resolve()), name)
     takes = bool(sizes) and _takes(getattr(module, "example_inputs", None))
@@ -140,17 +141,20 @@ def _named(module: ModuleType, path: str, name: str, fn: Callable[..., Any]) -> 
     return set(given)
 
 
-def _require_parameters(what: str, names: Iterable[str], name: str, fn: Callable[..., Any]) -> None:
-    """Raise TargetError for what is no parameter of the model, which is called `name`."""
+def _is_parameter(wanted: str, fn: Callable[..., Any]) -> bool:
+    """Whether a model may be given an argument of a name."""
     try:
         parameters = inspect.signature(fn).parameters
     except (ValueError, TypeError):  # Python does not tell
-        return
-    unknown = sorted(str(n) for n in names if n not in parameters)
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        raise TargetError(
-            f"{what} {unknown[0]!r}, which is no parameter of {name}; it has {', '.join(parameters) or 'none'}"
-        )
+        return True
+    return wanted in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _require_parameters(what: str, names: Iterable[str], name: str, fn: Callable[..., Any]) -> None:
+    """Raise TargetError for what is no parameter of the model, which is called `name`."""
+    if unknown := sorted(str(n) for n in names if not _is_parameter(n, fn)):
+        parameters = ", ".join(inspect.signature(fn).parameters) or "none"
+        raise TargetError(f"{what} {unknown[0]!r}, which is no parameter of {name}; it has {parameters}")
 
 
 def _require_examples(path: str, given: Set[str], name: str, fn: Callable[..., Any]) -> None:
@@ -180,18 +184,19 @@ def _listed(names: Iterable[str]) -> str:
 def _find(module: ModuleType, path: str, name: str) -> tuple[str, Callable[..., Any]]:
     """The model, and what it is called in its file: what is called may have another name of its own, or none. Raises
     TargetError."""
-    rows = {k: v for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__}
-    if name:
-        if name not in rows:
-            raise TargetError(f"{path} has no function {name!r}; it has {', '.join(rows) or 'none'}")
-        return name, rows[name]
+    every = {k: v for k, v in vars(module).items() if callable(v)}
+    rows = {k: v for k, v in every.items() if getattr(v, "__module__", None) == module.__name__}
     marked = [k for k, v in rows.items() if hasattr(v, "__waxeq__")]
-    if len(marked) > 1:
+    if len(marked) > 1 and not name:
         raise TargetError(f"{path} has several @wx.model functions; say which, as {path}:NAME")
-    found = marked[0] if marked else next((k for k in _DEFAULTS if k in rows), None)
-    if found is None:
+    found = name or next((k for k in (*marked, *_DEFAULTS) if k in every), "")
+    if not found:
         raise TargetError(f"{path} has no model: name a function `model`, or say which, as {path}:NAME")
-    return found, rows[found]
+    if found not in every:
+        raise TargetError(f"{path} has no function {name!r}; it has {', '.join(rows) or 'none'}")
+    if isinstance(every[found], type):
+        raise TargetError(f"{path}: {found} is a class; name one of its objects, as model = {found}()")
+    return found, every[found]
 
 
 def _example(module: ModuleType, path: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
