@@ -19,7 +19,8 @@ from waxeq.errors import PlanError
 from waxeq.inspect.report import kernels
 from waxeq.memory.plan import assign_plan
 from waxeq.options import Options
-from waxeq.plan.compose import in_place, side_by_side
+from waxeq.plan import compose
+from waxeq.plan.compose import in_place, lifetimes, side_by_side
 from waxeq.plan.encode import decode, decode_rules, encode
 from waxeq.plan.plan import Buffer, Plan, Step
 from waxeq.runtime.program import Program
@@ -55,6 +56,13 @@ def test_a_plan_survives_being_written(result: Result) -> None:
     first = result.program(x)
     np.testing.assert_array_equal(again["y"], first["y"])
     assert [type(v) for v in again["parts"]] == [np.ndarray, np.ndarray]
+
+
+def test_what_lies_outside_the_arena_is_found_once(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was for each buffer, which took seconds for hundreds of results."""
+    asked, real = list[Plan](), compose.direct
+    monkeypatch.setattr(compose, "direct", lambda plan: asked.append(plan) or real(plan))
+    assert len(lifetimes(result.plan)) > 1 and len(asked) == 1
 
 
 def test_a_runner_up_keeps_what_its_price_rests_on(result: Result) -> None:

@@ -341,7 +341,8 @@ def _made(word: Word, inside: Sequence[int], outputs: Sequence[int]) -> Block:
 def _inside(word: Word, span: Sequence[int], passed: _Passed) -> tuple[list[int], tuple[int, ...]]:
     """What a block makes of its span for others, and all that it makes: views that others read and it does not are
     not among it, those are that it reads and others make."""
-    outputs = [v for v in span if v in passed.values or v in word.graph.results]
+    results = {*word.graph.results}
+    outputs = [v for v in span if v in passed.values or v in results]
     inside, stack = set[int](), [v for v in span if v not in passed.views]
     while stack:
         v = stack.pop()

@@ -38,7 +38,8 @@ class Word:
 
     @staticmethod
     def of(graph: Graph) -> Word:
-        sources = frozenset(v for v, n in graph.values() if not n.inputs and v not in graph.results)
+        results = frozenset(graph.results)
+        sources = frozenset(v for v, n in graph.values() if not n.inputs and v not in results)
         nodes = tuple(v for v, n in graph.values() if v not in sources)
         known: dict[str, int] = {}
         texts = (

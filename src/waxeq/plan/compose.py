@@ -147,7 +147,8 @@ def lifetimes(
     for n in (*(o.buffer for o in plan.outputs), *(b for _, b in plan.states)):
         if n in life:
             life[n] = (life[n][0], end)
-    return {n: v for n, v in life.items() if n not in direct(plan)}
+    outside = direct(plan)
+    return {n: v for n, v in life.items() if n not in outside}
 
 
 def _loops(plan: Plan, kernels: Mapping[str, Kernel]) -> Sequence[int]:
@@ -216,11 +217,11 @@ def shared_walks(plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Walk, ...]:
 def direct(plan: Plan) -> frozenset[str]:
     """Temporaries that are one result and nothing else, a large one in the memory of the CPU, and any in that of
     another device: they lie outside the arena."""
-    ends = [o.buffer for o in plan.outputs]
+    ends = Counter(o.buffer for o in plan.outputs)
     kept = {b for _, b in plan.states}
     return frozenset(
-        n for n in ends
-        if ends.count(n) == 1 and n not in kept
+        n for n, often in ends.items()
+        if often == 1 and n not in kept
         and plan.buffers[n].role == "temporary"
         and (plan.buffers[n].place != CPU or plan.buffers[n].bytes >= DIRECT)
     )  # fmt: skip
