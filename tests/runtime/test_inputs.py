@@ -19,7 +19,7 @@ from waxeq.errors import TypeMismatch
 from waxeq.ir.graph import Leaf
 from waxeq.ir.types import TensorType
 from waxeq.plan.plan import Plan
-from waxeq.runtime import inputs
+from waxeq.runtime import inputs, sized
 from waxeq.runtime.arguments import ordered
 from waxeq.runtime.inputs import Inputs
 from waxeq.runtime.layout import reader
@@ -120,12 +120,16 @@ def test_arguments_come_as_the_example_did(optimized: Callable[..., Any]) -> Non
     np.testing.assert_array_equal([pair(Pair(X, 2 * X)), pair([X, 2 * X][0], 2 * X)], [-X] * 2)
 
 
-def test_structures_for_all_sizes(optimized: Callable[..., Any], tmp_path: Path) -> None:
+def test_structures_for_all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = wx.optimize(
         lambda d, x: d["a"] + x, examples=lambda T: {"d": {"a": np.ones((T, 3), "f4")}, "x": X}, dims={"T": (1, 4)},
         options=wx.Options.of(table=tmp_path / "t.duckdb", budget=0, trial=False, measure=False),
     ).program  # fmt: skip
     assert program({"a": np.ones((2, 3), "f4")}, X).shape == (2, 3)
+    assert program({"a": np.ones((3, 3), "f4")}, X).shape == (3, 3)
+    monkeypatch.setattr(sized, "ordered", lambda *args: pytest.fail("looked through"))
+    for t in (2, 3):  # sizes that were met, in calls as the one before
+        np.testing.assert_array_equal(program({"a": np.full((t, 3), t, "f4")}, 2 * X), np.full((t, 3), t) + 2 * X)
 
 
 @pytest.mark.parametrize(

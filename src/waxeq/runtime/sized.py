@@ -17,6 +17,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.ir.array import FIXED, as_array
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.arguments import ordered
+from waxeq.runtime.layout import Reader, reader
 from waxeq.runtime.program import Program
 from waxeq.runtime.quiet import used_elsewhere
 from waxeq.runtime.save import Saved, by_kind, save_data
@@ -67,6 +68,8 @@ class SizedProgram:
         """`tensors`: arrays of weights by name."""
         self.plans, self.kernels, self.tensors = plans, of_ranges(kernels), tensors
         self._names = tuple(plans.takes)
+        self._nested = any("." in n for n in self._names)
+        self._reader: Reader | None = None
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
         self._folded: dict[int, dict[str, np.ndarray]] = {}
         self._arena = Arena(0)
@@ -106,11 +109,16 @@ class SizedProgram:
             self._turn.release()
 
     def _called(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        if not named and len(args) == len(self._names):
-            found = self._met(args)
+        flat = None if self._reader is None else self._reader(args, named)
+        if flat is None and not named and len(args) == len(self._names):
+            flat = args
+        if flat is not None:
+            found = self._met(flat)
             if found is not None:
-                return found(*args)
+                return found(*flat)
         rows = self._ordered(args, named)
+        if named or self._nested:
+            self._reader = reader(args, named, rows)
         return self.program(self._shapes(rows))(*rows)
 
     def _flat(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
