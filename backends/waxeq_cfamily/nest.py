@@ -16,6 +16,7 @@ from waxeq_cfamily.scalars import CTYPES, combine, narrowed, nth, rounded, start
 from waxeq_cfamily.scans import stepped
 from waxeq_cfamily.sections import Sections
 from waxeq_cfamily.several import Several, done
+from waxeq_cfamily.spaces import scattered
 from waxeq_cfamily.stages import Stage
 from waxeq_cfamily.stretches import clipped, in_stretches
 from waxeq_cfamily.turned import squares, turns
@@ -321,7 +322,7 @@ class Loop:
             op = "|" if x[0] == "n" else op
             clauses.append(f"reduction({op}:{x})")
         clauses += [f"reduction(|:{flag})" for flag in ("bad", "far") if any(f"{flag} |=" in line for line in body)]
-        return "" if few else " ".join(["#pragma omp simd", *clauses])
+        return "" if few or self.singles else " ".join(["#pragma omp simd", *clauses])
 
     def watches(self, f: int) -> bool:
         """Whether NaN must be looked for: a maximum that meets one is one."""
@@ -377,13 +378,19 @@ class Loop:
         lines = [*(f"{self.e.buffer(n)} = {self.e.name(n)};" for n in self.stage.kept), *self.sums()]
         return [*lines, *self.written()]
 
+    @cached_property
+    def singles(self) -> bool:
+        """Whether elements are taken one by one."""
+        return bool(self.order) and not self.values.folded and scattered(self.values, self.order[-1])
+
     def _no_vectors(self) -> Iterator[str]:
-        """Keeps a loop from becoming vectors. gcc 12 mixes up the masks of three neighbours that are read where
-        something holds and written side by side."""
+        """Keeps a loop from becoming vectors, where most is looked up one by one: what is put together for them takes
+        longer than they save. gcc 12 mixes up the masks of three neighbours that are read where something holds and
+        written side by side, too."""
         threes = len(self.values.results) % 3 == 0 and self.e.result in self.e.others
         rows = (self.values.rows[n] for n in self.cone()) if threes else ()
         guards = (g for r in rows if r.op == "load" for g in r.guards if g not in self.e.decided)
-        if any(g[0].stride(self.order[-1]) != 0 for g in guards):
+        if self.singles or any(g[0].stride(self.order[-1]) != 0 for g in guards):
             yield '__asm__ volatile("");'
 
     def written(self) -> Iterator[str]:

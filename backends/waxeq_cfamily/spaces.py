@@ -12,7 +12,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.crossed import crossed
 from waxeq_cfamily.products import Product
 from waxeq_cfamily.stages import TURNED, Space
-from waxeq_cfamily.values import Index, Values, indices, pointed, reindexed, renumbered
+from waxeq_cfamily.values import Index, Row, Values, indices, pointed, reindexed, renumbered
 
 _SHORT = 8
 """A vector axis with fewer elements leaves lanes empty."""
@@ -29,7 +29,8 @@ class Widths:
     else; just so many, so that squares begin with lines of the cache where rows do); `pairs`: whether folds over pairs
     have tiles of their own, in which those of `held` rows stay in registers; `rewrites`: whether a value that is needed
     again may lie where the result will be; `looked`: from how many rows elements are taken at a time where that is at
-    the same positions (0: from one)."""
+    the same positions (0: from one); `lookups`: whether what is looked up at other positions at each element counts as
+    far."""
 
     flat: int = 8192
     columns: int = 512
@@ -39,6 +40,7 @@ class Widths:
     held: int = 0
     rewrites: bool = False
     looked: int = 0
+    lookups: bool = False
 
 
 def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
@@ -52,7 +54,7 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
     if pairs is not None:
         tiles = {pairs.rows: pairs.tile_rows, pairs.columns: pairs.tile_columns}
         return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across, held=widths.held)
-    v = _vector(values, order)
+    v = _vector(values, order, widths.lookups)
     rows = _looked_up(values, order, v) if widths.looked and v is not None else None
     if v is not None and rows is not None:
         tiles = {v: _piece(values.sizes[v], widths.flat), rows: _piece(values.sizes[rows], widths.looked)}
@@ -77,24 +79,42 @@ def _out_strides(values: Values) -> dict[str, int]:
     }
 
 
-def _vector(values: Values, order: list[str]) -> str | None:
-    """The axis along which most of what is read and written lies side by side."""
+def _vector(values: Values, order: list[str], lookups: bool) -> str | None:
+    """The axis along which most of what is read and written lies side by side; of `lookups` nothing does along axes of
+    their positions, and of axes that are as good otherwise the one of shorter steps is taken."""
     axes = [k for k in values.sizes if values.sizes[k] > 1]
     if not axes:
         return None
-    loads = [r for r in values.rows if r.op == "load"]
+    loads = [(r, taken_from(values, r) if lookups else frozenset[str]()) for r in values.rows if r.op == "load"]
+    apart = any(places for _, places in loads)
 
     def price(k: str) -> float:
         total = 0.0
-        for r in loads:
+        for r, places in loads:
             volume = math.prod(values.sizes[a] for a in r.axes)
-            total += volume * (1.0 if r.name[1].stride(k) in (-1, 0, 1) else _FAR)
+            total += volume * (1.0 if r.name[1].stride(k) in (-1, 0, 1) and k not in places else _FAR)
         out = math.prod(values.sizes[a] for a in order)
         step = values.out.stride(k)
         total += out * (1.0 if step == 1 or (k in values.folded and not step) else _FAR)
         return total * max(1.0, _SHORT / values.sizes[k])
 
-    return min(axes, key=lambda k: (price(k), values.out.stride(k) != 1, -values.sizes[k], k))
+    def steps(k: str) -> int:
+        return abs(values.out.stride(k) or 0) if apart else int(values.out.stride(k) != 1)
+
+    return min(axes, key=lambda k: (price(k), steps(k), -values.sizes[k], k))
+
+
+def taken_from(values: Values, r: Row) -> frozenset[str]:
+    """The axes along which what is read is looked up at other positions."""
+    return frozenset[str]().union(*(values.rows[n].axes for n, _ in pointed(r.name[1])))
+
+
+def scattered(values: Values, v: str) -> bool:
+    """Whether most of what is done at places along an axis is looking up elements one by one, which vectors do not save:
+    there are few cheap functions for each, and no others."""
+    taken = sum(v in taken_from(values, r) for r in values.rows if r.op == "load")
+    made = [r for r in values.rows if r.op == "apply" and v in r.axes]
+    return 0 < len(made) <= _BESIDE * taken and not any(r.costly for r in made)
 
 
 def _looked_up(values: Values, order: list[str], v: str) -> str | None:

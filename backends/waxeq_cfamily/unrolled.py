@@ -55,7 +55,7 @@ def unrolled(values: Values) -> Values:
     short = [k for k in found.sizes if _short(found, k) and (found.out.stride(k) == 1 or _read_along(found, k))]
     last = max(short, key=lambda k: found.out.stride(k) == 1, default=None)
     alone = last is not None and not found.folded and not _multiplied(found, last)
-    if last is not None and alone and (not found.positions or _reckoned(found, last)):
+    if last is not None and alone and (not found.positions or _shared(found, last)):
         found = _without(found, last)
     mixed = found.others and found.folded  # what folds in pieces makes one result
     most = _CHAINED if any(_chooses(merged, k) for k in merged.folded) else _ROWS
@@ -74,13 +74,14 @@ def _multiplied(values: Values, k: str) -> bool:
     return small and len(right) > 1 and values.sizes[k] > 2 and values.out.stride(k) == 1
 
 
-def _reckoned(values: Values, k: str) -> bool:
-    """Whether the places where a value is looked up are the same along an axis and take many functions to find: for all
-    of the axis at once they are found once. Places that are read as they are cost less than elements that are written
-    apart."""
-    places = [n for n in values.positions if k not in values.rows[n].axes]
-    found = set[int]().union(*(_computed(values, n) for n in places))
-    return len(places) == len(values.positions) and len(found) >= _RECKONED
+def _shared(values: Values, k: str) -> bool:
+    """Whether places where values are looked up are the same along an axis, and something is computed of these, or of
+    places by many functions: they are found once for all of the axis then. What is only read costs less as rows that
+    lie side by side than as elements that are written apart."""
+    if any(k in values.rows[n].axes for n in values.positions):
+        return False
+    found = set[int]().union(*(_computed(values, n) for n in values.positions))
+    return len(found) >= _RECKONED or any(r.op == "apply" and k in r.axes for r in values.rows)
 
 
 def _states(values: Values) -> Values | None:

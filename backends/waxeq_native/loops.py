@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from typing import ClassVar
 
@@ -58,8 +59,8 @@ class Loops(NativeKernel):
     heads = INDEX_MAPS | RUNNING
     streams: ClassVar[bool] = False
     excess: ClassVar[bool] = False
-    widths = Widths(columns=4096, turned=64, pairs=True, held=8, rewrites=True, looked=8)
-    narrower = (Widths(), Widths(2048, 128), Widths(512, 16))
+    widths = Widths(columns=4096, turned=64, pairs=True, held=8, rewrites=True, looked=8, lookups=True)
+    narrower = tuple(replace(w, lookups=True) for w in (Widths(), Widths(2048, 128), Widths(512, 16)))
     """Widths to try where what is kept for one point would not fit."""
 
     def functions(self) -> Mapping[tuple[str, str], str]:
@@ -233,7 +234,7 @@ class NarrowLoops(Loops):
     name = "loops_narrow"
     usual = Loops
     variant_of = usual.name
-    widths = Widths(1024, 512, pairs=True)
+    widths = Widths(1024, 512, pairs=True, lookups=True)
 
 
 class NarrowFastLoops(FastLoops):

@@ -61,11 +61,11 @@ def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
 
 def _gathered(t: Tracer, y: Any, first: int, arrays: Sequence[Any]) -> TracedArray:
     """What arrays pick from as many axes, `first` and those after it: axis by axis where each of them has dimensions of
-    its own, as those of np.ix_ have, and else from one axis that these become. Where rows lie behind the axes each
-    place is looked up once for a row, and one table is faster than one for each axis."""
+    its own, as those of np.ix_ have, and else from one axis that these become. A table of all pairs is read from memory,
+    and says for no loop that rows are the same along it."""
     last = first + len(arrays)
     sizes = y.shape[first:last]
-    known = not t.sized and last == y.ndim and not any(map(traced, arrays))
+    known = not t.sized and not any(map(traced, arrays))
     if known and (apart := outer(arrays)) is not None:
         _require_within(arrays, sizes)
         shape = (*y.shape[:first], *np.broadcast_shapes(*(a.shape for a in arrays)), *y.shape[last:])
