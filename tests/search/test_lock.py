@@ -21,6 +21,7 @@ import waxeq as wx
 from waxeq.cost.device import Peaks
 from waxeq.errors import AccuracyError, LockError, TableError
 from waxeq.events import Events
+from waxeq.inspect.report import verdict
 from waxeq.plan.encode import encode
 from waxeq.search import lock as lock_module
 from waxeq.search.lock import Subject, read
@@ -100,7 +101,7 @@ def test_a_plan_as_written_is_locked_too(inputs, options, tmp_path: Path) -> Non
     with Session.open(options(), wx.compile.Events()) as session:
         lock_module.write(session, traced, replace(result, plan=as_written(result.plan)))
     again = wx.optimize(chain, *inputs, options=options(locked=True))
-    assert again.plan.written
+    assert again.plan.written and verdict(again) == f"kept the model as written: {tmp_path / 'my.lock'} locks it"
     np.testing.assert_allclose(again.program(*inputs), chain(*inputs), rtol=1e-5)
 
 

@@ -542,3 +542,20 @@ def test_another_kernel_takes_a_call_that_is_too_small_for_its_own(tmp_path: Pat
     without = {n: k for n, k in result.kernels.items() if k.form != "loops" or compiles(k) or n == large}
     with pytest.raises(PlanError, match=f"kernel {large} does not take its call where T = 2"):
         other.at(sizes, without)
+
+
+def test_notes_of_the_trace_are_among_those_of_the_plans(tmp_path: Path) -> None:
+    """None of them was told, of Python numbers or of what the model leaves behind."""
+    kept: dict[str, Any] = {}
+
+    def model(x: Any, k: float) -> Any:
+        kept["x"] = x
+        return x * k
+
+    options = wx.Options(table=tmp_path / "t.duckdb", budget=0, trial=False, measure=False)
+    result = wx.optimize(
+        model, examples=lambda T: {"x": np.ones((T, 3), "f4"), "k": 2.0}, dims={"T": (1, 4)}, options=options
+    )
+    assert not kept
+    for said in ("argument k = 2.0 is a Python number", "the model leaves what it computed in kept.x"):
+        assert sum(n.startswith(said) for n in result.report.notes) == 1

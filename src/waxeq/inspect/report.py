@@ -160,7 +160,7 @@ def verdict(result: Result) -> str:
     t = result.report.trial
     if result.plan.written:
         if t is None:
-            return "kept the model as written: the plan was not accurate enough"
+            return f"kept the model as written: {result.report.kept or 'the plan was not accurate enough'}"
         return f"kept the model as written: the plan is {t.verdict}, {t.span}"
     if t is None:
         return "not timed against the model as written"

@@ -185,8 +185,9 @@ def reproduce(options: Options, events: Events, traced: Traced, opened: Opened |
         result = _result(found.session, traced, found)
         rows = Proofs(found.session, traced, None).accuracy(result)
         require(rows, found.session.options.tolerance)
-        notes = (*traced.notes, *found.notes)
-        about = Report(1, result.plan.predicted, seconds=found.session.deadline.elapsed, accuracy=rows, notes=notes)
+        notes, kept = (*traced.notes, *found.notes), f"{found.path} locks it" if result.plan.written else None
+        spent = found.session.deadline.elapsed
+        about = Report(1, result.plan.predicted, seconds=spent, accuracy=rows, notes=notes, kept=kept)
         return replace(result, report=about)
 
 

@@ -51,10 +51,10 @@ class Trial:
 class Report:
     """What happened on the way to the plan. `notes` are sentences a user should read (limits hit, estimates,
     fallbacks). `blocks` counts repeats; `predicted` is of the plan that was found, kept or not; `interrupted` says that
-    the user stopped the search; `kept` why the model as written is kept, where whole plans were timed: what the verdict
-    says, in a sentence. Times in seconds: all of them from the opening of the session on; `measuring_seconds` are of
-    kernels and, on a machine that is new to the table, of its ceilings; `opening_seconds` until the search could begin:
-    backends (whose library is compiled once), the timing table, the rules.
+    the user stopped the search; `kept` why the model as written is kept, where whole plans were timed or it is locked:
+    what the verdict says, in a sentence. Times in seconds: all of them from the opening of the session on;
+    `measuring_seconds` are of kernels and, on a machine that is new to the table, of its ceilings; `opening_seconds`
+    until the search could begin: backends (whose library is compiled once), the timing table, the rules.
     """
 
     blocks: int = 0

@@ -40,7 +40,7 @@ def reproduce_sizes(options: Options, events: Events, family: Family, opened: Op
             raise damaged(found.path) from e
         work = Work(found.session, family, of_ranges(found.session.kernels))
         require_right(plans.intervals, work)
-        notes = (*found.notes, *family.notes)
+        notes = (*found.notes, *first.notes, *family.notes)
         about = SizedReport((), 1, tuple(work.worst.values()), len(work.checked), False,
                             found.session.deadline.elapsed, tuple(dict.fromkeys(notes)))  # fmt: skip
         return SizedResult(plans, first.tensors, first.inputs, work.kernels, about)

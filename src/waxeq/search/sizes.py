@@ -132,7 +132,7 @@ def optimize_sizes(session: Session, family: Family) -> SizedResult:
     if session.options.strict and all(i.plan.as_written for i in found):
         raise FallbackError("no plan is faster than the model as written at any size")
     session.events.emit(StageFinished("trial", session.deadline.elapsed, ""))
-    notes += family.notes
+    notes += [*first.notes, *family.notes]
     report = SizedReport(
         tuple(places), len(rows), tuple(work.worst.values()), len(work.checked), session.events.stop_requested,
         session.deadline.elapsed, tuple(dict.fromkeys(notes)), trials,
