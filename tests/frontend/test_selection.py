@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import waxeq as wx
-from waxeq.errors import UnsupportedError
+from waxeq.errors import TargetError, UnsupportedError
 
 pytestmark = pytest.mark.quick
 
@@ -98,3 +98,57 @@ def test_an_extreme_of_perhaps_nothing_is_refused_with_the_way_out(fn: Callable[
 def test_what_depends_on_how_many_there_are_is_refused(fn: Callable[[Any], Any]) -> None:
     with pytest.raises(UnsupportedError, match=r"test_selection\.py:\d+: the number of elements a mask picks"):
         wx.trace(fn, X)
+
+
+# -- masks of other axes than the first
+
+Y = R.standard_normal((3, 4, 5)).astype(np.float32)
+
+
+def beside(y: Any) -> Any:
+    """Writes by masks of the last axes, of the middle one, of all of one part, some of them read back."""
+    last, middle, both = y[0, 0] > 0, y[0, :, 0] > 0, y[0] > 0
+    z = y.copy()
+    z[:, both] = 0
+    z[..., last] *= -1
+    z[1, middle] = 3
+    z[0, :, last] = 1
+    z[:, middle, 0] = 7
+    z[::2, middle, 1:] = np.array([1, 2, 3, 4], np.float32)
+    z[:, middle] += z[:, middle] ** 2
+    z[:, middle] = y[:, :1]
+    z[1, middle] = z[1, middle] * 2
+    z[middle[:3], ...] = 5
+    return z
+
+
+def beside_folded(y: Any) -> Any:
+    last, middle, both = y[0, 0] > 0, y[0, :, 0] > 0, y[0] > 0
+    a = y[:, middle]
+    sums = a.sum(1), a.sum(0).sum(0), a.sum(2).mean(1), a.sum(1, keepdims=True), a.sum(keepdims=True), a.mean()
+    others = y[:, both].mean(1), y[..., last].std(-1), (a * 2 + 1).max(1, initial=0), y[1:, middle, ::2].sum(1)
+    return *sums, *others, y[1, middle].sum(0), y[1, both].mean(), np.count_nonzero(a > 0), a.astype(float).prod()
+
+
+def test_masks_of_other_axes_than_the_first(check: Callable[..., None]) -> None:
+    check(beside, Y)
+    check(beside_folded, Y)
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (lambda y, m: y[:, m][0], UnsupportedError),
+        (lambda y, m: y[:, m] + np.ones((3, 1, 5)), UnsupportedError),
+        (lambda y, m: y[m[:3], m], UnsupportedError),
+        (lambda y, m: y[0, :, y[0, 0] > 0].sum(0), UnsupportedError),
+        (lambda y, m: y.__setitem__((slice(None), m), np.ones((2, 5), np.float32)), UnsupportedError),
+        (lambda y, m: y.__setitem__((0, slice(None), y[0, 0] > 0), np.ones(4, np.float32)), UnsupportedError),
+        (lambda y, m: y[..., m], TargetError),
+        (lambda y, m: y[:, :, :, m], TargetError),
+    ],
+)
+def test_masks_of_other_axes_that_are_refused(fn: Callable[[Any, Any], Any], said: type[Exception]) -> None:
+    text = "number of elements a mask" if said is UnsupportedError else "boolean index did not match|too many indices"
+    with pytest.raises(said, match=rf"test_selection\.py:\d+: .*({text})"):
+        wx.trace(fn, Y, Y[0, :, 0] > 0)

@@ -73,10 +73,10 @@ its own, in lists and dicts of these). They may be indexed by what is traced: `n
 Folds and the like take lists of arrays, and so do ufuncs and their methods: `np.mean([f(x), g(x)], axis=0)`,
 `np.maximum.reduce([a, b, c])`. `np.linspace`, `np.logspace` and `np.geomspace` may have ends that are data.
 Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays of ints, masks that are known while
-tracing, `x[mask] = v` by any mask. Of what a mask that is data picks, functions of each element, sums, means and the
-like are traced (`x[mask].mean(axis=0)`, `y[mask] = x[i[mask], j[mask]]`), and nothing that depends on how many there
-are. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods) gives the
-array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose next content
+tracing, `x[mask] = v` and `x[:, mask] = v` by any mask. Of what a mask that is data picks, functions of each element,
+sums, means and the like are traced (`x[mask].mean(axis=0)`, `x[:, mask].sum(1)`, `y[mask] = x[i[mask], j[mask]]`), and
+nothing that depends on how many there are. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods)
+gives the array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose next content
 it is.
 
 What is a scalar in NumPy (`x[0]` of a vector, `x.sum()`, an argument whose example is an `np.float32`) is one here:

@@ -6,6 +6,7 @@ says which are written, or count.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,12 +30,13 @@ _OF_EACH = frozenset({"max", "min", "argmax", "argmin", "cumsum", "cumprod", "so
 
 class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     """The elements of an array where a mask is true, in functions of each of them and in folds; all else is refused.
-    `whole` is the array, `mask` one of its leading axes, as they were when it was indexed, which was at `place` in the
-    program."""
+    `whole` is the array, `mask` one of its axes from `at` on, as they were when it was indexed, which was at `place` in
+    the program."""
 
-    def __init__(self, whole: TracedArray, mask: TracedArray) -> None:
+    def __init__(self, whole: TracedArray, mask: TracedArray, at: int = 0) -> None:
         t = whole.tracer
-        require_fit(mask.shape, whole.shape)
+        require_fit(mask.shape, whole.shape, at)
+        self.at = at
         self.tracer: Tracer = t
         self.place = t.source()
         self.whole, self.mask = t.wrap(whole.value), t.wrap(mask.value)
@@ -48,7 +50,7 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
         if not isinstance(result, TracedArray) or result.shape != self.whole.shape:
             raise self.refused()
         if out is None:
-            return Selection(result, self.mask)
+            return Selection(result, self.mask, self.at)
         if not np.can_cast(result.dtype, self.whole.dtype, "same_kind"):
             raise TypeError(f"a result of {result.dtype} cannot be written to an array of {self.whole.dtype}")
         self.whole = result.astype(self.whole.dtype)  # pyright: ignore[reportAttributeAccessIssue]
@@ -64,17 +66,19 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
         result = f(*rows[: len(args)], **dict(zip(kw, rows[len(args) :], strict=True)))
         if not isinstance(result, TracedArray) or result.shape != self.whole.shape:
             raise self.refused()
-        return Selection(result, self.mask)
+        return Selection(result, self.mask, self.at)
 
     def _folded(self, f: Any, axis: Any = None, *rest: Any, **kw: Any) -> Any:
         """A fold over all that is picked, or along one axis: over the picked, or of each of them."""
-        lead, rank = self.mask.ndim, self.ndim
+        axes, rank = tuple(range(self.at, self.at + self.mask.ndim)), self.ndim
         if not (axis is None or isinstance(axis, int)) or rest or kw.keys() & {"where", "out"}:
             raise self.refused()
-        if axis is not None and axis % rank:
+        if axis is not None and axis % rank != self.at:
             if not -rank <= axis < rank or kw.get("keepdims") or f.__name__ == "count_nonzero":
                 raise self.refused()
-            return Selection(f(self.whole, axis=axis % rank + lead - 1, **kw), self.mask)
+            before, other = axis % rank < self.at, axis % rank
+            y = f(self.whole, axis=other if before else other + self.mask.ndim - 1, **kw)
+            return Selection(y, self.mask, self.at - before)
         whole, picked = self.whole, np.broadcast_to(self._aligned(), self.whole.shape)
         if f.__name__ == "count_nonzero":
             f, whole = np.sum, whole.astype(bool)
@@ -84,29 +88,37 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
                 raise self.tracer.refuse(what, f"write np.{f.__name__}(x, initial=..., where=mask)")
         elif f.__name__ not in _FOLDS:
             raise self.refused()
-        kept = (None,) * (1 if axis is not None else rank) if kw.pop("keepdims", False) else ()
-        y = f(whole, axis=None if axis is None else tuple(range(lead)), where=picked, **kw)
+        kept = (
+            ()
+            if not kw.pop("keepdims", False)
+            else (None,) * rank
+            if axis is None
+            else (slice(None),) * self.at + (None,)
+        )
+        y = f(whole, axis=None if axis is None else axes, where=picked, **kw)
         return y[(*kept, ...)] if kept else y
 
     def _aligned(self) -> Any:
         """The mask with axes for those of the array that it is not of."""
-        return self.mask.reshape(self.mask.shape + (1,) * (self.whole.ndim - self.mask.ndim))
+        return self.mask.reshape(self.mask.shape + (1,) * (self.whole.ndim - self.at - self.mask.ndim))
 
     ndim = property(lambda self: self.whole.ndim - self.mask.ndim + 1)
     dtype = property(lambda self: self.whole.dtype)
 
     def astype(self, dtype: Any, *rest: Any, **kw: Any) -> Selection:
         """The same elements in another dtype."""
-        return Selection(self.whole.astype(dtype, *rest, **kw), self.mask)
+        return Selection(self.whole.astype(dtype, *rest, **kw), self.mask, self.at)
 
     def copy(self) -> Selection:
         """The same elements; what is written to a selection is never what it was picked of."""
-        return Selection(self.whole, self.mask)
+        return Selection(self.whole, self.mask, self.at)
 
     def __getitem__(self, index: Any) -> Selection:
         """Parts of each element (`y[mask][:, 0]`), or fewer elements (`z[z > 0]`)."""
         if isinstance(index, Selection) and index.dtype == bool and index.ndim == 1 and self._fits(index):
             return Selection(self.whole, self.mask & index.whole)
+        if self.at:
+            raise self.refused()
         first, *rest = index if isinstance(index, tuple) else (index,)
         arrays = [p for p in rest if isinstance(p, (list, np.ndarray))]
         alone = all(isinstance(p, slice) or any(p is a for a in arrays) for p in rest)
@@ -117,8 +129,8 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     def _fits(self, x: Any) -> bool:
         """Whether an operand is the same for each element, or picked by the same mask."""
         if isinstance(x, Selection):
-            return x.mask.value == self.mask.value and x.whole.shape == self.whole.shape
-        return np.ndim(x) <= self.whole.ndim - self.mask.ndim
+            return (x.mask.value, x.whole.shape, x.at) == (self.mask.value, self.whole.shape, self.at)
+        return np.ndim(x) <= self.whole.ndim - self.at - self.mask.ndim
 
     def refused(self, place: Source | None = None) -> UnsupportedError:
         """The error for what depends on how many elements there are, where the program stands or at another place."""
@@ -182,3 +194,55 @@ def behind(t: Tracer, index: Any) -> tuple[Any, ...] | None:
     rest = index[1:]
     plain = all(isinstance(p, (slice, int, np.integer)) and not isinstance(p, bool) for p in rest)
     return rest if plain else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an index of a mask that is data among slices and ints picks: the mask picks of its axes from `at` on of what
+    lies at `places`. `plain`: NumPy leaves the axes where they are, and does not bring those of the mask to the front.
+    """
+
+    mask: TracedArray
+    places: tuple[Any, ...]
+    at: int
+    plain: bool
+
+    def written(self, x: TracedArray, old: TracedArray, value: Any) -> TracedArray:
+        """What lies there, which is `old`, after a value is written to what is picked of x."""
+        t, after = x.tracer, old.ndim - self.at - self.mask.ndim
+        mask: Any = self.mask.reshape(self.mask.shape + (1,) * after)
+        if isinstance(value, Selection):
+            same = (value.mask.value, value.whole.shape, value.at) == (self.mask.value, old.shape, self.at)
+            if not same or not self.plain:
+                raise value.refused()
+            return t.array(np.where(mask, value.whole.astype(x.dtype), old))
+        v, cut = t.written(value, x.dtype), np.ndim(value) - after - 1
+        if (v.ndim and not self.plain) or (cut >= 0 and v.shape[cut] != 1):
+            raise t.refuse(f"x[mask] = an array: {UNKNOWN}", "write x = np.where(mask, values of the shape of x, x)")
+        if cut >= 0:
+            v = v.reshape(v.shape[:cut] + (1,) * self.mask.ndim + v.shape[cut + 1 :])
+        return t.array(np.where(mask, v, old))
+
+
+def part(t: Tracer, x: TracedArray, index: Any) -> Part | None:
+    """What an index of one mask that is data among slices and ints picks of an array; None for any other index."""
+    rows = index if isinstance(index, tuple) else ()
+    found = [n for n, p in enumerate(rows) if is_mask(t, p)]
+    ints = [n for n, p in enumerate(rows) if isinstance(p, (int, np.integer)) and not isinstance(p, bool)]
+    free = [n for n, p in enumerate(rows) if p is Ellipsis]
+    if (
+        len(found) != 1
+        or len(free) > 1
+        or len(ints) + len(free) + 1 + sum(isinstance(p, slice) for p in rows) < len(rows)
+    ):
+        return None
+    mask, places, first = rows[found[0]], list[Any](), 0
+    more = x.ndim - (known := mask.ndim + len(rows) - len(free) - 1)
+    if more < 0:
+        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {known} were indexed")
+    for n, p in enumerate(rows):
+        first = len(places) if n == found[0] else first
+        places += [slice(None)] * (mask.ndim if n == found[0] else more) if n in (*found, *free) else [p]
+    require_fit(mask.shape, x.shape, first)
+    plain = not ints or (ints[-1] < found[0] and len(ints) == found[0])
+    return Part(mask, tuple(places), first - sum(n < found[0] for n in ints), plain)

@@ -27,6 +27,8 @@ def getitem(t: Tracer, x: TracedArray, index: Any) -> Any:
         return Selection(x, index)
     if (rest := selection.behind(t, index)) is not None:
         return Selection(x, index[0])[(slice(None), *rest)]
+    if (part := selection.part(t, x, index)) is not None and part.plain:
+        return Selection(getitem(t, x, part.places), part.mask, part.at)
     given = index if isinstance(index, tuple) else (index,)
     if any(isinstance(p, Selection) for p in given):
         return selection.of_places(t, x, given)
@@ -140,6 +142,8 @@ def with_item(t: Tracer, x: TracedArray, index: Any, value: Any) -> TracedArray:
         places = (*(slice(None),) * index[0].ndim, *rest)
         require_fit(index[0].shape, x.shape)
         return with_item(t, x, places, with_item(t, getitem(t, x, places), index[0], value))
+    if (part := selection.part(t, x, index)) is not None:
+        return with_item(t, x, part.places, part.written(x, getitem(t, x, part.places), value))
     if isinstance(value, Selection):
         return selection.written(t, x, index, value)
     if is_mask(t, index):
