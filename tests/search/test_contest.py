@@ -208,12 +208,27 @@ def test_a_brief_trial_makes_no_run_again_that_leaves_no_doubt(
         return {n: Samples((s,)) for n, s in times.items()}
 
     monkeypatch.setattr(contest, "take_turns", turns)
-    long = {"plan"} if ran is not None and ran > 0.04 else set[str]()
+    long = {"plan"} if ran is not None and 0.04 < ran < 1e8 else set[str]()
     result: Any = _result()
     traced: Any = SimpleNamespace(inputs={})
     trial = contest._brief(result, traced, lambda: made.append(1), took, ran, 0.3, alone=alone)
     assert len(made) == runs and trial.brief and trial.verdict == "faster"
     assert times or (trial.plan == ran and 0 < trial.written < 1.0)
+
+
+def test_a_first_run_that_made_much_ready_is_no_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: of a plan of 320 kernels, 0.3 ms in all, the second run was its only turn, and took 15 ms."""
+    told: list[Any] = []
+
+    def turns(rivals: Any, *, ran: Any, **limits: Any) -> Any:
+        told.append(ran)
+        return {n: Samples((1.0,)) for n in rivals}
+
+    monkeypatch.setattr(contest, "take_turns", turns)
+    traced: Any = SimpleNamespace(inputs={})
+    for predicted in (3e-4, 0.2):
+        contest._brief(_result(predicted), traced, lambda: None, 4e-3, 0.36, 0.3, alone=True)
+    assert told == [{"written": 4e-3}, {"written": 4e-3, "plan": 0.36}]
 
 
 def _result(predicted: float = 1.0) -> Any:

@@ -76,8 +76,8 @@ Reading and writing by index follow NumPy: ints, slices, new axes, `...`, arrays
 tracing, `x[mask] = v` and `x[:, mask] = v` by any mask. Of what a mask that is data picks, functions of each element,
 sums, means and the like are traced (`x[mask].mean(axis=0)`, `x[:, mask].sum(1)`, `y[mask] = x[i[mask], j[mask]]`), and
 nothing that depends on how many there are. Writing in place (`x += y`, `x[1:3] = y`, `out=` of functions and methods)
-gives the array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose next content
-it is.
+gives the array, its base and its views new values; the caller's arrays are not written to, but for `wx.State`, whose
+next content it is.
 
 What is a scalar in NumPy (`x[0]` of a vector, `x.sum()`, an argument whose example is an `np.float32`) is one here:
 `s += 1` gives the name another value and changes nothing else. An array without axes (`np.zeros(())`, `x[..., 0]`, an

@@ -64,7 +64,7 @@ class Bound:
         self._seen: dict[str, np.ndarray | None] = {n: None for _, n in self._lent}
         self._address: dict[str, int] = {}
         moving = [n for _, n in self._lent] + sorted(self._results.direct)
-        self._places = {m: _places(plan, m) for m in moving}
+        self._places = _places(plan, moving)
         self._homes: dict[str, int] = {}  # where what only direct calls move lies in other calls
         self._steps = [(kernels[s.call.kernel], s) for s in plan.steps]
         self._instructions: list[tuple[Instruction, ...]] = [()] * len(plan.steps)
@@ -192,7 +192,7 @@ class Bound:
         if any(view is None and b not in self._results.direct for _, b, view in rows):
             return  # a result that lies where an input does
         small = {b: self._flat[b].ctypes.data for b in self._results.small}
-        places = self._places | {b: _places(self.plan, b) for b in small}
+        places = self._places | _places(self.plan, small)
 
         def where(name: str) -> tuple[Place, ...]:
             return tuple(Place(self._instructions[i], n, at) for i, n, at in places.get(name, ()))
@@ -248,13 +248,14 @@ def _dense(a: np.ndarray) -> np.ndarray:
     return a if a.flags.c_contiguous and a.flags.aligned else a.copy()
 
 
-def _places(plan: Plan, name: str) -> list[tuple[int, int, int]]:
-    """Where a buffer is read and written: the step, the operand (or OUT), and where that begins, in bytes."""
-    rows = []
+def _places(plan: Plan, names: Iterable[str]) -> dict[str, list[tuple[int, int, int]]]:
+    """Where buffers are read and written: the step, the operand (or OUT), and where that begins, in bytes."""
+    rows: dict[str, list[tuple[int, int, int]]] = {n: [] for n in names}
     for i, s in enumerate(plan.steps):
-        views = [(n, v) for n, (v, r) in enumerate(zip(s.call.operands, s.reads, strict=True)) if r == name]
-        views += [(OUT, s.call.out)] if s.writes == name else []
-        rows += [(i, n, v.offset * numpy_dtype(v.dtype).itemsize) for n, v in views]
+        reads = enumerate(zip(s.reads, s.call.operands, strict=True))
+        for n, (name, v) in (*reads, (OUT, (s.writes, s.call.out))):
+            if name in rows:
+                rows[name].append((i, n, v.offset * numpy_dtype(v.dtype).itemsize))
     return rows
 
 

@@ -56,6 +56,9 @@ _TURNS, _SPARE = 5, 1.0
 _WAITED, _SURE = 0.04, 1.5
 """Seconds of a run of the model that is not made again where the budget is spent, and how far ahead of it the plan must
 be for that: in its first run, in which weights are packed."""
+_FIRST = 10.0
+"""What a first run takes at most of what was predicted, where later ones take as long; what goes beyond made ready what
+they find."""
 _RESTLESS = 3.0
 """What the ends of an interval are apart, as a ratio, where threads may have waited for others."""
 BRIEF = "there was no time for a whole trial: the plan and the model as written were timed in a turn or a few each"
@@ -276,7 +279,8 @@ def _brief(
     sure = model > _SURE * plan > 0.0
     if not sure:
         rivals = {"plan": partial(result.program.flat_results, traced.inputs), "written": written}
-        known = {"written": model or took} | ({"plan": ran} if ran is not None and ran > LONG else {})
+        long = ran is not None and LONG < ran < _FIRST * result.plan.predicted
+        known = {"written": model or took} | ({"plan": ran} if ran is not None and long else {})
         ends = (lambda now: () if _shown(now) else rivals) if took > _WAITED else None
         times = take_turns(rivals, rounds=_TURNS, fewest=1, budget=spare, ran=known, long=LONG, unsettled=ends)
         plan, model, sure = times["plan"].median, times["written"].median, _shown(times)
