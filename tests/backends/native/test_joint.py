@@ -12,7 +12,7 @@ from waxeq.backend.call import Call, View, operand, operand_index
 from waxeq.backend.discover import backends
 from waxeq.ir.term import Term, postorder, rebuild
 from waxeq.ir.types import numpy_dtype
-from waxeq_native import loops
+from waxeq_native import library, loops
 from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step
 
 (BACKEND,) = backends(["native"])
@@ -390,7 +390,9 @@ def _drawn(rng: np.random.Generator, dtype: str, depth: int) -> Term:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-def test_random_meanings_together(dtype: str, ahead: Callable[..., None]) -> None:
+def test_random_meanings_together(
+    dtype: str, ahead: Callable[..., None], little: library.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng, cases, as_one = np.random.default_rng(3), list[tuple[list[Term], list[np.ndarray]]](), 0
     for _ in range(10):
         common = [f("tanh", _drawn(rng, dtype, 2)), f("exp", _drawn(rng, dtype, 1))]
@@ -404,6 +406,7 @@ def test_random_meanings_together(dtype: str, ahead: Callable[..., None]) -> Non
                 for m, out in zip(meanings, outs, strict=True) if _read(m)]  # fmt: skip
         return rows, Run(rows), outs
 
+    monkeypatch.setattr(library, "shared", lambda: little)  # else one of the longest texts of all tests
     ahead(bound, cases)
     for case in cases:
         rows, run, outs = bound(*case)
