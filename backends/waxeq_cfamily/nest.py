@@ -47,6 +47,7 @@ class Loop:
         self.e, self.stage, self.space = e, stage, e.space
         self.values = e.values
         self.order = stage.order
+        self.singles = bool(self.order) and scattered(self.values, self.order[-1])
         self.sources = {f: chain(self.values, f) for f in stage.folds}
         self.scalar = [f for f in stage.folds if not self._buffered_by_vector(f)]
         self.blocked = self._summed_in_blocks()
@@ -375,18 +376,11 @@ class Loop:
                 yield f"{b} = {f'{x} != {x} ? {x} : ({step})' if self.watches(f) else step};"
 
     def _body(self) -> list[str]:
-        lines = [*(f"{self.e.buffer(n)} = {self.e.name(n)};" for n in self.stage.kept), *self.sums()]
-        return [*lines, *self.written()]
-
-    @cached_property
-    def singles(self) -> bool:
-        """Whether elements are taken one by one."""
-        return bool(self.order) and not self.values.folded and scattered(self.values, self.order[-1])
+        return [*(f"{self.e.buffer(n)} = {self.e.name(n)};" for n in self.stage.kept), *self.sums(), *self.written()]
 
     def _no_vectors(self) -> Iterator[str]:
-        """Keeps a loop from becoming vectors, where most is looked up one by one: what is put together for them takes
-        longer than they save. gcc 12 mixes up the masks of three neighbours that are read where something holds and
-        written side by side, too."""
+        """Keeps a loop from becoming vectors, where elements are taken one by one. gcc 12 mixes up the masks of three
+        neighbours that are read where something holds and written side by side, too."""
         threes = len(self.values.results) % 3 == 0 and self.e.result in self.e.others
         rows = (self.values.rows[n] for n in self.cone()) if threes else ()
         guards = (g for r in rows if r.op == "load" for g in r.guards if g not in self.e.decided)

@@ -53,8 +53,9 @@ def space(values: Values, widths: Widths, *, merge: bool = True) -> Space:
     if pairs is not None:
         tiles = {pairs.rows: pairs.tile_rows, pairs.columns: pairs.tile_columns}
         return Space(values, tuple(outer), tiles, (pairs.columns,), pairs.across, held=widths.held)
-    v = _vector(values, order, widths.lookups)
-    rows = _looked_up(values, order, v) if widths.looked and v is not None else None
+    v = _vector(values, order, widths.lookups and not loops)
+    shares = widths.looked and v is not None and not scattered(values, v)
+    rows = _looked_up(values, order, v) if shares and v is not None else None
     if v is not None and rows is not None:
         tiles = {v: _piece(values.sizes[v], widths.flat), rows: _piece(values.sizes[rows], widths.looked)}
         return Space(values, tuple(outer), tiles, (rows,), looked=True)
@@ -109,11 +110,14 @@ def taken_from(values: Values, r: Row) -> frozenset[str]:
 
 
 def scattered(values: Values, v: str) -> bool:
-    """Whether most of what is done at places along an axis is looking up elements one by one, which vectors do not save:
-    there are few cheap functions for each, and no others."""
-    taken = sum(v in taken_from(values, r) for r in values.rows if r.op == "load")
+    """Whether most of what is done at places along an axis is to look up neighbours at the same positions, as colours
+    of a pixel: there are few cheap functions for each, and no folds. One element after the other finds them in one
+    line; vectors look up each by itself, and take neighbours of a result apart again."""
+    taken = [r.name for r in values.rows if r.op == "load" and v in taken_from(values, r)]
     made = [r for r in values.rows if r.op == "apply" and v in r.axes]
-    return 0 < len(made) <= _BESIDE * taken and not any(r.costly for r in made)
+    if values.folded or len(taken) < 2 * len({(operand, where.terms) for operand, where in taken}):
+        return False
+    return 0 < len(made) <= _BESIDE * len(taken) and not any(r.costly for r in made)
 
 
 def _looked_up(values: Values, order: list[str], v: str) -> str | None:

@@ -278,6 +278,36 @@ def test_places_that_take_reckoning_are_found_once_for_all_colours() -> None:
     assert check_call(Loops(), _reckoned(4), np.random.default_rng(0)) is None
 
 
+def _resized(channels: int) -> Call:
+    """Two pixels of each row at positions of the columns, by weights of these: half of a bilinear resize."""
+    sizes = {"y": 9, "x": 50, "k": 40, "c": channels}
+    pixels = (Term("Gather", "k", operand(i, "x", "int32"), operand(0, "ykc", "float32")) for i in (1, 2))
+    weighted = (Term("Mul", p, operand(i, "x", "float32")) for p, i in zip(pixels, (3, 4), strict=True))
+    operands = [("ykc", "float32"), ("x", "int32"), ("x", "int32"), ("x", "float32"), ("x", "float32")]
+    views = tuple(View.dense(axes, sizes, dtype) for axes, dtype in operands)
+    return Call("native.loops", Term("Add", *weighted), sizes, views, View.dense("yxc", sizes, "float32"))
+
+
+def test_colours_that_are_computed_of_the_same_places_are_made_pixel_by_pixel() -> None:
+    work = Loops().of(_resized(3))
+    assert work is not None
+    text = work.parts[-1].text
+    assert "out2[" in text and "omp simd" not in text, "vectors look up each colour by itself"
+    assert text.index(" i0 = ") < text.index("for (int64_t i1 ="), "pixels of a row follow each other"
+    assert _loops(_resized(16)), "of many channels lie vectors side by side"
+    for channels in (2, 3, 4, 16):
+        assert check_call(Loops(), _resized(channels), np.random.default_rng(0)) is None
+
+
+def test_elements_that_are_looked_up_each_at_a_place_of_its_own_are_vectors() -> None:
+    sizes = {"n": 500, "k": 40}
+    table = Term("Gather", "k", operand(1, "n", "int64"), operand(0, "k", "float64"))
+    views = (View.dense("k", sizes, "float64"), View.dense("n", sizes, "int64"), View.dense("n", sizes, "float64"))
+    meaning = Term("Mul", table, operand(2, "n", "float64"))
+    call = Call("native.loops", meaning, sizes, views, View.dense("n", sizes, "float64"))
+    assert _loops(call)
+
+
 def test_positions_outside_their_axis_are_found_out() -> None:
     outside = Term("Gather", "n", Term("Num", 45.0, "int64"), _x())
     assert not Loops().accepts(_call(outside, "mc"))

@@ -109,8 +109,8 @@ def _uniform_place(t: Tracer, x: Any, edges: np.ndarray, ends: tuple[Any, Any]) 
     inside = (x >= low) & (x <= high)
     y = x.astype(edges.dtype)
     f = np.subtract(y, low) / _width(low, high) * n
-    place = np.where(inside, f, 0).astype(np.int32 if n < 2**31 - 1 else np.int64)  # machines have vectors of these
-    place = np.where(place == n, n - 1, place)
+    small = n < 2**31 - 1  # machines have vectors that numbers of so many bits come from
+    place = np.clip(np.where(inside, f, 0).astype(np.int32 if small else np.int64), 0, n - 1)
     table = t.array(edges)
     place = place - (y < np.take(table, place))
     return np.where(inside, place + ((y >= np.take(table, place + 1)) & (place != n - 1)), n)

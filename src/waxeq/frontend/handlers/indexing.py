@@ -63,8 +63,8 @@ def _by_arrays(t: Tracer, x: TracedArray, parts: list[Any]) -> Any:
 
 def _gathered(t: Tracer, y: Any, first: int, arrays: Sequence[Any]) -> TracedArray:
     """What arrays pick from as many axes, `first` and those after it: axis by axis where each of them has dimensions of
-    its own, as those of np.ix_ have, and else from one axis that these become. A table of all pairs is read from memory,
-    and says for no loop that rows are the same along it."""
+    its own, as those of np.ix_ have, and else from one axis that these become. A table of all pairs is read from
+    memory, and says of no axis that positions are the same along it."""
     last = first + len(arrays)
     sizes = y.shape[first:last]
     known = not t.sized and not any(map(traced, arrays))
