@@ -72,6 +72,8 @@ def terminated(number: int, frame: object) -> None:
 PEAKS = Peaks({"float32": 9.9e10, "float64": 5.0e10}, 2.4e10, 9.2e10, 2.8e-7)
 LITTLE = 1 << 30
 """Bytes of a process that is kept for the next search: the limit on its memory counts from what it has."""
+OBJECTS = 10_000
+"""Objects that are made before Python looks for cycles among them."""
 CHUNK = 8
 """Tests that a process is given at once, where several share them: with many more, one would still have dozens to run
 when the others have none."""
@@ -125,9 +127,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and all modules stay to the end: looking through them whenever what is timed asks for a
-    collection, or searches have made many objects, finds nothing. What tests make is collected as ever."""
+    collection, or searches have made many objects, finds nothing. What tests make is looked through less often: most of
+    it has gone by itself."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
 
 
 @pytest.fixture(autouse=True)

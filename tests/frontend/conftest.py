@@ -10,6 +10,20 @@ import pytest
 
 import waxeq as wx
 from waxeq.ir.interpret import interpret
+from waxeq_native import library
+
+
+@pytest.fixture(autouse=True)
+def _compiled_little(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are of what is traced, whose kernels others test; most tests compile nothing, and need no compiler."""
+    usual = library.shared
+
+    def little() -> library.Library:
+        with monkeypatch.context() as patch:
+            patch.setattr(library, "shared", usual)  # which `little` is made of
+            return request.getfixturevalue("little")
+
+    monkeypatch.setattr(library, "shared", little)
 
 
 @pytest.fixture(scope="session")
