@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -32,6 +32,13 @@ def array(dtype: str, shape: tuple[int, ...], start: int = 0) -> np.ndarray:
     pool = FLOATS if dtype.startswith("float") else INTS
     n = int(np.prod(shape, dtype=int))
     return pool[(start + 5 * np.arange(n)) % len(pool)].astype(dtype).reshape(shape)
+
+
+def squares(*kinds: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Every second combination, as the white squares of a board: of any two kinds each pair occurs."""
+    for at in itertools.product(*map(range, map(len, kinds))):
+        if sum(at) % 2 == 0:
+            yield tuple(k[n] for k, n in zip(kinds, at, strict=True))
 
 
 def named(code: CodeType) -> set[str]:
@@ -171,15 +178,13 @@ AXES = (None, 0, -1, (0, -1))
 @pytest.mark.parametrize("name", FOLDS)
 def test_fold(name: str) -> None:
     f = function(name)
-    for dtype, shape in itertools.product(DTYPES, SHAPES):
-        if name == "median" and 0 in shape:
+    for dtype, shape, axis, keepdims in squares(DTYPES, SHAPES, AXES, (False, True)):
+        if (name == "median" and 0 in shape) or (axis != 0 and dtype not in ("float32", "int8")):
             continue
         x = array(dtype, shape)
         if name.startswith("nan") and dtype.startswith("float") and x.size > 2:
             x.reshape(-1)[::2] = np.nan
-        for axis in AXES if dtype in ("float32", "int8") else (0,):
-            for keepdims in (False, True):
-                check(lambda a, k=keepdims, i=axis: f(a, axis=i, keepdims=k), x, ulps=32)
+        check(lambda a, k=keepdims, i=axis: f(a, axis=i, keepdims=k), x, ulps=32)
 
 
 PICKS = ("argmax", "argmin", "nanargmax", "nanargmin")
@@ -188,7 +193,7 @@ PICKS = ("argmax", "argmin", "nanargmax", "nanargmin")
 @pytest.mark.parametrize("name", PICKS)
 def test_pick(name: str) -> None:
     f = function(name)
-    for dtype, shape, axis, keepdims in itertools.product(DTYPES, SHAPES, (None, 0, -1), (False, True)):
+    for dtype, shape, axis, keepdims in squares(DTYPES, SHAPES, (None, 0, -1), (False, True)):
         x = array(dtype, shape)
         if name.startswith("nan") and dtype.startswith("float") and x.size > 2:
             x.reshape(-1)[[0, -2]] = np.nan
@@ -204,7 +209,7 @@ SCANS = ("cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "nancumsum", 
 def test_scan(name: str) -> None:
     f = function(name)
     more = {"kind": "stable"} if name == "argsort" else {}
-    for dtype, shape, axis in itertools.product(DTYPES, SHAPES, (None, 0, -1, 1)):
+    for dtype, shape, axis in squares(DTYPES, SHAPES, (None, 0, -1, 1)):
         check(lambda a, i=axis: f(a, axis=i, **more), array(dtype, shape), ulps=32)
 
 
