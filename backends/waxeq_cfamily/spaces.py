@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise, permutations
 
 from waxeq.ir.types import numpy_dtype
@@ -155,6 +156,7 @@ def _turned(values: Values, across: str, v: str, side: int) -> int:
     return min(side, side * 4 // max(items, default=4)) if items <= TURNED.keys() else 0
 
 
+@lru_cache(maxsize=1 << 12, typed=True)  # whether a size of a range is a multiple of so many widths takes long
 def _piece(size: int, width: int) -> int:
     """A width that cuts an axis in equal pieces where there is one near."""
     if size <= width + width // 2:
