@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import waxeq as wx
-from waxeq.errors import TargetError, UnsupportedError
+from waxeq.errors import TargetError, TypeMismatch, UnsupportedError
 
 pytestmark = pytest.mark.quick
 
@@ -130,9 +130,29 @@ def beside_folded(y: Any) -> Any:
     return *sums, *others, y[1, middle].sum(0), y[1, both].mean(), np.count_nonzero(a > 0), a.astype(float).prod()
 
 
+def test_what_leaves_its_axis_leaves_the_mask_where_it_is(check: Callable[..., None]) -> None:
+    """The mask was taken for one of the axis before: of a square array it picked others."""
+    square = Y[:, :3]
+
+    def running(y: Any, z: Any) -> Any:
+        m, z = y[0, :, 0] > 0, z.copy()
+        z[:, m] = np.cumsum(y[:, m], axis=0)
+        return z, np.cumprod(y[:, m], axis=0).sum(1), np.sort(y[:, m], axis=0).sum(axis=1), y[:, m].sum(0).sum(0)
+
+    check(running, square, square[::-1].copy())
+    check(running, Y, Y[::-1].copy())
+
+
 def test_masks_of_other_axes_than_the_first(check: Callable[..., None]) -> None:
     check(beside, Y)
     check(beside_folded, Y)
+
+
+@pytest.mark.parametrize("axis", [1, -2, 2])
+def test_an_axis_that_what_is_picked_has_not_is_none_of_it(axis: int) -> None:
+    """It was taken for the first."""
+    with pytest.raises(TypeMismatch, match=f"axis {axis} is out of bounds"):
+        wx.trace(lambda y: y[0][y[0] > 0].sum(axis=axis), Y)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +164,7 @@ def test_masks_of_other_axes_than_the_first(check: Callable[..., None]) -> None:
         (lambda y, m: y[0, :, y[0, 0] > 0].sum(0), UnsupportedError),
         (lambda y, m: y.__setitem__((slice(None), m), np.ones((2, 5), np.float32)), UnsupportedError),
         (lambda y, m: y.__setitem__((0, slice(None), y[0, 0] > 0), np.ones(4, np.float32)), UnsupportedError),
+        (lambda y, m: y[:3, :3, 0].__setitem__(m[:3], y[:3, :3, 0][:, m[:3]]), UnsupportedError),
         (lambda y, m: y[..., m], TargetError),
         (lambda y, m: y[:, :, :, m], TargetError),
     ],

@@ -14,6 +14,7 @@ import numpy as np
 
 from waxeq.errors import UnsupportedError
 from waxeq.frontend.array import TracedArray, Tracer
+from waxeq.frontend.explicit import axis_index
 from waxeq.ir.graph import Source
 
 UNKNOWN = "the number of elements a mask picks depends on content"
@@ -24,7 +25,9 @@ _EACH = frozenset({"where", "clip", "round", "around", "fix", "sinc", "nan_to_nu
 """Functions of each element that are no ufuncs."""
 _FOLDS = frozenset({"sum", "prod", "any", "all", "mean", "var", "std"})
 """Folds that are defined where the mask picks nothing, as functions and as methods."""
-_OF_EACH = frozenset({"max", "min", "argmax", "argmin", "cumsum", "cumprod", "sort"}) | _FOLDS
+_ALONG = frozenset({"cumsum", "cumprod", "sort"})
+"""What leaves the axis that it is along."""
+_OF_EACH = frozenset({"max", "min", "argmax", "argmin"}) | _ALONG | _FOLDS
 """What may be done along an axis that the mask is not of, as functions and as methods."""
 
 
@@ -73,12 +76,13 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
         axes, rank = tuple(range(self.at, self.at + self.mask.ndim)), self.ndim
         if not (axis is None or isinstance(axis, int)) or rest or kw.keys() & {"where", "out"}:
             raise self.refused()
-        if axis is not None and axis % rank != self.at:
-            if not -rank <= axis < rank or kw.get("keepdims") or f.__name__ == "count_nonzero":
+        other = None if axis is None else axis_index(axis, rank)
+        if other is not None and other != self.at:
+            if kw.get("keepdims") or f.__name__ == "count_nonzero":
                 raise self.refused()
-            before, other = axis % rank < self.at, axis % rank
+            before = other < self.at
             y = f(self.whole, axis=other if before else other + self.mask.ndim - 1, **kw)
-            return Selection(y, self.mask, self.at - before)
+            return Selection(y, self.mask, self.at - (before and f.__name__ not in _ALONG))
         whole, picked = self.whole, np.broadcast_to(self._aligned(), self.whole.shape)
         if f.__name__ == "count_nonzero":
             f, whole = np.sum, whole.astype(bool)
@@ -105,6 +109,11 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     ndim = property(lambda self: self.whole.ndim - self.mask.ndim + 1)
     dtype = property(lambda self: self.whole.dtype)
 
+    @property
+    def form(self) -> tuple[int, tuple[int, ...], int]:
+        """Which elements of an array of which shape are picked: the same of all that have this in common."""
+        return self.mask.value, self.whole.shape, self.at
+
     def astype(self, dtype: Any, *rest: Any, **kw: Any) -> Selection:
         """The same elements in another dtype."""
         return Selection(self.whole.astype(dtype, *rest, **kw), self.mask, self.at)
@@ -129,7 +138,7 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
     def _fits(self, x: Any) -> bool:
         """Whether an operand is the same for each element, or picked by the same mask."""
         if isinstance(x, Selection):
-            return (x.mask.value, x.whole.shape, x.at) == (self.mask.value, self.whole.shape, self.at)
+            return x.form == self.form
         return np.ndim(x) <= self.whole.ndim - self.at - self.mask.ndim
 
     def refused(self, place: Source | None = None) -> UnsupportedError:
@@ -182,7 +191,7 @@ def require_fit(mask: Sequence[int], shape: Sequence[int], first: int = 0) -> No
 
 def written(t: Tracer, x: TracedArray, index: Any, value: Selection) -> TracedArray:
     """What x is after x[index] = value."""
-    if not is_mask(t, index) or index.value != value.mask.value or value.whole.shape != x.shape:
+    if not is_mask(t, index) or value.form != (index.value, x.shape, 0):
         raise value.refused()
     return t.array(np.where(value._aligned(), value.whole.astype(x.dtype), x))
 
@@ -212,8 +221,7 @@ class Part:
         t, after = x.tracer, old.ndim - self.at - self.mask.ndim
         mask: Any = self.mask.reshape(self.mask.shape + (1,) * after)
         if isinstance(value, Selection):
-            same = (value.mask.value, value.whole.shape, value.at) == (self.mask.value, old.shape, self.at)
-            if not same or not self.plain:
+            if value.form != (self.mask.value, old.shape, self.at) or not self.plain:
                 raise value.refused()
             return t.array(np.where(mask, value.whole.astype(x.dtype), old))
         v, cut = t.written(value, x.dtype), np.ndim(value) - after - 1
