@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import waxeq as wx
 from waxeq.errors import UnsupportedError
+from waxeq.frontend import leavings
 from waxeq.ir.interpret import interpret
 
 pytestmark = pytest.mark.quick
@@ -56,6 +58,22 @@ class Layer:
         return x * self.mask["positive"]
 
 
+class Positions:
+    @cached_property
+    def table(self) -> Any:
+        return np.zeros(3, np.float32) + self.first
+
+    first = 2
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.table
+
+
+@cache
+def lower(n: int) -> Any:
+    return np.tril(np.ones((n, n), np.float32))
+
+
 class Network:
     def __init__(self) -> None:
         self.layers = [Layer(), Layer()]
@@ -93,6 +111,17 @@ def around() -> Callable[[Any], Any]:
     return model
 
 
+USES: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda x, old: old * 2,
+    lambda x, old: x + old,
+    lambda x, old: np.concatenate([x, old]),
+    lambda x, old: x[old.astype(int) % 2],
+    lambda x, old: x[old > 1].sum(),
+    lambda x, old: x * float(old[0, 0]),
+    lambda x, old: np.array([old[0, 0], x[0, 0]]),
+    lambda x, old: old,
+)
+
 MODELS = {
     "h": Recurrent(),
     "kept, recent": Cache(),
@@ -111,6 +140,34 @@ def test_each_trace_finds_what_the_first_one_found(names: str) -> None:
         assert any(n.startswith(f"the model leaves what it computed in {names}: ") for n in traced.notes)
         found = [*interpret(traced.graph, traced.inputs).values()]
     np.testing.assert_array_equal(found[0], model(X))
+
+
+def test_what_is_computed_once_is_computed_by_each_trace() -> None:
+    """Arrays of the first trace were in the second, and stayed where the user's own calls found them."""
+
+    class Outer:
+        def __init__(self) -> None:
+            self.inner = Positions()
+
+        def __call__(self, x: Any) -> Any:
+            return self.inner(x)
+
+    for model in (Positions(), Outer(), lambda x: lower(2) @ x):
+        for _ in range(2):
+            traced = wx.trace(model, X)
+            assert not traced.notes
+            (found,) = interpret(traced.graph, traced.inputs).values()
+            np.testing.assert_array_equal(found, model(X))
+
+
+def test_large_containers_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All elements were copied, of dictionaries of millions too, before they were said to be too many."""
+    copied: list[int] = []
+    real = leavings._contents
+    monkeypatch.setattr(leavings, "_contents", lambda x: copied.append(len(x)) or real(x))
+    many = list(range(100_000))
+    wx.trace(lambda x: x + len(many), X)
+    assert copied and max(copied) < 50_000
 
 
 def test_an_object_is_as_it_was() -> None:
@@ -149,9 +206,12 @@ def test_no_note_where_nothing_is_left() -> None:
     assert not wx.trace(model, X, {"a": X}).notes
 
 
-def test_what_another_trace_left_elsewhere_is_refused() -> None:
+@pytest.mark.parametrize("use", USES)
+def test_what_another_trace_left_elsewhere_is_refused(use: Callable[[Any, Any], Any]) -> None:
+    """In lists, as positions and in other places its values were taken for those of the same number."""
+
     def model(x: Any) -> Any:
-        y = x if OfClass.last is None else OfClass.last * 2
+        y = x * 2 if OfClass.last is None else use(x, OfClass.last)
         OfClass.last = y
         return y
 

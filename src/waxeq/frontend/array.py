@@ -50,7 +50,8 @@ def holds_traced(x: Any) -> bool:
 
 class Tracer:
     """One trace: the builder, and where in the user's program it stands. `sized`: it is one of several, at other sizes,
-    so that what is made for a size is no constant. `left`: where the model left what it computed."""
+    so that what is made for a size is no constant. `left`: where the model left what it computed. `over`: its graph is
+    made, and its arrays are of no other."""
 
     def __init__(self, builder: GraphBuilder, sized: bool = False) -> None:
         self.builder, self.sized = builder, sized
@@ -58,6 +59,7 @@ class Tracer:
         self._copies: dict[int, tuple[Any, np.ndarray, int]] = {}
         self._lines: dict[tuple[str, int], Source] = {}
         self.left: tuple[str, ...] = ()
+        self.over = False
 
     def source(self) -> Source | None:
         """The innermost line of the user's program on the stack."""
@@ -105,7 +107,7 @@ class Tracer:
     def value(self, x: Any) -> Value:
         """The value number of a traced array, or of anything NumPy makes an array of, as a constant."""
         if isinstance(x, TracedArray):
-            return self.own(x).value
+            return x.value
         if isinstance(x, (list, tuple)) and any(isinstance(e, TracedArray) for e in x):
             return self.array(np.stack(x)).value
         a = self._plain(x)
@@ -119,12 +121,6 @@ class Tracer:
         number = self.builder.leaf(f"constant{len(self.builder.constants)}", TensorType.of(a), "constant", copy)
         self._copies[id(x)] = (x, copy, number)
         return Value(number)
-
-    def own(self, x: TracedArray) -> TracedArray:
-        """The array. Raises UnsupportedError where another trace left it."""
-        if x.tracer is self:
-            return x
-        raise self.refuse("an array is used that an earlier call of the model left", _KEPT)
 
     def _plain(self, x: Any) -> np.ndarray:
         """What NumPy makes of a constant. Masks, and the other meaning that np.matrix gives to *, would be lost."""
@@ -144,7 +140,7 @@ class Tracer:
         """A value as it is in an array of a dtype that it is written to. Raises OverflowError, as NumPy does, for a
         Python int that the dtype does not hold, alone or in a list; numbers of arrays are cut to it."""
         if isinstance(x, TracedArray) and x.dtype == dtype:
-            return self.wrap(self.own(x).content)
+            return self.wrap(x.content)
         if not isinstance(x, (np.ndarray, np.generic)) and not holds_traced(x):
             x = np.asarray(x, dtype)
         return self.wrap(self.explicit.cast(self.value(x), dtype_name(dtype)))
@@ -223,7 +219,10 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def content(self) -> Content:
-        """What the array is now, of which parts are read and written."""
+        """What the array is now, of which parts are read and written. Raises UnsupportedError where another trace left
+        it."""
+        if self.tracer.over:
+            raise self.tracer.refuse("an array is used that an earlier call of the model left", _KEPT)
         if self._view is not None and self._seen != self._storage.version:
             self._content, self._seen = content_of(self._view.read()), self._storage.version
         return self._content
@@ -334,7 +333,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return np.copy(self)  # pyright: ignore[reportReturnType]
 
     def __repr__(self) -> str:
-        return f"TracedArray({self.type})"
+        return f"TracedArray({'of an earlier call' if self.tracer.over else self.type})"
 
     def _known(self, what: str, instead: str) -> np.ndarray:
         found = self.tracer.known(self)

@@ -23,10 +23,14 @@ _Holder = MutableMapping[Any, Any] | list[Any] | deque[Any]
 
 class Leavings:
     """What tables, and all that can be written to in them, hold before a model runs: dicts, lists, and the attributes
-    of objects of the user's own classes, whose files are not `installed`."""
+    of objects of the user's own classes, whose files are not `installed`. One of the tables may be the attributes of
+    the model, where that is an object."""
 
-    def __init__(self, tables: Sequence[MutableMapping[str, Any]], installed: Callable[[str], bool]) -> None:
+    def __init__(
+        self, tables: Sequence[MutableMapping[str, Any]], installed: Callable[[str], bool], model: object = None
+    ) -> None:
         self._installed = cache(lambda kind: _is_installed(kind, installed))
+        self._model = model
         self._before = [(*found, _contents(found[1])) for found in self._holders(tables)]
 
     def take_away(self) -> tuple[str, ...]:
@@ -52,14 +56,14 @@ class Leavings:
     def _holders(self, tables: Sequence[MutableMapping[str, Any]]) -> Iterator[tuple[str, _Holder, Any]]:
         """All that can be written to, each once: the name by which it is found first (a table has none), and what it is
         or has the attributes of."""
-        waiting: list[tuple[str, Any, Any]] = [("", t, t) for t in tables]
+        own = getattr(self._model, "__dict__", None)
+        waiting: list[tuple[str, Any, Any]] = [("", t, self._model if t is own else t) for t in tables]
         seen, left = set[int](), _MOST
         for name, x, owner in waiting:
-            parts = _contents(x)
-            if id(x) in seen or len(parts) > left:
+            if id(x) in seen or len(x) > left:
                 continue
             seen.add(id(x))
-            left -= len(parts)
+            left -= len(parts := _contents(x))
             if not isinstance(x, tuple):
                 yield name, x, owner
             inside = ((k, self._inside(v), v) for k, v in parts.items())

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -31,6 +31,8 @@ PLAIN = (
 """Functions that make arrays of numbers, or read them from somewhere."""
 _LATE = ("scipy", "scipy.special")
 """Modules that a model may be the first to import."""
+_CACHED = type(cache(len))
+"""The class of functions that remember results, which are called anew: what is traced is of one trace."""
 _TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -112,6 +114,8 @@ class _Names:
             if value.__name__ in _LATE and value not in self._known:
                 self._known = self._all_known()
             return _Module(value, self) if value in self._known else value
+        if type(value) is _CACHED:
+            return self.replaced(value.__wrapped__)
         if isinstance(value, (np.ndarray, tuple)) or type(value) is np.ufunc:
             return self.constants.of(value)
         try:
@@ -203,7 +207,7 @@ def swapped(
     inside: list[list[Any] | dict[Any, Any]] = []
     real_import, own = builtins.__import__, set[int]()
     found = [*tables_of(fn)]
-    before = Leavings((*found, given), installed)
+    before = Leavings((*found, given), installed, getattr(fn, "__self__", fn))
     try:
         builtins.__import__ = _import_inside(names, own)
         for table in found:
@@ -217,7 +221,7 @@ def swapped(
         yield names.replaced
     finally:
         builtins.__import__ = real_import
-        tracer.left += before.take_away()
+        tracer.left, tracer.over = before.take_away(), True
         for table, real in tables:
             table.update(real)
         for container in (*inside, *(table for table, _ in tables)):  # a model may have moved them, or kept more

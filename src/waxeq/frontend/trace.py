@@ -82,8 +82,7 @@ def trace(
     with swapped(fn, tracer, given) as ufunc:
         result = _run(fn, {k: ufunc(v) if type(v) is np.ufunc else v for k, v in given.items()}, tracer)
         _refuse_draws(fn, draws)
-        structure = _structure(fn, result, arguments, outputs)
-    updates = arguments.updates
+        structure, updates = _structure(fn, result, arguments, outputs), arguments.updates
     graph = tracer.builder.finish(outputs, updates, keep=arguments.numbers)
     kept = {x.name for x in graph.leaves}
     tensors = {k: v for k, v in {**arguments.weights, **arguments.states}.items() if k in kept}
@@ -231,7 +230,7 @@ def _said_of_left(names: Sequence[str]) -> tuple[str, ...]:
     shown = ", ".join([*names[:_FEW]] + ["..."] * (len(names) > _FEW))
     return (
         f"the model leaves what it computed in {shown}: calls of a plan find there what was there when it was traced, "
-        "and leave nothing; return it, or keep it in a parameter annotated wx.State",
+        "and leave nothing; return it, or write it to a parameter annotated wx.State (h[...] = x)",
     )
 
 
