@@ -226,6 +226,36 @@ def test_what_is_no_input_and_no_python_value_has_no_reader() -> None:
 
 
 @pytest.mark.quick
+def test_equal_python_values_are_of_one_form() -> None:
+    """Each call whose values were made anew was looked through, and a function compiled for the next one."""
+    for value, same, other in (
+        (1e-5, float("1e-5"), 2e-5),
+        (0.0, None, -0.0),
+        ("tanh", "".join("tanh"), "relu"),
+        (1000, int("1000"), 1000.0),
+        (1, None, True),
+        (True, True, 1),
+        (None, None, 0),
+    ):
+        d = {"a": X, "v": value}
+        read = reader((d,), {}, (X,))
+        assert read is not None and read((d,), {}) == [X]
+        assert same is None or read(({**d, "v": same},), {}) == [X]
+        assert read(({**d, "v": other},), {}) is None
+
+
+@pytest.mark.quick
+def test_calls_of_two_forms_in_turns_compile_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Inputs(TREE, {"c.eps": "1e-05"})
+    forms = ((), call(1)), ((*call(2).values(),), {})
+    for args, named in forms:
+        taken.take(args, named)
+    monkeypatch.setattr("waxeq.runtime.layout.compile", lambda *args: pytest.fail("compiled"), raising=False)
+    for args, named in forms * 2:
+        taken.take(args, named)
+
+
+@pytest.mark.quick
 def test_a_call_unlike_the_one_before_is_looked_through() -> None:
     taken = Inputs(TREE, {"c.eps": "1e-05"})
     taken.take((), call(1))

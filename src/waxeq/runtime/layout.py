@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from waxeq.frontend.containers import fields_of
 
 _SAME = (bool, int, float, str, type(None))
 """Classes of which the same object has the same value in each call."""
+_FORMS = 256
+"""Texts that stay compiled: calls of several forms may take turns."""
 
 Reader = Callable[[Sequence[Any], Mapping[str, Any]], list[Any] | None]
 
@@ -55,7 +59,7 @@ class _Text:
         rows = ", ".join(self.inputs[i] for i in sorted(self.inputs))
         body = "".join(f"        {line}\n" for line in (*self.lines, f"return [{rows}]"))
         text = f"def read(args, named):\n    try:\n{body}    except (KeyError, AttributeError):\n        return None\n"
-        exec(text, self.known)
+        exec(_code(text), self.known)
         return self.known["read"]
 
     def group(self, name: str, value: Any, other: str, keys: Collection[Any], *, attributes: bool = False) -> None:
@@ -74,7 +78,10 @@ class _Text:
         """Steps for a value: an input, a container of others, or a Python value that the plan is for."""
         kind = type(value)
         if kind in _SAME:
-            self.lines.append(f"if {name} is not {self._constant(value)}: return None")
+            known = self._constant(value)
+            equal = kind in (int, str) or (kind is float and value != 0.0)  # -0.0 is another number
+            other = f" and (type({name}) is not {kind.__name__} or {name} != {known})" if equal else ""
+            self.lines.append(f"if {name} is not {known}{other}: return None")
         elif id(value) in self.places:
             self.inputs[self.places[id(value)]] = name
         elif isinstance(value, np.ndarray):
@@ -90,3 +97,9 @@ class _Text:
     def _constant(self, value: Any) -> str:
         self.known[f"known_{len(self.known)}"] = value
         return f"known_{len(self.known) - 1}"
+
+
+@lru_cache(_FORMS)
+def _code(text: str) -> CodeType:
+    """What Python makes of a text, which takes longer than to look through most arguments."""
+    return compile(text, "<arguments>", "exec")
