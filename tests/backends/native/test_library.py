@@ -360,3 +360,21 @@ def test_a_compiler_without_headers_does_not_work(program: Callable[[str], Compi
 def test_the_processor_is_described() -> None:
     assert compilers.cpu() == compilers.cpu()
     assert len(compilers.cpu()) > len(os.uname().machine)
+
+
+def test_what_is_compiled_little_reads_its_prelude_precompiled(little: Library, tmp_path: Path) -> None:
+    """Nothing else would tell: the compiler reads the header itself, in more time, where it cannot take what is beside
+    it."""
+    compiler = little.compiler
+    said = subprocess.run([*compiler.command, "--version"], capture_output=True, text=True, check=True).stdout
+    if "Free Software Foundation" not in said:
+        pytest.skip("another compiler than gcc")
+    prelude = f"{PRELUDE}/* {tmp_path} */\n"
+    assert call(little.functions(source("f", "twice(x) + 1"), prelude), "f", 3.0) == 7.0
+    headers = (little.directory / "preludes").glob("*.h")
+    (header,) = (path for path in headers if path.read_text(encoding="utf-8") == prelude)
+    text = tmp_path / "k.c"
+    text.write_text(f'#line 1 "prelude"\n#include "{header}"\n', encoding="utf-8")
+    line = [*compiler.command, *compiler.flags, "-H", "-o", str(tmp_path / "k.so"), str(text)]
+    shown = subprocess.run(line, capture_output=True, text=True, check=True).stderr
+    assert shown.splitlines()[0] == f"! {header}.gch"
