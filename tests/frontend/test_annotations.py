@@ -239,6 +239,12 @@ def test_a_file_may_import_its_model(tmp_path: Path) -> None:
         load_target(f"{path}:third")
 
 
+def test_a_model_of_the_file_itself_goes_before_one_that_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "part_of_model.py").write_text("def model(y): return y + 1\n", encoding="utf-8")
+    text = "from part_of_model import model\ndef forward(x): return 2 * model(x)\n"
+    assert load_target(write(tmp_path, f"{text}def example_inputs(): return {{'x': 1.0}}\n")).call() == 4
+
+
 def test_a_class_is_no_model(tmp_path: Path) -> None:
     path = write(tmp_path, "class model:\n    def __call__(self, x): return x\n")
     with pytest.raises(TargetError, match=r"m\.py: model is a class; name one of its objects, as model = model\(\)"):

@@ -37,6 +37,7 @@ def add(a: Any, b: Any) -> Any:
         ((add, X, X), {"weights": ("w",)}, "add has no parameter 'w' to be a weight or a state; it has a, b"),
         ((add, X, X), {"weights": "w1"}, "add has no parameter 'w1'"),
         ((dict, X), {}, "Python does not tell the parameters of dict; wrap it"),
+        ((lambda threads: threads,), {"threads": X, "b": X}, "unexpected keyword argument 'b'$"),
         ((add, X, X), {"budget": 3}, r"'budget'; budget is an option: options=wx\.Options\(budget=3\)$"),
     ],
 )

@@ -58,7 +58,7 @@ def by_name(
     try:
         given = dict(signature.bind_partial(*positional, **{**named, **_others(named, examples or {})}).arguments)
     except TypeError as e:
-        raise UsageError(f"the examples do not fit {title}: {e}{_as_option(named)}") from e
+        raise UsageError(f"the examples do not fit {title}: {e}{_as_option(named, signature)}") from e
     for p in rows:
         if p.kind is kinds.VAR_KEYWORD:
             others = given.pop(p.name, {})
@@ -71,11 +71,11 @@ def by_name(
     return given
 
 
-def _as_option(named: Mapping[str, Any]) -> str:
-    """What to add where an option was given as an example."""
+def _as_option(named: Mapping[str, Any], signature: inspect.Signature) -> str:
+    """What to add where an option was given as an example of a parameter that there is not."""
     from waxeq.settings import Options  # whose library takes a while to import
 
-    found = next((n for n in named if n in Options.model_fields), None)
+    found = next((n for n in named if n in Options.model_fields and n not in signature.parameters), None)
     return f"; {found} is an option: options=wx.Options({found}={named[found]!r:.20})" if found else ""
 
 

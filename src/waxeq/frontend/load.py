@@ -189,7 +189,8 @@ def _find(module: ModuleType, path: str, name: str) -> tuple[str, Callable[..., 
     marked = [k for k, v in rows.items() if hasattr(v, "__waxeq__")]
     if len(marked) > 1 and not name:
         raise TargetError(f"{path} has several @wx.model functions; say which, as {path}:NAME")
-    found = name or next((k for k in (*marked, *_DEFAULTS) if k in every), "")
+    defaults = (k for known in (rows, every) for k in _DEFAULTS if k in known)  # its own before what it imports
+    found = name or next(iter((*marked, *defaults)), "")
     if not found:
         raise TargetError(f"{path} has no model: name a function `model`, or say which, as {path}:NAME")
     if found not in every:

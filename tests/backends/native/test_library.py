@@ -377,4 +377,6 @@ def test_what_is_compiled_little_reads_its_prelude_precompiled(little: Library, 
     text.write_text(f'#line 1 "prelude"\n#include "{header}"\n', encoding="utf-8")
     line = [*compiler.command, *compiler.flags, "-H", "-o", str(tmp_path / "k.so"), str(text)]
     shown = subprocess.run(line, capture_output=True, text=True, check=True).stderr
+    header.unlink()
+    Path(f"{header}.gch").unlink()  # the folder is kept, and the next run makes it anew
     assert shown.splitlines()[0] == f"! {header}.gch"
