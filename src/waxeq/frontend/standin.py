@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -32,7 +32,7 @@ PLAIN = (
 _LATE = ("scipy", "scipy.special")
 """Modules that a model may be the first to import."""
 _CACHED = type(cache(len))
-"""The class of functions that remember results, which are called anew: what is traced is of one trace."""
+"""The class of functions that remember results. Each trace has its own: what is traced is of one."""
 _TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -115,7 +115,8 @@ class _Names:
                 self._known = self._all_known()
             return _Module(value, self) if value in self._known else value
         if type(value) is _CACHED:
-            return self.replaced(value.__wrapped__)
+            again = lru_cache(**value.cache_parameters())(value.__wrapped__)
+            return self._of_lists.setdefault(value, again)
         if isinstance(value, (np.ndarray, tuple)) or type(value) is np.ufunc:
             return self.constants.of(value)
         try:
