@@ -16,27 +16,18 @@ from waxeq_native.library import Library
 KERNELS = dict(kernels(backends()))
 
 
-def kind(name: str) -> tuple[str, str, float]:
-    """What kernels have in common that differ in how they store, and variants of one."""
-    return name.partition(".")[0], type(KERNELS[name]).__module__, KERNELS[name].error
-
-
-FIRST = {kind(name): name for name in reversed(KERNELS)}
-"""Of each kind the kernel that meets every function by itself."""
-
-
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.usefixtures("wide")
 def test_a_kernel_computes_what_it_means(
     name: str, little: Library, machine_is_wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Variants of a kernel are compiled in a third of the time: they are other orders of what that one does. So are
-    sweeps where vectors are made of two. Of both there are fewer calls. Kernels that are another one but for how they
-    store have each function in nests of loops, and not by itself as well."""
+    sweeps where vectors are made of two. Of both there are fewer calls. Kernels that are another one but that they
+    store past the cache have each function in nests of loops, and not by itself as well."""
     few = KERNELS[name].variant_of or (KERNELS[name].form == "sweeps" and not machine_is_wide)
     if few:
         monkeypatch.setattr(library, "shared", lambda: little)
-    alone = bool(KERNELS[name].variant_of) or FIRST[kind(name)] == name
+    alone = not getattr(KERNELS[name], "streams", False)
     found = check_kernel(name, KERNELS[name], calls=12 if few else 24, alone=alone).require()
     assert len(found.sizes) > 2, "calls of one size prove little"
 
