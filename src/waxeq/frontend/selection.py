@@ -92,13 +92,9 @@ class Selection(np.lib.mixins.NDArrayOperatorsMixin):
                 raise self.tracer.refuse(what, f"write np.{f.__name__}(x, initial=..., where=mask)")
         elif f.__name__ not in _FOLDS:
             raise self.refused()
-        kept = (
-            ()
-            if not kw.pop("keepdims", False)
-            else (None,) * rank
-            if axis is None
-            else (slice(None),) * self.at + (None,)
-        )
+        kept: tuple[slice | None, ...] = ()
+        if kw.pop("keepdims", False):
+            kept = (None,) * rank if axis is None else (*(slice(None),) * self.at, None)
         y = f(whole, axis=None if axis is None else axes, where=picked, **kw)
         return y[(*kept, ...)] if kept else y
 
