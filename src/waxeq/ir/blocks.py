@@ -23,9 +23,8 @@ MOST = 44
 values cross."""
 _WHOLE = 64
 """Nodes of a graph that is one block, whatever repeats in it."""
-_POINTWISE = 256
-"""Nodes of a stretch that is one block where each is made point by point: it may become one loop, and rules find little
-more in it than there is."""
+_LOOP = 256
+"""Nodes of a stretch that is one block where one loop may make all of it: rules find little more in it than there is."""
 _MANY = 8
 """Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
 _PART = 1 << 18
@@ -69,9 +68,9 @@ def cut(graph: Graph, most: int = MOST) -> tuple[Block, ...]:
     if not word.nodes:
         return ()
     end = len(word.nodes)
-    if end <= max(most, _WHOLE) or _is_pointwise(word, 0, end) or is_swept(word):
+    if end <= max(most, _WHOLE) or _is_loop(word, 0, end) or is_swept(word):
         return (_block(word, (0, end), _Passed(frozenset(), frozenset())),)
-    long = [range(a, b + 1) for a, b in _runs(word, 0, end) if most < b - a <= _POINTWISE]
+    long = [range(a, b + 1) for a, b in _runs(word, 0, end) if most < b - a <= _LOOP]
     repeats = (at for at in _repeats_in(word, 0, end) if not any(at in r for r in long))
     bounds = sorted({0, end, *repeats})
     spans = [s for a, b in pairwise(bounds) for s in _short(word, a, b, most)]
@@ -253,14 +252,14 @@ def _quietest(word: Word, start: int, period: int, length: int) -> int:
     return min(offsets, key=lambda o: (word.crossing[start + o + period], o))
 
 
-def _is_pointwise(word: Word, low: int, high: int) -> bool:
-    """Whether a span is made point by point, and not too long for one search."""
-    return high - low <= _POINTWISE and all(map(word.pointwise, word.nodes[low:high]))
+def _is_loop(word: Word, low: int, high: int) -> bool:
+    """Whether one loop may make all of a span, and it is not too long for one search."""
+    return high - low <= _LOOP and all(map(word.in_one_loop, word.nodes[low:high]))
 
 
 def _runs(word: Word, low: int, high: int) -> Iterator[tuple[int, int]]:
-    """The parts of a span that are made point by point."""
-    others = [at for at in range(low, high) if not word.pointwise(word.nodes[at])]
+    """The parts of a span that one loop may make."""
+    others = [at for at in range(low, high) if not word.in_one_loop(word.nodes[at])]
     yield from ((a + 1, b) for a, b in pairwise((low - 1, *others, high)))
 
 
@@ -271,12 +270,12 @@ def _stretches(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int
     for first, last in _runs(word, low, high):
         goes_on = last < high and elementwise(word.graph, word.nodes[last])
         a, b = first + left * (first > low), last - left * goes_on
-        if most < b - a <= _POINTWISE:
+        if most < b - a <= _LOOP:
             yield a, b
 
 
 def _short(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-    """A span in pieces: long stretches that are made point by point, and what is around them."""
+    """A span in pieces: long stretches that one loop may make, and what is around them."""
     at = low
     for first, last in _stretches(word, low, high, most):
         yield from _halved(word, at, first, most)
@@ -286,9 +285,9 @@ def _short(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int, in
 
 
 def _halved(word: Word, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-    """A span in pieces of at most `most` nodes, longer ones where they are made point by point, cut in the middle half
+    """A span in pieces of at most `most` nodes, longer ones where one loop may make them, cut in the middle half
     where fewest values cross; of such places, where least is torn apart."""
-    if high - low <= most or _is_pointwise(word, low, high):
+    if high - low <= most or _is_loop(word, low, high):
         if high > low:
             yield low, high
         return

@@ -66,6 +66,19 @@ class Word:
         node = self.node(value)
         return node.op.pointwise or self.sources.issuperset(node.inputs) or self.part(value)
 
+    def in_one_loop(self, value: int) -> bool:
+        """Whether one loop may make a value along with its operands: point by point, one beside the other, or again
+        along axes that they lack."""
+        node = self.node(value)
+        match node.op.label:
+            case "Concat" | "BroadcastTo":
+                return True
+            case "Reshape":
+                sizes = ([n for n in self.graph.type(v).shape if n != 1] for v in (value, *node.inputs))
+                return next(sizes) == next(sizes)
+            case _:
+                return self.pointwise(value)
+
     def part(self, value: int) -> bool:
         """Whether a value is a leaf, or a view of one in which no element comes again."""
         while value >= len(self.graph.leaves) and self.node(value).op.view == "once":
