@@ -24,7 +24,7 @@ values cross."""
 _WHOLE = 64
 """Nodes of a graph that is one block, whatever repeats in it."""
 _LOOP = 256
-"""Nodes of a stretch that is one block where one loop may make all of it: rules find little more in it than there is."""
+"""Nodes of a stretch that is one block where one loop may make all of it: rules find little more in it."""
 _MANY = 8
 """Blocks that differ in numbers only from which on these are passed to them, and they are one block."""
 _PART = 1 << 18
