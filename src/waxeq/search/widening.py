@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, takewhile
 
 from waxeq.egraph.snapshot import Snapshot
 from waxeq.extract.candidates import Candidate, Space, State, variants
@@ -105,7 +105,10 @@ def _promising(session: Session, space: Space, found: Widened) -> list[Candidate
     is known, or thought, to do so."""
     have = {c.looks for c in found.rows}
     problem, choice = found.chosen.problem, found.chosen.choice
-    near = chain(merged(space, choice), split(space, problem, choice), instead(space, choice))
+    near = takewhile(
+        lambda _: not session.hurried,
+        chain(merged(space, choice), split(space, problem, choice), instead(space, choice)),
+    )
     loops = list({c.looks: (c, now) for c, now in near if c.looks not in have}.values())
     have |= {c.looks for c, _ in loops}
     others = [(c, now) for c, now in _others(space, problem, choice) if c.looks not in have]
