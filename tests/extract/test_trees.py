@@ -46,4 +46,27 @@ def test_a_recurrence_is_a_call_for_each_of_its_cells_where_there_is_no_time(tmp
         made = [i for cut in found.values() for i in cut.inside]
         assert len(made) == len(set(made)), "nothing is made twice"
         assert 2 * CELLS < len(found) <= 3 * CELLS
-        assert {c.out.number for c in rows if len(c.nodes) > 2} <= set(found) | {r.number for r in roots}
+        assert {c.out.number for c in rows if len(c.nodes) > 2} <= set(made) | {r.number for r in roots}
+
+
+def inverses(a: np.ndarray) -> np.ndarray:
+    """Of 3x3 matrices, by cofactors."""
+    r = [[a[:, i, j] for j in range(3)] for i in range(3)]
+    minors = [
+        [r[i - 2][j - 2] * r[i - 1][j - 1] - r[i - 2][j - 1] * r[i - 1][j - 2] for i in range(3)] for j in range(3)
+    ]
+    det = r[0][0] * minors[0][0] + r[0][1] * minors[1][0] + r[0][2] * minors[2][0]
+    return np.stack([np.stack(row, -1) for row in minors], 1) / det[:, None, None]
+
+
+def test_what_is_put_beside_each_other_is_one_call_where_time_is_short(tmp_path: Path) -> None:
+    """It was copied there, nine times, from 24 calls: growing comes to the cut of all of it last."""
+    (block,) = cut(expand(trace(inverses, {"a": np.ones((100, 3, 3), np.float32)}).graph))
+    options = Options.of(table=tmp_path / "t.duckdb", backends=("native", "numpy"), threads=1)
+    with Session.open(options, Events()) as session:
+        at = saturated(session, block)
+        space, roots = make_space(session.kernels, at.lowered, at.saturation.snapshot)
+        rows = grow_all(space, Deadline(0.1), roots=roots).rows
+        whole = next(c for c in rows if c.out in roots and sum(e.head == "Cat" for _, e in c.nodes) == 8)
+        made = {c.out for c in rows if c.call.kernel.startswith("native.loops") and len(c.nodes) == 3}
+        assert {s for s in whole.inputs if s.number not in space.leaves} <= made

@@ -14,6 +14,8 @@ from waxeq.extract.sweeps import Sweeps
 
 _BRIEF = 1e-3
 """Seconds for each class below which there is no time for more than one kernel of what is made point by point."""
+_SHORT = 0.03
+"""Seconds for each class below which growing may not come to all cuts."""
 _AGAIN = 4.0
 """Times that whole stretches may make again what they have in common, where time is so short: the results of a
 recurrence are each a longer text than the one before, and their lengths add up to its square."""
@@ -26,11 +28,12 @@ def candidates(
 ) -> list[Candidate]:
     """All candidates, in a deterministic order, as far as there is time. Those of patterns, of each class's own
     e-node alone and of whole stretches come whatever the time is, as there must be a plan; unless they are to `spare`,
-    beside others that make one. With `trees`, those of these cuts come in the place of e-nodes in them alone."""
+    beside others that make one. With `trees`, those of these cuts come first, and in brief in the place of e-nodes in
+    them alone."""
     numbers = [i for i, c in enumerate(space.snapshot.classes) if not c.weights_only]
-    found = _Found(space, cuts, until)
-    if trees is not None:
-        found.grow_trees(numbers, trees)
+    found = _Found(space, cuts, until, trees or {})
+    if trees is not None and found.brief:
+        found.grow_trees(numbers)
     elif spare:
         found.grow_spare(numbers)
     else:
@@ -43,15 +46,20 @@ def is_brief(space: Space, until: Deadline) -> bool:
     return until.left < _BRIEF * len(space.snapshot.classes)
 
 
+def is_short(space: Space, until: Deadline) -> bool:
+    """Whether there may be no time for all cuts."""
+    return until.left < _SHORT * len(space.snapshot.classes)
+
+
 class _Found:
     """The candidates found so far, by class."""
 
-    def __init__(self, space: Space, cuts: Cuts, until: Deadline) -> None:
+    def __init__(self, space: Space, cuts: Cuts, until: Deadline, trees: Mapping[int, Cut]) -> None:
         self.space, self.cuts, self.until = space, cuts, until
         self.brief = is_brief(space, until)
         self.longer = Sweeps(cuts, frozenset(space.leaves))
-        self.grown: Mapping[int, Cut] = {}
-        self.trees: dict[int, list[Candidate]] = {}
+        self.grown = trees
+        self.trees = {i: list(loops_of(space, i, cut, brief=True)) for i, cut in trees.items()}
         self.calls: dict[int, list[Candidate]] = {}
         self.loops: dict[tuple[int, int], list[Candidate]] = {}
         self.swept: dict[int, list[Candidate]] = {}
@@ -75,17 +83,16 @@ class _Found:
         self._each(self._dear(numbers), self._cuts, self.until)
         self._each(numbers, self._rest)
 
-    def grow_trees(self, numbers: Sequence[int], trees: Mapping[int, Cut]) -> None:
+    def grow_trees(self, numbers: Sequence[int]) -> None:
         """Those of trees, and of what is in none; whole stretches too, where they make little twice."""
-        inner = {i for cut in trees.values() for i in cut.inside} - trees.keys()
-        self.grown = trees
-        for i, cut in trees.items():
-            self.trees[i] = list(loops_of(self.space, i, cut, brief=True))
+        inner = {i: e for cut in self.grown.values() for i, e in cut.inside.items() if i not in self.grown}
+        beside = {i for i, e in inner.items() if e.head == "Cat"}  # each holds the one before
         for i in numbers:
-            (self._stretch if i in trees or i in inner else self._needed)(i)
+            if i not in beside:
+                (self._stretch if i in self.grown or i in inner else self._needed)(i)
         others = [i for i in numbers if i not in inner]
         self._each(others, self._rest)
-        if all(i in trees or i in self.space.leaves or self._is_view(i) for i in others):
+        if all(i in self.grown or i in self.space.leaves or self._is_view(i) for i in others):
             return  # what else there is makes again what a tree makes once
         self._soon(others)
         self._each(self._dear(numbers), self._sweeps, self.until)

@@ -1,4 +1,4 @@
-"""Cuts that a plan can be made of at once: each of all that is made point by point for one value that several read."""
+"""Cuts that a plan can be made of at once: each of all that one loop makes for one value that several read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from waxeq.basis.heads import COMPUTED
 from waxeq.egraph.snapshot import ENode, Snapshot
 from waxeq.extract.cuts import Cut, Cuts
 
+_TOGETHER = COMPUTED | {"Cat"}
+"""Heads of what one loop makes along with what it is made of."""
+
 
 def trees(cuts: Cuts) -> dict[int, Cut]:
-    """For each class that roughly the cheapest e-nodes make point by point, and that is a result, or read several
-    times, or by what is not made so, the cut of all that nobody else reads: nothing is made twice, and no more calls
+    """For each class that roughly the cheapest e-nodes make in a loop, and that is a result, or read several times, or
+    by what is not made so, the cut of all that nobody else reads: nothing is made twice, and no more calls
     are needed. Operands come before what reads them. What is too much for one loop is in several."""
     snapshot, makers = cuts.snapshot, _makers(cuts)
-    pointwise = {i: n for i, n in makers.items() if n.head in COMPUTED and n in cuts.rough.single.get(i, ())}
-    ends = _ends(snapshot, makers, pointwise)
+    looped = {i: n for i, n in makers.items() if n.head in _TOGETHER and n in cuts.rough.single.get(i, ())}
+    ends = _ends(snapshot, makers, looped)
     found, whole = dict[int, Cut](), dict[int, Cut]()
-    for i in TopologicalSorter({i: pointwise.keys() & {*n.tensors} for i, n in pointwise.items()}).static_order():
-        n = pointwise[i]
+    for i in TopologicalSorter({i: looped.keys() & {*n.tensors} for i, n in looped.items()}).static_order():
+        n = looped[i]
         pick = tuple(None if a in ends else whole.get(a) for a in n.tensors)
         cut = cuts.over(i, n, pick)
         if cut is None:
@@ -33,20 +36,22 @@ def trees(cuts: Cuts) -> dict[int, Cut]:
 
 
 def _makers(cuts: Cuts) -> dict[int, ENode]:
-    """The e-nodes that results are made with, by class, roughly the cheapest, but for what is given."""
+    """The e-nodes that results are made with, by class, roughly the cheapest, but for what is given. What is put beside
+    each other loops put there, even if copying that looks cheaper: it does not see what need not be made first."""
     found, stack = dict[int, ENode](), [*_results(cuts.snapshot)]
     while stack:
         i = stack.pop()
-        n = cuts.rough.maker.get(i)
+        beside = (n for n in cuts.rough.single.get(i, ()) if n.head == "Cat")
+        n = next(beside, cuts.rough.maker.get(i))
         if i not in found and n is not None and not cuts.snapshot.classes[i].weights_only:
             found[i] = n
             stack += n.tensors
     return found
 
 
-def _ends(snapshot: Snapshot, makers: Mapping[int, ENode], pointwise: Iterable[int]) -> set[int]:
+def _ends(snapshot: Snapshot, makers: Mapping[int, ENode], looped: Iterable[int]) -> set[int]:
     """Classes that are not made within what reads them."""
-    own, readers = {*pointwise}, dict[int, int]()
+    own, readers = {*looped}, dict[int, int]()
     for i, n in makers.items():
         for a in {*n.tensors}:
             readers[a] = readers.get(a, 0) + (1 if i in own else 2)

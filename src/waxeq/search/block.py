@@ -22,7 +22,7 @@ from waxeq.extract.candidates import Candidate, Space, State
 from waxeq.extract.choice import Choice, Problem
 from waxeq.extract.closer import closer, closer_within
 from waxeq.extract.cuts import Cuts
-from waxeq.extract.growing import candidates, is_brief
+from waxeq.extract.growing import candidates, is_brief, is_short
 from waxeq.extract.joint import joined
 from waxeq.extract.orders import Orders, dense_order
 from waxeq.extract.price import other_means
@@ -316,11 +316,12 @@ def grow_all(
     """All candidates of a space, with `spare` beside a whole plan; where there is no time for them and the `roots` are
     known, those first that a plan of few calls can be made of. Growing cuts takes a third of the time at most."""
     cuts = Cuts(_rough(space), until.within(until.left / 3))
-    if roots is not None and not spare and is_brief(space, until):
-        rows = candidates(space, cuts, until, trees=trees(cuts))
+    few = trees(cuts) if roots is not None and not spare and is_short(space, until) else None
+    if few is not None and is_brief(space, until):
+        rows = candidates(space, cuts, until, trees=few)
         if _whole(space, rows, roots):
             return Grown(rows, all=False)
-    return Grown(candidates(space, cuts, until, spare), not until.expired)
+    return Grown(candidates(space, cuts, until, spare, few), not until.expired)
 
 
 def _rough(space: Space, *, fused: bool = False) -> Rough:
