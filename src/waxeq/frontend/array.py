@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import linecache
-import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from waxeq.errors import UnsupportedError
+from waxeq.frontend import raising
 from waxeq.frontend.explicit import Explicit, Value
-from waxeq.frontend.foreign import LIBRARIES
+from waxeq.frontend.instead import instead_of_conversion
+from waxeq.frontend.origins import theirs
 from waxeq.frontend.patchwork import Content, content_of, type_of, valued
 from waxeq.ir.graph import GraphBuilder, Source
 from waxeq.ir.interpret import interpret
 from waxeq.ir.types import TensorType, dtype_name, is_floating
 
 _BRANCH = "write np.where(condition, a, b), np.minimum or np.maximum"
-OWN = f"{Path(__file__).resolve().parent.parent}{os.sep}"
-"""Where the source files of waxeq are."""
 _KEPT = "calls of a plan do not find it: make it an argument, or a parameter annotated wx.State"
-_OUTSIDE = (OWN, str(Path(np.__file__).resolve().parent))
-_LIBRARIES = ("/scipy/", *(f"/site-packages/{name}/" for name in LIBRARIES))
-
-
-@cache
-def theirs(file: str) -> bool:
-    """Whether a source file is the user's: neither of waxeq nor of a library of arrays, nor made up."""
-    return not file.startswith((*_OUTSIDE, "<")) and not any(part in file for part in _LIBRARIES)
 
 
 def _one_line(name: str) -> str:
@@ -51,7 +39,8 @@ def holds_traced(x: Any) -> bool:
 class Tracer:
     """One trace: the builder, and where in the user's program it stands. `sized`: it is one of several, at other sizes,
     so that what is made for a size is no constant. `left`: where the model left what it computed. `over`: its graph is
-    made, and its arrays are of no other."""
+    made, and its arrays are of no other. `refused`: what could not be traced, as it was met. `raised`: what makes
+    errors of numbers around the model."""
 
     def __init__(self, builder: GraphBuilder, sized: bool = False) -> None:
         self.builder, self.sized = builder, sized
@@ -60,6 +49,8 @@ class Tracer:
         self._lines: dict[tuple[str, int], Source] = {}
         self.left: tuple[str, ...] = ()
         self.over = False
+        self.refused: list[UnsupportedError] = []
+        self.raised = raising.asked()
 
     def source(self) -> Source | None:
         """The innermost line of the user's program on the stack."""
@@ -90,19 +81,10 @@ class Tracer:
         line = linecache.getline(frame.f_code.co_filename, first).encode()  # columns are of bytes
         return line[start:end].decode()
 
-    def place(self, trail: TracebackType | None) -> str:
-        """file:line of the innermost frame of the user's program in a traceback."""
-        found = "?"
-        while trail is not None:
-            file = trail.tb_frame.f_code.co_filename
-            if theirs(file):
-                found = f"{file.rsplit('/', 1)[-1]}:{trail.tb_lineno}"
-            trail = trail.tb_next
-        return found
-
     def refuse(self, what: str, instead: str, place: Source | None = None) -> UnsupportedError:
         """The error for something that cannot be traced, where the program stands or at another place."""
-        return UnsupportedError(f"{place or self.source() or '?'}: {what}; {instead}")
+        self.refused.append(UnsupportedError(f"{place or self.source() or '?'}: {what}; {instead}"))
+        return self.refused[-1]
 
     def value(self, x: Any) -> Value:
         """The value number of a traced array, or of anything NumPy makes an array of, as a constant."""
@@ -374,12 +356,11 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._known("use as a Python index", instead).item().__index__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        instead = (
-            "keep to operators and functions of numpy; join a list of arrays with np.stack first; index an array that "
-            "other modules made with np.take(array, index, axis=0), and write into one with np.where"
-        )
         text = self.tracer.expression()
-        found = np.asarray(self._known(f"conversion to a plain ndarray{text and f' by {text}'}", instead), dtype)
+        found = self._known(
+            f"conversion to a plain ndarray{text and f' by {text}'}", instead_of_conversion(sys._getframe(1))
+        )
+        found = np.asarray(found, dtype)
         return found.copy() if copy else found
 
     def __getattr__(self, name: str) -> Any:

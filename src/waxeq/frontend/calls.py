@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.frontend import handlers, scalars
+from waxeq.frontend import handlers, raising, scalars
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers import elementwise
 from waxeq.frontend.instead import instead_of
@@ -57,6 +57,7 @@ def ufunc(t: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[s
     if any(isinstance(x, Selection) for x in args):
         return NotImplemented  # it knows what becomes of it
     t.builder.source = t.source()
+    _require_quiet(t)
     name = name_of(f)
     out = kw.pop("out", None)
     where = kw.pop("where", True) if method == "__call__" else True
@@ -69,6 +70,12 @@ def ufunc(t: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[s
         result = _of_ufunc(t, f, name, method, args, kw)
     result = scalars.of_function(t, "" if method == "__call__" else method, args, result)
     return result if out is None and where is True else _store(t, out, result, where)
+
+
+def _require_quiet(t: Tracer) -> None:
+    """Raise UnsupportedError where the model asks for errors that depend on numbers, as nothing did around it."""
+    if (now := raising.asked()) and now != t.raised:
+        raise t.refuse(f"an error that depends on the data is asked for ({now})", raising.INSTEAD)
 
 
 def _of_ufunc(t: Tracer, f: np.ufunc, name: str, method: str, args: tuple[Any, ...], kw: dict[str, Any]) -> Any:

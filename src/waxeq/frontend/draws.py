@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.frontend.array import theirs
 from waxeq.frontend.containers import is_array, parts_of
-from waxeq.frontend.standin import installed, tables_of
+from waxeq.frontend.origins import installed, theirs
+from waxeq.frontend.standin import tables_of
 
 _MOST = 1000
 """Parts of containers and objects among which generators are looked for, the nearest ones first."""

@@ -8,30 +8,23 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from waxeq.errors import WaxeqError
+from waxeq.frontend.origins import LIBRARIES, frames
 
-LIBRARIES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
-"""What their modules are called, by the packages that they lie in."""
 _INSTEAD = {"jax": "jax.numpy", "torch": "torch"}
 
 
 def advice(e: BaseException, trail: TracebackType | None, stand: str) -> str | None:
     """What to write instead, where a function of jax or torch raised as it was called on a stand-in, whose class is
     called `stand`; None where that was not so."""
-    frames = list(_frames(trail))
-    found = next((name for f in frames if (name := _owner(f.f_globals.get("__name__")))), None)
-    if found is None and stand in str(e) and frames:  # what is compiled has no frames, and jax hides those it has
-        found = next(_named(frames[-1]), None)
+    met = list(frames(trail))
+    found = next((name for f in met if (name := _owner(f.f_globals.get("__name__")))), None)
+    if found is None and stand in str(e) and met:  # what is compiled has no frames, and jax hides those it has
+        found = next(_named(met[-1]), None)
     if found is None:
         return None
     instead = f"write np (NumPy) instead of {_INSTEAD[found]}: import numpy as np"
     cause = next(iter(str(e.__cause__ or e).splitlines()), "")
     return f"functions of {found} cannot be traced; {instead} ({type(e.__cause__ or e).__name__}: {cause})"
-
-
-def _frames(trail: TracebackType | None) -> Iterator[FrameType]:
-    while trail is not None:
-        yield trail.tb_frame
-        trail = trail.tb_next
 
 
 def _owner(module: Any) -> str | None:

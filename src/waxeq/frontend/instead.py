@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FrameType
+
+import numpy as np
+
+from waxeq.frontend.origins import theirs
 
 LIST = "see docs/coverage.md for what is traced, or compute it outside the model and pass it as an argument"
 _OUTSIDE = "compute it outside the model and pass it as an argument"
@@ -18,6 +23,10 @@ _EUCLID = (
 _STEP = "np.abs(x) * np.finfo(x.dtype).eps is the distance to the next number, or up to twice as much"
 _FOURIER = f"a product with constant matrices is one: x @ np.cos(angles), x @ np.sin(angles); of long rows {_OUTSIDE}"
 _OWN = "call the function itself, on whole arrays: np.where(condition, a, b) has both sides of a branch"
+_PLAIN = (
+    "keep to operators and functions of numpy; join a list of arrays with np.stack first; index an array that other "
+    "modules made with np.take(array, index, axis=0), and write into one with np.where"
+)
 _LOOP = "write the loop over the axis: for row in x[1:]: y = f(y, row)"
 
 _INSTEAD: Mapping[str, str] = {
@@ -42,3 +51,12 @@ def instead_of(name: str) -> str:
     if name.endswith("(vectorized)"):
         return _OWN
     return _INSTEAD.get(name) or (f"{_LOOP}, or {LIST}" if name.endswith((".reduce", ".accumulate")) else LIST)
+
+
+def instead_of_conversion(frame: FrameType | None) -> str:
+    """The way out where an array would be made a plain one, as `frame` asks for."""
+    while frame is not None and not theirs(frame.f_code.co_filename):
+        if isinstance(frame.f_locals.get("self"), np.vectorize):
+            return f"np.vectorize calls its function for one element after the other: {_OWN}"
+        frame = frame.f_back
+    return _PLAIN

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from waxeq.frontend import calls, handlers, scalars
-from waxeq.frontend.array import OWN, TracedArray, Tracer, holds_traced, theirs
+from waxeq.frontend.array import TracedArray, Tracer, holds_traced
 from waxeq.frontend.constant import Constants
 from waxeq.frontend.filled import FILLED, is_filled
 from waxeq.frontend.handlers import joining
 from waxeq.frontend.handlers.places import Flat
 from waxeq.frontend.handlers.positions import BY_POSITION
 from waxeq.frontend.leavings import Leavings
+from waxeq.frontend.origins import installed, theirs
 from waxeq.frontend.ufuncs import Ufunc, is_traced
 from waxeq.ir.types import is_floating
 
@@ -317,8 +318,3 @@ def tables_of(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
         for table in named:
             todo += [v for v in table.values() if isinstance(v, FunctionType)]
             yield table
-
-
-def installed(file: str) -> bool:
-    """Whether a source file is of Python, of waxeq or of an installed package."""
-    return "site-packages" in file or file.startswith((OWN, sys.base_prefix + "/lib/python", "<frozen"))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from waxeq.errors import TargetError, TypeMismatch, UnknownDtype, UnsupportedError, WaxeqError
-from waxeq.frontend import foreign
+from waxeq.frontend import foreign, origins, raising
 from waxeq.frontend.annotations import annotated, place
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.calling import called
@@ -88,7 +88,8 @@ def trace(
     tensors = {k: v for k, v in {**arguments.weights, **arguments.states}.items() if k in kept}
     title = name or getattr(fn, "__name__", "model")
     plain = None if isinstance(structure, str) else structure
-    rest = (*arguments.notes, *_said_of_left(tracer.left)), arguments.fixed
+    around = (raising.AROUND,) if raising.numpys() else ()
+    rest = (*arguments.notes, *_said_of_left(tracer.left), *around), arguments.fixed
     return Traced(title, graph.check(), plain, tensors, arguments.inputs, origin, *rest)
 
 
@@ -198,20 +199,30 @@ def _example(value: Any, what: str) -> np.ndarray:
 
 def _run(fn: Callable[..., Any], given: Mapping[str, Any], tracer: Tracer) -> Any:
     try:
-        return called(fn, given)
+        result = called(fn, given)
     except UnsupportedError:
         raise
     except TypeMismatch as e:
         kind = UnsupportedError if isinstance(e, UnknownDtype) else TypeMismatch  # of arguments it is told before
-        raise kind(f"{tracer.place(sys.exc_info()[2])}: {e}") from e
+        raise kind(f"{origins.place(sys.exc_info()[2])}: {e}") from e
     except WaxeqError:
         raise
     except (Exception, SystemExit) as e:
+        _refuse_caught(tracer)
         trail = sys.exc_info()[2]
-        where, advice = tracer.place(trail), foreign.advice(e, trail, TracedArray.__name__)
+        where, advice = origins.place(trail), foreign.advice(e, trail, TracedArray.__name__)
         if advice is not None:
             raise UnsupportedError(f"{where}: {advice}") from e
         raise TargetError(f"{where}: the model raises {type(e).__name__}: {e}") from e
+    _refuse_caught(tracer)
+    return result
+
+
+def _refuse_caught(tracer: Tracer) -> None:
+    """Raise what could not be traced, where the model caught that: NumPy, which raises nothing there, goes on."""
+    for e in tracer.refused:
+        if origins.reached_user(e):
+            raise UnsupportedError(f"{e} (the model catches this error, which NumPy does not raise)") from e
 
 
 def _structure(fn: Callable[..., Any], result: Any, arguments: _Arguments, found: list[tuple[str, int]]) -> Any:
