@@ -16,6 +16,7 @@ from waxeq.errors import UnsupportedError
 from waxeq.frontend import raising
 from waxeq.frontend.explicit import Explicit, Value
 from waxeq.frontend.instead import instead_of_conversion
+from waxeq.frontend.operators import answers_itself, with_operators
 from waxeq.frontend.origins import theirs
 from waxeq.frontend.patchwork import Content, content_of, type_of, valued
 from waxeq.ir.graph import GraphBuilder, Source
@@ -183,6 +184,7 @@ class View:
     index: Any = None
 
 
+@with_operators
 class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """Behaves as an ndarray of known dtype and shape and unknown content.
 
@@ -191,7 +193,10 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """
 
     __array_priority__ = 1000
-    __class__ = property(lambda self: np.ndarray)  # pyright: ignore  # isinstance(x, np.ndarray) is what models ask
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # what models ask isinstance of
+        return self.dtype.type if self.scalar and not self.tracer.over else np.ndarray
 
     def __init__(self, tracer: Tracer, value: int | Content, view: View | None = None, scalar: bool = False) -> None:
         self.tracer, self.scalar = tracer, scalar
@@ -263,6 +268,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kw: Any) -> Any:
         from waxeq.frontend import calls
 
+        if any(map(answers_itself, args)):
+            return NotImplemented  # NumPy asks it next
         return calls.ufunc(self.tracer, ufunc, method, args, kw)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kw: Any) -> Any:
@@ -367,14 +374,3 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         from waxeq.frontend import calls
 
         return calls.method(self, name)
-
-
-def _augmented(name: str) -> Callable[[TracedArray, Any], Any]:
-    """`x += y` and the like: an array is written to, a scalar is left as it is for those who hold it."""
-    write, plain = (getattr(np.lib.mixins.NDArrayOperatorsMixin, f"__{n}__") for n in (f"i{name}", name))
-    return lambda x, other: (plain if x.scalar else write)(x, other)
-
-
-_WRITTEN = "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "xor", "or"
-for _name in _WRITTEN:
-    setattr(TracedArray, f"__i{_name}__", _augmented(_name))

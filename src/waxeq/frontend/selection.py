@@ -192,12 +192,17 @@ def written(t: Tracer, x: TracedArray, index: Any, value: Selection) -> TracedAr
     return t.array(np.where(value._aligned(), value.whole.astype(x.dtype), x))
 
 
+def _is_int(p: Any) -> bool:
+    """Whether a part of an index is an int that is known."""
+    return isinstance(p, (int, np.integer)) and not isinstance(p, (bool, TracedArray))
+
+
 def behind(t: Tracer, index: Any) -> tuple[Any, ...] | None:
     """What stands behind the mask in an index of a mask that is data and slices or ints; None for any other index."""
     if not isinstance(index, tuple) or len(index) < 2 or not is_mask(t, index[0]):
         return None
     rest = index[1:]
-    plain = all(isinstance(p, (slice, int, np.integer)) and not isinstance(p, bool) for p in rest)
+    plain = all(isinstance(p, slice) or _is_int(p) for p in rest)
     return rest if plain else None
 
 
@@ -232,7 +237,7 @@ def part(t: Tracer, x: TracedArray, index: Any) -> Part | None:
     """What an index of one mask that is data among slices and ints picks of an array; None for any other index."""
     rows = index if isinstance(index, tuple) else ()
     found = [n for n, p in enumerate(rows) if is_mask(t, p)]
-    ints = [n for n, p in enumerate(rows) if isinstance(p, (int, np.integer)) and not isinstance(p, bool)]
+    ints = [n for n, p in enumerate(rows) if _is_int(p)]
     free = [n for n, p in enumerate(rows) if p is Ellipsis]
     if (
         len(found) != 1

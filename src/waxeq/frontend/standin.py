@@ -128,7 +128,9 @@ class _Names:
             return value
         if value in _DRAWING:
             return _Random(self.tracer).function(_DRAWING[value])
-        return _scalar_type(value) if isinstance(value, type) else self._creator(self._known[value], value)
+        if isinstance(value, type):
+            return self._of_lists.setdefault(value, _scalar_type(value))
+        return self._creator(self._known[value], value)
 
     def _ufunc(self, f: np.ufunc) -> Any:
         return self._of_lists.setdefault(f, Ufunc(self.tracer, f)) if is_traced(f) else f
@@ -185,6 +187,24 @@ def _numeric(dtype: Any) -> bool:
     return dtype is None or np.dtype(dtype).kind in "biu" or is_floating(np.dtype(dtype))
 
 
+class _Kind(type):
+    """The class of what stands for a class of scalars, and is asked about as that is."""
+
+    _of: type
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._of)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls._of)
+
+    def __eq__(cls, other: object) -> bool:
+        return True if cls is other or other is cls._of else NotImplemented  # dtypes know
+
+    def __hash__(cls) -> int:
+        return hash(cls._of)
+
+
 def _scalar_type(real: type) -> type:
     """A dtype that also converts traced arrays: np.float32(x)."""
 
@@ -194,7 +214,7 @@ def _scalar_type(real: type) -> type:
         y = x.astype(real)
         return y if y.ndim else y[()]
 
-    return type(real.__name__, (real,), {"__new__": new})
+    return _Kind(real.__name__, (real,), {"__new__": new, "__module__": real.__module__, "_of": real})
 
 
 @contextmanager

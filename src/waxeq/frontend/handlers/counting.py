@@ -154,7 +154,7 @@ def _histogramdd(
     t: Tracer, sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, Any]:
     """Between edges that are known, or in ranges of plain numbers."""
-    if isinstance(sample, np.ndarray):  # traced arrays say that they are
+    if isinstance(sample, (np.ndarray, TracedArray)):
         sample = sample.T if sample.ndim == 2 else np.atleast_2d(sample)
     rows: list[Any] = [t.array(x) for x in sample]
     edges = _edges_of_each(t, len(rows), bins, range)

@@ -23,7 +23,7 @@ def parts_of(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
         placed = traced(p) and t.sized and p.ndim and p.dtype != bool  # np.arange of a dim is no constant
         if isinstance(p, TracedArray) and not placed and (known := t.known(p)) is not None:
             p = known
-        if isinstance(p, (bool, np.bool_)):
+        if isinstance(p, (bool, np.bool_)) and not traced(p):
             raise t.refuse("indexing by a bool", "use np.where")
         if not traced(p) and isinstance(p, np.ndarray) and p.dtype == bool:
             masks.append((len(parts), p.shape))
@@ -83,4 +83,4 @@ def traced(p: Any) -> bool:
 
 def is_array(p: Any) -> bool:
     """Whether a part is an array, traced or known."""
-    return isinstance(p, np.ndarray)  # traced arrays say that they are
+    return isinstance(p, (np.ndarray, TracedArray))

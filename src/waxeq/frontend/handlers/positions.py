@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from waxeq.frontend.array import Tracer
+from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.ops.source import Iota
 
 
@@ -21,7 +21,7 @@ def counted(t: Tracer, n: int) -> Any:
 def _arange(t: Tracer, start: Any, stop: Any = None, step: Any = None, dtype: Any = None, **_: Any) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
     by = 1 if step is None else step
-    if not all(isinstance(n, (int, np.integer)) for n in (first, last, by)):
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, TracedArray) for n in (first, last, by)):
         return np.arange(first, last, by, dtype=dtype)
     x = counted(t, len(range(int(first), int(last), int(by))))
     x = x if by == 1 else x * int(by)

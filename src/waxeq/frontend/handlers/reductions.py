@@ -173,9 +173,8 @@ def _var(
         mean = _fold("sum", t, x, axis, None, True, None, where) / _count(x, axis, True, where)
     d = x - mean
     free = _count(x, axis, keepdims, where) - (ddof if correction is None else correction)
-    y = _fold("sum", t, d * d, axis, None, keepdims, None, where) / (
-        max(free, 0.0) if isinstance(free, float) else np.maximum(free, 0)
-    )
+    free = np.maximum(free, 0) if isinstance(free, TracedArray) else max(float(free), 0.0)  # a number gives no dtype
+    y = _fold("sum", t, d * d, axis, None, keepdims, None, where) / free
     return y if made is None else y.astype(made)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from waxeq.frontend.array import TracedArray, Tracer, holds_traced
 from waxeq.frontend.explicit import axis_index
 from waxeq.frontend.handlers.indexing import getitem, of_region, scattered, with_item, with_places
-from waxeq.frontend.handlers.parts import parts_of
+from waxeq.frontend.handlers.parts import is_array, parts_of
 from waxeq.frontend.handlers.positions import counted
 from waxeq.frontend.scalars import require_safe
 from waxeq.frontend.selection import is_mask
@@ -41,7 +41,7 @@ def _at(name: str, t: Tracer, a: Any, indices: Any, b: Any) -> None:
     there = getitem(t, x, indices)
     v: Any = v if v.shape == there.shape else np.broadcast_to(v, there.shape)
     parts = parts_of(t, x, indices)
-    if not any(isinstance(p, np.ndarray) for p in parts):
+    if not any(map(is_array, parts)):
         x.assign(with_item(t, x, indices, f(there, v).astype(x.dtype)))
     elif x.dtype == bool:
         bits = with_places(t, x.astype(np.uint8), parts, v.astype(np.uint8), _OF_BOOLS[name])
@@ -57,7 +57,7 @@ def _update(t: Tracer, name: str, dtype: np.dtype, b: Any) -> TracedArray:
     that are not refused. Of uint64 and signed integers NumPy computes in floats, where the sums here stay exact."""
     v = t.array(b)
     getattr(np, name)(np.zeros(0, dtype), np.zeros(0, v.dtype))  # raises TypeError for bools that are subtracted
-    if is_floating(dtype) and isinstance(b, np.ndarray) and v.dtype != bool:
+    if is_floating(dtype) and isinstance(b, (np.ndarray, TracedArray)) and v.dtype != bool:
         return v.astype(promoted(dtype, v.dtype))
     same = v.dtype == dtype or is_floating(dtype) or v.dtype == bool
     if not same and dtype.kind in "iu" and v.dtype.kind in "iu":
