@@ -404,3 +404,27 @@ def test_content_that_is_known_may_be_copied_and_written_to() -> None:
         return x[:3] * copied + plain
 
     check(model, X)
+
+
+# -- arguments of one memory
+
+
+def test_a_model_that_writes_to_an_argument_passed_twice_is_refused() -> None:
+    """NumPy finds what was written in the other one, too; a plan took the old content."""
+
+    def steps(a: Any, b: Any) -> Any:
+        a += 1
+        return a * b
+
+    for other in (M, M[:, ::-1], M[1:]):
+        b = other[: len(M)] if other.shape == M.shape else np.broadcast_to(other[0], M.shape)
+        refused(steps, r"the model writes to a, which shares memory with b; .*a = a\.copy\(\)", M, b)
+    check(steps, M, M.copy())
+    check(lambda a, b: steps(a.copy(), b), M, M)
+    run(steps, M[:, ::2], M[:, 1::2])  # they lie among each other, and share nothing
+
+
+def test_a_structured_array_is_named() -> None:
+    rows = np.zeros(3, [("mass", "f4"), ("charge", "f4")])
+    with pytest.raises(WaxeqError, match=r"input 'x' is a structured array; .*{'mass': x\['mass'\], 'charge'"):
+        run(lambda x: x["mass"] * 2, rows)

@@ -29,6 +29,8 @@ from waxeq.ir.types import TensorType, is_floating
 _SORTS = re.compile(r"\b(?!np\b|numpy\b)(\w+)\.sort\(")
 _FEW = 3
 """Arrays that a note names where there are more."""
+_WORK = 10_000
+"""Steps in which it is found whether arrays share memory."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def trace(
     with swapped(fn, tracer, given) as ufunc:
         result = _run(fn, {k: ufunc(v) if type(v) is np.ufunc else v for k, v in given.items()}, tracer)
         _refuse_draws(fn, draws)
+        arguments.refuse_shared(place(fn))
         structure, updates = _structure(fn, result, arguments, outputs), arguments.updates
     graph = tracer.builder.finish(outputs, updates, keep=arguments.numbers)
     kept = {x.name for x in graph.leaves}
@@ -111,6 +114,18 @@ class _Arguments:
     def updates(self) -> list[tuple[str, int]]:
         """The states that the model wrote to, and their next contents."""
         return [(n, x.value) for n, x in self.stand.items() if n in self.states and x.written]
+
+    def refuse_shared(self, where: str) -> None:
+        """Raise UnsupportedError where the model writes to an argument whose memory is that of another, too: it would
+        find there what it has written, and a plan does not."""
+        arrays = {**self.inputs, **self.weights, **self.states}
+        for name in (n for n, x in self.stand.items() if x.written):
+            other = next((k for k, a in arrays.items() if k != name and _shared(a, arrays[name])), None)
+            if other is not None:
+                raise UnsupportedError(
+                    f"{where}: the model writes to {name}, which shares memory with {other}; write to a copy "
+                    f"({name} = {name}.copy()), or give an example of memory of its own, if calls do"
+                )
 
     def argument(self, name: str, value: Any, kind: Kind) -> Any:
         """The stand-in for an argument. One in which there is nothing to give anew is a fixed value as a whole."""
@@ -189,7 +204,19 @@ class _Arguments:
         return self.stand[path]
 
 
+def _shared(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether arrays share memory; not where that is hard to say."""
+    try:
+        return np.shares_memory(a, b, max_work=_WORK)  # pyright: ignore[reportArgumentType]  # which says 0 or 1
+    except np.exceptions.TooHardError:
+        return False
+
+
 def _example(value: Any, what: str) -> np.ndarray:
+    names = value.dtype.names if isinstance(value, np.ndarray) else None
+    if names:
+        fields = ", ".join(f"{n!r}: x[{n!r}]" for n in names[:_FEW])
+        raise TypeMismatch(f"{what} is a structured array; pass its fields as arrays, as in a dict {{{fields}}}")
     if isinstance(value, np.matrix):
         raise TypeMismatch(
             f"{what} is an np.matrix, for which * and ** mean matrix products; pass np.asarray(x) and use @"
