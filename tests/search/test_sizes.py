@@ -35,7 +35,7 @@ from waxeq.symbolic.family import Family, examples_of
 from waxeq.symbolic.file import encode_sized
 from waxeq.symbolic.offsets import Place
 from waxeq.symbolic.peak import peak_at, peaks
-from waxeq.symbolic.plan import Point, SizedPlan, compiles, of_ranges
+from waxeq.symbolic.plan import UNTIMED, Point, SizedPlan, compiles, of_ranges
 
 Sizes = Mapping[str, int]
 RNG = np.random.default_rng(3)
@@ -475,6 +475,15 @@ def test_a_plan_that_does_not_run_at_an_edge_has_an_interval_without_it() -> Non
     safe = contender("safe", dict.fromkeys(grid, 5.0))
     found = intervals([d], [grid], [quick, safe])
     assert [(i.box.ranges["T"], i.plan.data["name"]) for i in found] == [((1, 1), "safe"), ((2, 100), "quick")]
+
+
+def test_the_model_as_written_that_was_not_timed_has_no_times_in_reports() -> None:
+    """They said 1,000 s, estimated, which stands for slower than all that was timed."""
+    d, grid = Dim("T", 1, 100), [1, 100]
+    row = contender("written", {})
+    row = replace(row, curve={(t,): Point({"T": t}, 1e3, UNTIMED) for t in grid})
+    (found,) = intervals([d], [grid], [row])
+    assert found.curve == () and found.predicted({"T": 1}) is None
 
 
 def test_a_gain_that_is_noise_is_no_switch() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, product
 
 from waxeq.symbolic.dims import Box, Dim, Sizes
-from waxeq.symbolic.plan import Interval, Point, SizedPlan
+from waxeq.symbolic.plan import UNTIMED, Interval, Point, SizedPlan
 
 _GAIN = 0.95
 """Part of a plan's time below which another must stay to be switched to: curves that run side by side cross at every
@@ -53,7 +53,12 @@ def intervals(dims: Sequence[Dim], grids: Sequence[Sequence[int]], rows: Sequenc
     found = [(b, _best(b, dims, rows)) for b in boxes]
     if len(dims) == 1:
         found = _merged(found, dims[0].name)
-    return tuple(Interval(b, c.plan, tuple(c.curve[p] for p in sorted(c.curve))) for b, c in found)
+    return tuple(Interval(b, c.plan, _known(c.curve)) for b, c in found)
+
+
+def _known(curve: Curve) -> tuple[Point, ...]:
+    """The points of a curve at which something is known of the plan."""
+    return tuple(curve[p] for p in sorted(curve) if curve[p].basis != UNTIMED)
 
 
 def _cuts(axis: int, grids: Sequence[Sequence[int]], rows: Sequence[Contender], d: Dim) -> list[int]:

@@ -37,7 +37,7 @@ from waxeq.search.trial import searched_again
 from waxeq.symbolic.dims import Dim, Sizes
 from waxeq.symbolic.family import Family, samples
 from waxeq.symbolic.graph import Sample, Sized, general, seen_from
-from waxeq.symbolic.plan import Interval, Point, SizedPlan, SizedPlans, of_ranges
+from waxeq.symbolic.plan import UNTIMED, Interval, Point, SizedPlan, SizedPlans, of_ranges
 from waxeq.symbolic.size import Size, written
 
 _PLACES = 3
@@ -376,7 +376,7 @@ def _predicted(work: Work, plan: Plan, sizes: Sizes) -> Point:
     """The sum of what the kernels of a plan take. The model as written has none: it counts as slow as can be, so that
     it is chosen where nothing else runs."""
     if plan.written:
-        return Point(dict(sizes), 1e3, "estimated")
+        return Point(dict(sizes), 1e3, UNTIMED)
     calls = [s.call for s in plan.steps]
     for c in calls:  # a kernel for one size may not take what is left of a call at this one
         c.remember("features", partial(work.kernels[c.kernel].features, c))

@@ -26,11 +26,14 @@ from waxeq.symbolic.offsets import Place, offsets_at
 from waxeq.symbolic.over import Everywhere
 from waxeq.symbolic.size import Size, fill, written
 
+UNTIMED = "not timed"
+"""On which the seconds of the model as written rest where it was not run: they say only that all else goes first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """What a plan takes at some sizes: seconds, and what they rest on: "measured" (whole plans were timed), "kernels"
-    (the sum of timed kernels) or "estimated"."""
+    (the sum of timed kernels), "estimated", or UNTIMED."""
 
     sizes: Sizes
     seconds: float
