@@ -13,6 +13,7 @@ import scipy.special
 from numpy import zeros
 from scipy.special import softmax
 
+import waxeq as wx
 from waxeq.errors import TargetError, TypeMismatch, UnsupportedError
 from waxeq.frontend.trace import trace
 from waxeq.ir.interpret import interpret
@@ -366,3 +367,9 @@ def test_a_model_that_sorts_in_place_and_gives_none_is_told_what_to_write() -> N
 
     refused(model, r"is None; return arrays, .* \(x\.sort\(\) sorts in place and gives None: write np\.sort\(x\)\)")
     refused(other, r"is None; return arrays, or tuples, lists and dicts of them$")
+
+
+def test_none_beside_results_stays_none() -> None:
+    traced = wx.trace(lambda x: {"logits": x * 2, "cache": None, "rest": (None, [x.sum()])}, np.ones(3))
+    assert traced.structure == {"logits": "logits", "cache": None, "rest": (None, ["rest10"])}
+    assert [name for name, _ in traced.graph.outputs] == ["logits", "rest10"]

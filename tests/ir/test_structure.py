@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 KEYS = st.one_of(st.text(max_size=3), st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False))
 STRUCTURES = st.recursive(
-    st.sampled_from(["a", "b", "c"]),
+    st.sampled_from(["a", "b", "c", None]),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),

@@ -102,7 +102,7 @@ def arrays(results: Any, like: Any = None) -> list[np.ndarray]:
     if isinstance(results, (list, tuple)):
         known = isinstance(like, (list, tuple)) and len(like) == len(results)
         return [a for i, v in enumerate(results) for a in arrays(v, like[i] if known else None)]
-    return [np.asarray(results)]
+    return [] if results is None else [np.asarray(results)]
 
 
 def _jax(target: Target) -> Call:
@@ -174,7 +174,7 @@ def parts(value: Any) -> Iterator[Any]:
     if isinstance(value, (Mapping, list, tuple)):
         for v in _inside(value):
             yield from parts(v)
-    else:
+    elif value is not None:
         yield value
 
 

@@ -68,9 +68,9 @@ def trace(
     """Run `fn(**example)` on stand-ins. `example` values are arrays, scalars or nested dicts, lists, tuples and
     dataclasses of them; parameters named in `weights` or annotated `wx.Weight` are bound once, those in `states` or
     annotated `wx.State` are kept between calls (what the model writes to them in place is their next content), the rest
-    are inputs. Results are arrays, or dicts, lists, tuples and named tuples of them; a class of mappings comes back as
-    dict. `sized`: what the model makes by position (np.arange, np.eye) is no constant, as it is traced at other sizes
-    too.
+    are inputs. Results are arrays, or dicts, lists, tuples and named tuples of them, beside which None stays None; a
+    class of mappings comes back as dict. `sized`: what the model makes by position (np.arange, np.eye) is no constant,
+    as it is traced at other sizes too.
 
     Raises UnsupportedError (file:line and the way out) for what cannot be traced, TargetError when the function raises.
     """
@@ -285,6 +285,8 @@ def _outputs(
 ) -> Any:
     """The structure of what the model returns: its containers, with names of outputs in place of arrays. Names in
     `taken` are those of states: what a call gives is looked up by name, outputs and next states in one."""
+    if value is None:  # beside arrays, as where a model was asked for no cache
+        return None
     if isinstance(value, Mapping):
         return {_key(k, where): _outputs(v, tracer, found, str(k), where, taken) for k, v in value.items()}
     if is_named_tuple(value):
@@ -297,7 +299,7 @@ def _outputs(
     if isinstance(value, Selection):
         raise value.refused(value.place)  # the model has returned
     if not isinstance(value, (TracedArray, np.ndarray, np.generic, bool, int, float)):
-        given = "None" if value is None else repr(value) if isinstance(value, (str, bytes)) else _kind(value)
+        given = repr(value) if isinstance(value, (str, bytes)) else _kind(value)
         raise UnsupportedError(_no_output(where, name, given))
     unique, n = name, 1
     while unique in taken or any(unique == other for other, _ in found):

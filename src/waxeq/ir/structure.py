@@ -1,5 +1,5 @@
 """The structure results come in: the model's own tuples, lists, dicts and named tuples, with names of outputs where the
-arrays go. In a plan file it is JSON.
+arrays go, and None where the model has None. In a plan file it is JSON.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ def builder(structure: Any, names: Sequence[str]) -> Builder:
         if structure not in names:
             raise KeyError(structure)
         return itemgetter(names.index(structure))
+    if structure is None:
+        return lambda results: None
     if isinstance(structure, Mapping):
         rows = [(k, builder(v, names)) for k, v in structure.items()]
         return lambda results: {k: part(results) for k, part in rows}
