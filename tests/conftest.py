@@ -74,6 +74,8 @@ LITTLE = 1 << 30
 """Bytes of a process that is kept for the next search: the limit on its memory counts from what it has."""
 OBJECTS = 10_000
 """Objects that are made before Python looks for cycles among them."""
+PLAINLY = ("-O0", "-Dalways_inline=unused")
+"""Flags with which a compiler does next to nothing but to translate: the attribute is made one that says nothing."""
 CHUNK = 8
 """Tests that a process is given at once, where several share them: with many more, one would still have dozens to run
 when the others have none."""
@@ -252,7 +254,8 @@ def begin_cache() -> Callable[[Path], None]:
 @pytest.fixture(scope="session")
 def little() -> Library:
     """Compiles with -O0, in a third of the time: for tests of what is generated, which is right however far a compiler
-    looks through it, or it was never right. Put in the place of `waxeq_native.library.shared`.
+    looks through it, or it was never right. Put in the place of `waxeq_native.library.shared`. Functions that are to be
+    inlined always are called: their texts a hundred times over take a compiler as long as all else.
     """
     from waxeq_native.library import Library, shared
 
@@ -264,7 +267,7 @@ def little() -> Library:
         def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
             return super().functions(sources, precompiled(prelude, self), jobs=jobs)
 
-    return Little(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, "-O0")))
+    return Little(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, *PLAINLY)))
 
 
 def precompiled(prelude: str, own: Library) -> str:
