@@ -83,12 +83,21 @@ WRONG = {
 }
 
 
+MET = {"order": 40}
+"""The seeds among which a program comes out wrong, where that is not so of the first ones: they are tried first."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_wrong_rule_does_not_go_unnoticed(planner: Planner, kind: str) -> None:
+def test_a_wrong_rule_does_not_go_unnoticed(
+    planner: Planner, little: library.Library, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong is what is computed, whatever a compiler makes of it."""
+    monkeypatch.setattr(library, "shared", lambda: little)
     rules = planner.rules
     planted = ("planted.egg", ("(ruleset planted)", WRONG[kind]))
     first = replace(rules.phases[0], name="planted", rulesets=("planted",), iterations=1, required=True)
     wrong = replace(rules, texts=(*rules.texts, planted), phases=(first, *rules.phases))
     planned = replace(planner, rules=wrong)
-    assert any(failures(planned, i) for i in range(0, 10 * TOGETHER, TOGETHER)), "no program of 200 came out wrong"
+    seeds = sorted(range(0, 10 * TOGETHER, TOGETHER), key=lambda i: i != MET.get(kind))
+    assert any(failures(planned, i) for i in seeds), "no program of 200 came out wrong"
