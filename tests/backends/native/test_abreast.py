@@ -176,7 +176,7 @@ def _flats(c: Call, rng: np.random.Generator) -> list[np.ndarray]:
 
 def waves(e: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     """Steps of an electric field and of the magnetic ones between its places."""
-    for _ in range(3):
+    for _ in range(2):
         x = x - 0.5 * (e[:, 1:] - e[:, :-1])
         y = y + 0.5 * (e[1:] - e[:-1])
         e = np.pad(e[1:-1, 1:-1] + 0.25 * ((y[1:, 1:-1] - y[:-1, 1:-1]) - (x[1:-1, 1:] - x[1:-1, :-1])), 1)
