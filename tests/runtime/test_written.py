@@ -128,3 +128,34 @@ def test_parts_of_an_axis_are_views_whichever_way_they_run() -> None:
         np.testing.assert_array_equal(
             Written(b.finish([("y", y)]), {})({"x": x})["y"], part.reference(x).reshape(-1, 3)
         )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(np.float32, -1.5), (np.float32, np.nan), (np.float16, np.inf), (np.int16, 0), (np.int16, -2)]
+)
+def test_axes_that_are_padded_together_are_copied_once(dtype: type, value: float) -> None:
+    """Each axis was a copy of its own: a ResNet kept as written took 1.3 times what its function does."""
+    given = {"x": np.arange(24).reshape(2, 3, 4).astype(dtype)}
+
+    def model(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        y = np.pad(x, ((0, 1), (2, 0), (3, 3)), constant_values=dtype(value))
+        z = np.pad(np.pad(x, ((1, 1), (0, 0), (0, 0))), ((0, 0), (0, 2), (0, 0)), constant_values=dtype(1))
+        w = np.pad(x[:, :0], ((0, 0), (1, 1), (0, 2)), constant_values=dtype(value))
+        return y, z, w
+
+    t = trace(model, given)
+    for got, right in zip(Written(t.graph, t.tensors)(given).values(), model(**given), strict=True):
+        assert got.dtype == right.dtype
+        np.testing.assert_array_equal(got, right)
+
+
+def test_what_is_padded_on_the_way_and_read_is_there() -> None:
+    given = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+
+    def model(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y = np.pad(x, ((1, 0), (0, 0)))
+        return y, np.pad(y, ((0, 0), (1, 2)))
+
+    t = trace(model, given)
+    for got, right in zip(Written(t.graph, t.tensors)(given).values(), model(**given), strict=True):
+        np.testing.assert_array_equal(got, right)
