@@ -14,6 +14,7 @@ from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME, Named
 from waxeq_cfamily.values import Values
 from waxeq_native.abreast import Abreast, Slid, slid
+from waxeq_native.apart import Apart
 
 STREAMED = 16 << 20
 """Bytes of a result from which writing past the cache is a choice. A smaller one may still lie in the last cache when
@@ -99,7 +100,7 @@ def _looped(walks: tuple[Walk, ...], operands: tuple[tuple[int, ...], ...], firs
     texts, dtypes = zip(*(places[m] for m in sorted(places)), strict=True)
     results = [f"((char *const *)args[{i}])[{walks[i].slot}]" for i in order]
     streams = past or any(x.streams for x in alone)
-    e = Emitter(
+    e = Apart(
         s, functions, texts, results[0], dtypes, limits=limits, streams=streams, others=results[1:],
         excess=alone[0].excess,
     )  # fmt: skip

@@ -22,7 +22,6 @@ from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.means import means
 from waxeq_cfamily.overlapped import Lined, off_lines
 from waxeq_cfamily.parted import parted
-from waxeq_cfamily.pipelined import Pipelined
 from waxeq_cfamily.resolved import INDEX_MAPS, RUNNING
 from waxeq_cfamily.scalars import CTYPES, carried
 from waxeq_cfamily.scans import longest
@@ -34,6 +33,7 @@ from waxeq_cfamily.stretches import asks
 from waxeq_cfamily.taken import NAME, astray, empty, matrices, replaceable
 from waxeq_cfamily.unrolled import unrolled
 from waxeq_cfamily.values import Unsupported, Values
+from waxeq_native.apart import PipelinedApart
 from waxeq_native.joint import STREAMED, Joined, Walk, joined, numbered
 from waxeq_native.steps import OPERANDS, OUT_PLACE, WORKSPACE
 from waxeq_native.work import GRAIN, NativeKernel, Part, Work, kept, same
@@ -158,7 +158,7 @@ class Loops(NativeKernel):
         """What writes the text of one walk of a call."""
         others = [place] * len(s.values.others)
         only = not (aliased or self.streams or s.values.folded or s.values.scans)
-        kind = Lined if only and off_lines(s) else Pipelined
+        kind = Lined if only and off_lines(s) else PipelinedApart
         return kind(
             s, self.functions(), operands, place, dtypes, aliased, self.limits(), self.streams, others,
             excess=self.excess,
