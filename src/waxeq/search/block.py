@@ -317,7 +317,7 @@ def grow_all(
     known, those first that a plan of few calls can be made of. Growing cuts takes a third of the time at most."""
     cuts = Cuts(_rough(space), until.within(until.left / 3))
     few = trees(cuts) if roots is not None and not spare and is_short(space, until) else None
-    if few is not None and is_brief(space, until):
+    if roots is not None and few is not None and is_brief(space, until):
         rows = candidates(space, cuts, until, trees=few)
         if _whole(space, rows, roots):
             return Grown(rows, all=False)
