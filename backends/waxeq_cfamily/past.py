@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import ClassVar
 
 from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import next_lines
@@ -31,9 +32,23 @@ def in_lines(values: Values, axis: str) -> bool:
     return True
 
 
+class Line(Loop):
+    """The text of the elements of a line."""
+
+    def written(self) -> Iterator[str]:
+        v = var(self.order[-1])
+        for i in self.stage.results:
+            n = self.values.results[i][0]
+            result = narrowed(self.e.name(n), self.values.rows[n].dtype)
+            yield f"line{nth(i)}[{v} - {v}_line] = {result};"
+
+
 class Past(Loop):
     """The text of a stage whose results are `in_lines`. Only lines at the ends of a row, which others may have part
     of, go through the cache."""
+
+    lines: ClassVar[type[Loop]] = Line
+    """The text of the elements of a line, for the same stage."""
 
     @cached_property
     def streamed(self) -> bool:
@@ -89,7 +104,7 @@ class Past(Loop):
     def _line(self, line: str) -> Iterator[str]:
         """The elements from one that begins a line: a compiler keeps them in registers until they are written."""
         v = var(self.order[-1])
-        body = _Line(self.e, self.stage).nest(len(self.order))
+        body = self.lines(self.e, self.stage).nest(len(self.order))
         made = [(nth(i), CTYPES[self.values.rows[n].dtype], at) for i, (n, at) in enumerate(self.values.results)]
         yield from next_lines(self, line, f"{line} + {LINES}") if self.e.streams else ()
         yield from (f"WX_ALIGNED {t} line{i}[{LINES}];" for i, t, _ in made)
@@ -100,14 +115,3 @@ class Past(Loop):
         yield f"const int64_t {v} = {line};"
         for i, (name, _, _) in enumerate(made):
             yield f"wx_stream_lines(&{self.e.written(i)}, line{name}, sizeof line{name});"
-
-
-class _Line(Loop):
-    """The text of the elements of a line."""
-
-    def written(self) -> Iterator[str]:
-        v = var(self.order[-1])
-        for i in self.stage.results:
-            n = self.values.results[i][0]
-            result = narrowed(self.e.name(n), self.values.rows[n].dtype)
-            yield f"line{nth(i)}[{v} - {v}_line] = {result};"

@@ -16,7 +16,7 @@ from waxeq.ir.types import numpy_dtype
 from waxeq_cfamily.asked import in_pieces
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.nest import Loop
-from waxeq_cfamily.past import Past
+from waxeq_cfamily.past import Line, Past
 from waxeq_cfamily.pipelined import Pipelined
 from waxeq_cfamily.scalars import CTYPES, var, variable
 from waxeq_cfamily.stages import Stage
@@ -201,8 +201,14 @@ class _Apart(Loop):
             yield f"  wx_apart({where}, {g.along.step}, {rows}, {g.first}, {g.last}, apart{i}, {_PIECE}); }}"
 
 
+class _ApartLine(_Apart, Line):
+    """The same of the elements of a line, which lie in a piece that is taken apart around it."""
+
+
 class _ApartPast(_Apart, Past):
     """The same of a stage whose results go past the cache by lines."""
+
+    lines = _ApartLine
 
 
 _KINDS: Mapping[type[Loop], type[_Apart]] = {Loop: _Apart, Past: _ApartPast}

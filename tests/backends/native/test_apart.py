@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -74,6 +75,15 @@ def test_what_is_computed_of_neighbours_is_the_same(kernel: type[Loops]) -> None
             taken += HELD in _text(call, kernel)
             assert check_call(kernel(), call, np.random.default_rng(columns)) is None
     assert taken >= 3
+
+
+@pytest.mark.parametrize("kernel", [Loops, Streaming])
+def test_what_was_taken_apart_is_what_loops_read(kernel: type[Loops]) -> None:
+    """Lines that go past the cache were made of the array itself: what had been taken apart was for nothing."""
+    call = _call(_fold("sum"), "n", {"n": 5_000_000, "c": 3})
+    held = _text(call, kernel).partition(HELD)[2].partition("#else")[0]
+    assert ("wx_stream_lines" in held) == (kernel is Streaming)
+    assert "apart0[0][" in held and not re.search(r"= x0\[", held)
 
 
 def test_rows_that_lie_apart_and_rows_of_several_axes() -> None:
