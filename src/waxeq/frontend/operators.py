@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from waxeq.frontend.containers import is_array
+
 _WRITTEN = "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "xor", "or"
 _COMPARED = "lt", "le", "eq", "ne", "gt", "ge"
 _Kind = TypeVar("_Kind", bound=type)
@@ -30,11 +32,12 @@ def answers_itself(x: Any) -> bool:
 
 
 def _deferring(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`x + y` and the like, which ndarray leaves to operands of a higher priority that know nothing of ufuncs."""
+    """`x + y` and the like, which ndarray leaves to operands of a higher priority that know nothing of ufuncs; arrays
+    of other libraries are constants all the same, as they are for ufuncs."""
 
     def operator(x: Any, other: Any) -> Any:
         first = not hasattr(type(other), "__array_ufunc__") and getattr(other, "__array_priority__", 0) > 0
-        return NotImplemented if first else plain(x, other)
+        return NotImplemented if first and not is_array(other) else plain(x, other)
 
     return operator
 
