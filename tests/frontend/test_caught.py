@@ -41,6 +41,20 @@ def returns_at_last(x: Any) -> Any:
         return y  # noqa: B012
 
 
+def counts_in_complex_numbers(x: Any) -> Any:
+    try:
+        return (x * 1j).imag
+    except Exception:
+        return x * 2
+
+
+def casts(x: Any) -> Any:
+    try:
+        return x.astype(complex).real
+    except Exception:
+        return x * 2
+
+
 def raises_another(x: Any) -> Any:
     try:
         return x * float(x.sum())
@@ -89,6 +103,8 @@ def divides_quietly(x: Any) -> Any:
         (suppresses, "ndarray.item"),
         (returns_at_last, "np.linalg.svd"),
         (raises_another, r"float\(\)"),
+        (counts_in_complex_numbers, "dtype complex"),
+        (casts, "dtype complex"),
     ],
 )
 def test_a_refusal_that_the_model_catches_is_told(fn: Callable[..., Any], said: str) -> None:

@@ -84,7 +84,11 @@ class Tracer:
 
     def refuse(self, what: str, instead: str, place: Source | None = None) -> UnsupportedError:
         """The error for something that cannot be traced, where the program stands or at another place."""
-        self.refused.append(UnsupportedError(f"{place or self.source() or '?'}: {what}; {instead}"))
+        return self.refuse_as(f"{what}; {instead}", place)
+
+    def refuse_as(self, said: str, place: Source | None = None) -> UnsupportedError:
+        """The error that says so."""
+        self.refused.append(UnsupportedError(f"{place or self.source() or '?'}: {said}"))
         return self.refused[-1]
 
     def value(self, x: Any) -> Value:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
+from waxeq.errors import UnknownDtype
 from waxeq.frontend import handlers, raising, scalars
 from waxeq.frontend.array import TracedArray, Tracer
 from waxeq.frontend.handlers import elementwise
 from waxeq.frontend.instead import instead_of
 from waxeq.frontend.selection import Selection
 
+_P = ParamSpec("_P")
 _IGNORED = ("subok", "like", "device")
 _UNSET = ("where", "initial", "out", "order")
 _BY_INDEX = "read and write the array itself by index, or read x.reshape(-1)"
@@ -52,6 +54,20 @@ def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
+def _refusing(run: Callable[Concatenate[Tracer, _P], Any]) -> Callable[Concatenate[Tracer, _P], Any]:
+    """With dtypes that waxeq does not know refused as all else that NumPy knows, in case the model catches that."""
+
+    @wraps(run)
+    def refusing(t: Tracer, *args: _P.args, **kw: _P.kwargs) -> Any:
+        try:
+            return run(t, *args, **kw)
+        except UnknownDtype as e:
+            raise t.refuse_as(str(e)) from e
+
+    return refusing
+
+
+@_refusing
 def ufunc(t: Tracer, f: np.ufunc, method: str, args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
     """A ufunc, or one of its methods, on traced arrays."""
     if any(isinstance(x, Selection) for x in args):
@@ -170,6 +186,7 @@ def named(
     return _handled(t, handler, _full(name), args, kw)
 
 
+@_refusing
 def _handled(t: Tracer, handler: handlers.Handler, full: str, args: tuple[Any, ...], kw: Mapping[str, Any]) -> Any:
     """What a handler makes of the arguments; an option that it does not know is refused."""
     t.builder.source = t.source()
