@@ -258,7 +258,10 @@ def _structure(fn: Callable[..., Any], result: Any, arguments: _Arguments, found
         return []
     if result is None:
         raise UnsupportedError(_no_output(place(fn), "out", "None") + _sorting(fn))
-    return _outputs(result, arguments.tracer, found, "out", place(fn), frozenset(arguments.states))
+    structure = _outputs(result, arguments.tracer, found, "out", place(fn), frozenset(arguments.states))
+    if not found and not arguments.updates:
+        raise UnsupportedError(f"{place(fn)}: the model returns no arrays" + _sorting(fn))
+    return structure
 
 
 def _said_of_left(names: Sequence[str]) -> tuple[str, ...]:
