@@ -74,8 +74,8 @@ class Word:
             case "Concat" | "BroadcastTo":
                 return True
             case "Reshape":
-                sizes = ([n for n in self.graph.type(v).shape if n != 1] for v in (value, *node.inputs))
-                return next(sizes) == next(sizes)
+                made, read = (self.graph.type(v).shape for v in (value, *node.inputs))
+                return [n for n in made if n != 1] == [n for n in read if n != 1]
             case _:
                 return self.pointwise(value)
 
