@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def parts_of(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
         elif isinstance(p, TracedArray) and p.dtype == bool:
             raise t.refuse(selection.UNKNOWN, selection.INSTEAD)
         elif picks(p) and np.ndim(p) == 0 and not traced(p):
-            parts.append(int(p.__index__()))
+            parts.append(operator.index(p))
         else:
             parts.append(signed(p))
     full = _filled_up(parts, x.ndim)
