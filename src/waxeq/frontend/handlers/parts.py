@@ -24,7 +24,7 @@ def parts_of(t: Tracer, x: TracedArray, index: Any) -> list[Any]:
         placed = traced(p) and t.sized and p.ndim and p.dtype != bool  # np.arange of a dim is no constant
         if isinstance(p, TracedArray) and not placed and (known := t.known(p)) is not None:
             p = known
-        if isinstance(p, (bool, np.bool_)) and not traced(p):
+        if type(p) in (bool, np.bool_):  # what is traced says that it is one of them
             raise t.refuse("indexing by a bool", "use np.where")
         if not traced(p) and isinstance(p, np.ndarray) and p.dtype == bool:
             masks.append((len(parts), p.shape))
