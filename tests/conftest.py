@@ -321,3 +321,19 @@ def worker() -> Iterator[Worker]:
     w = Worker.start()
     yield w
     w.close()
+
+
+@pytest.fixture
+def inverses() -> Callable[[np.ndarray], np.ndarray]:
+    """A model of many functions of elements that are put beside each other."""
+
+    def inverses(a: np.ndarray) -> np.ndarray:
+        """Of 3x3 matrices, by cofactors."""
+        r = [[a[:, i, j] for j in range(3)] for i in range(3)]
+        minors = [
+            [r[i - 2][j - 2] * r[i - 1][j - 1] - r[i - 2][j - 1] * r[i - 1][j - 2] for i in range(3)] for j in range(3)
+        ]
+        det = r[0][0] * minors[0][0] + r[0][1] * minors[1][0] + r[0][2] * minors[2][0]
+        return np.stack([np.stack(row, -1) for row in minors], 1) / det[:, None, None]
+
+    return inverses

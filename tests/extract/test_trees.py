@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -50,17 +51,9 @@ def test_a_recurrence_is_a_call_for_each_of_its_cells_where_there_is_no_time(tmp
         assert {c.out.number for c in rows if len(c.nodes) > 2} <= set(made) | {r.number for r in roots}
 
 
-def inverses(a: np.ndarray) -> np.ndarray:
-    """Of 3x3 matrices, by cofactors."""
-    r = [[a[:, i, j] for j in range(3)] for i in range(3)]
-    minors = [
-        [r[i - 2][j - 2] * r[i - 1][j - 1] - r[i - 2][j - 1] * r[i - 1][j - 2] for i in range(3)] for j in range(3)
-    ]
-    det = r[0][0] * minors[0][0] + r[0][1] * minors[1][0] + r[0][2] * minors[2][0]
-    return np.stack([np.stack(row, -1) for row in minors], 1) / det[:, None, None]
-
-
-def test_what_is_put_beside_each_other_is_one_call_where_time_is_short(tmp_path: Path) -> None:
+def test_what_is_put_beside_each_other_is_one_call_where_time_is_short(
+    tmp_path: Path, inverses: Callable[[np.ndarray], np.ndarray]
+) -> None:
     """It was copied there, nine times, from 24 calls: growing comes to the cut of all of it last."""
     (block,) = cut(expand(trace(inverses, {"a": np.ones((100, 3, 3), np.float32)}).graph))
     options = Options.of(table=tmp_path / "t.duckdb", backends=("native", "numpy"), threads=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import numpy as np
@@ -332,17 +333,9 @@ def test_a_long_graph_is_gone_through_a_few_times(monkeypatch: pytest.MonkeyPatc
     assert len(looks) < 6 * len(graph.nodes)
 
 
-def inverses(a: np.ndarray) -> np.ndarray:
-    """Of 3x3 matrices, by cofactors."""
-    r = [[a[:, i, j] for j in range(3)] for i in range(3)]
-    minors = [
-        [r[i - 2][j - 2] * r[i - 1][j - 1] - r[i - 2][j - 1] * r[i - 1][j - 2] for i in range(3)] for j in range(3)
-    ]
-    det = r[0][0] * minors[0][0] + r[0][1] * minors[1][0] + r[0][2] * minors[2][0]
-    return np.stack([np.stack(row, -1) for row in minors], 1) / det[:, None, None]
-
-
-def test_what_is_put_beside_each_other_is_one_block_with_what_it_is_made_of() -> None:
+def test_what_is_put_beside_each_other_is_one_block_with_what_it_is_made_of(
+    inverses: Callable[[np.ndarray], np.ndarray],
+) -> None:
     """Cofactors were cut apart, and passed from block to block: 18 kernels for one loop."""
     graph = expand(trace(inverses, {"a": np.ones((10, 3, 3), np.float32)}).graph)
     assert len(graph.nodes) > 64

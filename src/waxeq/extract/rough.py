@@ -82,17 +82,22 @@ class Rough:
 
     def _products(self, number: int, n: ENode) -> Iterator[Means]:
         """A sum of products of matrices, made as one: no product lies in memory."""
-        classes, inside = self.snapshot.classes, []
-        i = n.tensors[0]
-        while (sums := [m for m in self.single.get(i, ()) if m.head == "Sum"]) and len(inside) < _SUMS:
-            inside.append((i, sums[0]))
-            i = sums[0].tensors[0]
+        classes = self.snapshot.classes
+        inside, i = self.sums(n.tensors[0], _SUMS)
         for m in self.single.get(i, ()):
             if m.head == "Mul":
                 a, b = (classes[x].axes for x in m.tensors)
                 if a - b and b - a:
                     work = START + FLOP * 2 * self.elements(a | b) + self.traffic(number, m.tensors)
                     yield Means(number, work, tuple(dict.fromkeys(m.tensors)), n, (*inside, (i, m)))
+
+    def sums(self, number: int, most: int) -> tuple[list[tuple[int, ENode]], int]:
+        """The sums, each of the next, that begin with a class, at most so many; and the class that the last is of."""
+        found = list[tuple[int, ENode]]()
+        while (sums := [n for n in self.single.get(number, ()) if n.head == "Sum"]) and len(found) < most:
+            found.append((number, sums[0]))
+            number = sums[0].tensors[0]
+        return found, number
 
     def _spread(self, leaves: Collection[int]) -> None:
         """Knuth's generalisation of Dijkstra's algorithm."""

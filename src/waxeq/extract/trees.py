@@ -62,12 +62,9 @@ def _makers(cuts: Cuts) -> tuple[dict[int, ENode], dict[int, _Chain]]:
 
 def _chain(cuts: Cuts, number: int) -> _Chain:
     """The sums of a product that a class is; nothing where it is none."""
-    rows, single = list[tuple[int, ENode]](), cuts.rough.single
-    while (sums := [n for n in single.get(number, ()) if n.head == "Sum"]) and len(rows) < _SUMS:
-        rows.append((number, sums[0]))
-        number = sums[0].tensors[0]
-    product = next((n for n in single.get(number, ()) if n.head == "Mul"), None)
-    return (*rows, (number, product)) if rows and product is not None else ()
+    rows, last = cuts.rough.sums(number, _SUMS)
+    product = next((n for n in cuts.rough.single.get(last, ()) if n.head == "Mul"), None)
+    return (*rows, (last, product)) if rows and product is not None else ()
 
 
 def _folded(cuts: Cuts, rows: _Chain) -> Cut | None:
