@@ -12,6 +12,8 @@ from waxeq.amounts import cores
 from waxeq.compile import optimize, optimize_traced, proposed
 from waxeq.errors import AccuracyError, BudgetError, FallbackError
 from waxeq.events import Deadline, Events
+from waxeq.extract.choice import Priced, Problem
+from waxeq.extract.greedy import greedy
 from waxeq.extract.paths import paths
 from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
@@ -168,6 +170,39 @@ def test_what_polishing_started_from_goes_to_the_trial(tmp_path: Path) -> None:
         rows = rivals(session, blocks, {blocks[0].key: replace(found, beaten=(other,))})
     (rival,) = [r[blocks[0].key].choice for r in rows[1:]]
     assert rival is not None and [*map(id, rival.in_order())] == [*map(id, other.in_order())]
+
+
+def test_fewer_calls_go_to_the_trial_though_they_look_a_little_slower(tmp_path: Path) -> None:
+    """Regression: nTrans of 64 rows was two loops of 163 us, as one of 107 us looked slower where calls were timed one
+    by one, and the rivals were two loops that were written in other ways."""
+    with Session.open(options(tmp_path, trial=True, top_k=2), Events()) as session:
+        (block,) = cut(expand(trace(lambda x: x / np.sqrt((x * x).sum(-1, keepdims=True)), {"x": X}).graph))
+        found = search_block.search_block(session, block)
+        assert found.problem is not None and found.choice is not None
+        (whole,) = found.choice.in_order()
+        out, split = whole.candidate.out, _split(found.problem, whole)
+        first = greedy(split)
+        assert first is not None and len(first.made) > 1
+        for slower, sizes in ((1.1, [1]), (1.4, [1]), (1.6, [])):
+            took = slower * first.cost
+            again = replace(whole, estimate=replace(whole.estimate, seconds=took, low=took, high=100 * took))
+            problem = replace(split, makers={**split.makers, out: (*split.makers[out], again)})
+            found = replace(found, choice=first, problem=problem, beaten=())
+            others = [r[block.key].choice for r in rivals(session, [block], {block.key: found})[1:]]
+            assert [len(c.made) for c in others if c is not None and len(c.made) == 1] == sizes
+
+
+def _split(problem: Problem, whole: Priced) -> Problem:
+    """The problem with no way to make what `whole` makes from its operands at once, and two that are alike for each
+    other call."""
+
+    def twice(p: Priced) -> tuple[Priced, Priced]:
+        return p, Priced(replace(p.candidate), replace(p.estimate, seconds=1.001 * p.estimate.seconds))
+
+    makers = {s: tuple(q for p in rows for q in twice(p)) for s, rows in problem.makers.items()}
+    out, inputs = whole.candidate.out, whole.candidate.inputs
+    makers[out] = tuple(p for p in makers[out] if p.candidate.inputs != inputs)
+    return replace(problem, makers=makers, spare={})
 
 
 @pytest.mark.usefixtures("own_worker")
