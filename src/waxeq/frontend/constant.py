@@ -64,7 +64,7 @@ class Constants:
             return made
         if type(value) is np.ufunc:
             return self._ufunc(value)
-        return self._tuple(value, self.of)
+        return _tuple(value, self.of, _REAL)
 
     def back(self, value: Any) -> Any:
         """The array that a constant stands for, or a tuple with arrays in place of constants."""
@@ -72,17 +72,11 @@ class Constants:
             return self._arrays.get(id(value), value.view(np.ndarray))
         if type(value) is Ufunc:
             return value.real
-        return self._tuple(value, self.back)
-
-    def _tuple(self, value: Any, each: Any) -> Any:
-        if type(value) is not tuple or len(value) > _MOST:
-            return value
-        parts = tuple(map(each, value))
-        return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+        return _tuple(value, self.back, _STANDING)
 
     def containers(self, values: Iterable[Any]) -> Iterator[list[Any] | dict[Any, Any]]:
         """The lists and dicts among values, and those in them, each once, as far as there are not too many elements."""
-        waiting = [x for x in values if type(x) in (list, dict, tuple)]
+        waiting = [x for x in values if type(x) in _CONTAINERS]
         for x in waiting:
             if id(x) in self._seen or len(x) > self._left:
                 continue
@@ -90,18 +84,37 @@ class Constants:
             self._left -= len(x)
             if type(x) is not tuple:
                 yield x
-            waiting += [y for y in (x.values() if isinstance(x, dict) else x) if type(y) in (list, dict, tuple)]
+            parts = x.values() if isinstance(x, dict) else x
+            if not _CONTAINERS.isdisjoint(map(type, parts)):
+                waiting += [y for y in parts if type(y) in _CONTAINERS]
 
     def put(self, container: list[Any] | MutableMapping[Any, Any]) -> None:
         """Constants in place of the arrays of a container."""
-        _each(container, self.of)
+        _each(container, self.of, _REAL)
 
     def take(self, container: list[Any] | MutableMapping[Any, Any]) -> None:
         """Arrays in place of the constants of a container, whoever put them there."""
-        _each(container, self.back)
+        _each(container, self.back, _STANDING)
 
 
-def _each(container: list[Any] | MutableMapping[Any, Any], change: Any) -> None:
+_CONTAINERS = frozenset[type]({list, dict, tuple})
+_REAL = frozenset[type]({np.ndarray, np.ufunc, tuple})
+"""Classes of what something may stand for, or for something in it. All that a module holds is looked through at each
+trace, and most of it is of other classes: that is asked of a container as a whole, and not of each of its elements."""
+_STANDING = frozenset[type]({Constant, Ufunc, tuple})
+"""Likewise of what stands for something."""
+
+
+def _tuple(value: Any, change: Any, kinds: frozenset[type]) -> Any:
+    if type(value) is not tuple or len(value) > _MOST or kinds.isdisjoint(map(type, value)):
+        return value
+    parts = tuple(map(change, value))
+    return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+
+
+def _each(container: list[Any] | MutableMapping[Any, Any], change: Any, kinds: frozenset[type]) -> None:
+    if kinds.isdisjoint(map(type, container if isinstance(container, list) else container.values())):
+        return
     for k, v in [*(enumerate(container) if isinstance(container, list) else container.items())]:
         if (x := change(v)) is not v:
             container[k] = x

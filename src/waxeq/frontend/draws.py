@@ -70,7 +70,7 @@ def _reached(fn: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple
             except Exception:  # an object that answers in a way of its own
                 continue
             left -= len(more)
-            waiting += ((f"{name}.{k}", v) for k, v in more)
+            waiting += ((f"{name}.{k}", v) for k, v in more if type(v) not in _NONE)
 
 
 def _inside(x: Any) -> Iterable[tuple[Any, Any]]:

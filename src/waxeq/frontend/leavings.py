@@ -31,7 +31,8 @@ class Leavings:
     ) -> None:
         self._installed = cache(lambda kind: _is_installed(kind, installed))
         self._model = model
-        self._before = [(*found, _contents(found[1])) for found in self._holders(tables)]
+        self._leading_nowhere = set[type]()
+        self._before = [*self._holders(tables)]
 
     def take_away(self) -> tuple[str, ...]:
         """What is traced by now gives way to what was there before. Gives the names under which it was left, but for
@@ -53,9 +54,11 @@ class Leavings:
                     del holder[k]
         return tuple(names)
 
-    def _holders(self, tables: Sequence[MutableMapping[str, Any]]) -> Iterator[tuple[str, _Holder, Any]]:
-        """All that can be written to, each once: the name by which it is found first (a table has none), and what it is
-        or has the attributes of."""
+    def _holders(
+        self, tables: Sequence[MutableMapping[str, Any]]
+    ) -> Iterator[tuple[str, _Holder, Any, dict[Any, Any]]]:
+        """All that can be written to, each once: the name by which it is found first (a table has none), what it is or
+        has the attributes of, and what it holds."""
         own = getattr(self._model, "__dict__", None)
         waiting: list[tuple[str, Any, Any]] = [("", t, self._model if t is own else t) for t in tables]
         seen, left = set[int](), _MOST
@@ -65,7 +68,9 @@ class Leavings:
             seen.add(id(x))
             left -= len(parts := _contents(x))
             if not isinstance(x, tuple):
-                yield name, x, owner
+                yield name, x, owner, parts
+            if self._leading_nowhere.issuperset(map(type, parts.values())):
+                continue
             inside = ((k, self._inside(v), v) for k, v in parts.items())
             waiting += [(f"{name}.{k}" if name else str(k), y, v) for k, y, v in inside if y is not None]
 
@@ -86,6 +91,7 @@ class Leavings:
         if isinstance(x, (dict, list, tuple, deque)):
             return x
         if issubclass(type(x), _LEAVES) or self._installed(type(x)):
+            self._leading_nowhere.add(type(x))
             return None
         return getattr(x, "__dict__", None)
 

@@ -332,9 +332,21 @@ def tables_of(fn: Callable[..., Any]) -> Iterator[MutableMapping[str, Any]]:
         if not isinstance(f, FunctionType) or id(f) in seen or installed(f.__code__.co_filename):
             continue
         seen.add(id(f))
-        around = _Around(f)
-        named = (around, _Defaults(f), f.__kwdefaults__ or {}, *(() if id(f.__globals__) in seen else (f.__globals__,)))
-        seen.add(id(f.__globals__))
-        for table in named:
+        for table in _own_tables(f):
             todo += [v for v in table.values() if isinstance(v, FunctionType)]
             yield table
+        if id(f.__globals__) not in seen:
+            seen.add(id(f.__globals__))
+            todo += [v for v in f.__globals__.values() if isinstance(v, FunctionType)]
+            yield f.__globals__
+
+
+def _own_tables(f: FunctionType) -> Iterator[MutableMapping[str, Any]]:
+    """What is around a function, and what its parameters are that nothing is given for: of most of those that a module
+    has, which are looked at for each trace, there is none of them."""
+    if f.__closure__:
+        yield _Around(f)
+    if f.__defaults__:
+        yield _Defaults(f)
+    if f.__kwdefaults__:
+        yield f.__kwdefaults__
