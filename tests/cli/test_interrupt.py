@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import waxeq as wx
@@ -97,3 +99,25 @@ def test_bench_ends_soon(tmp_path: Path) -> None:
     out, err = child.communicate(timeout=60)
     assert child.returncode == 130, err.decode()
     assert b'"original function"' in out and b"the plan is timed once" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_bench_that_is_ended_leaves_no_process_and_no_folder(tmp_path: Path, end: signal.Signals) -> None:
+    """The process that times went on for as long as it was to take, and a copy of plan and weights lay in TMPDIR."""
+    model, room = tmp_path / "slow.py", tmp_path / "room"
+    model.write_text(MODEL.format(layers=1, body=EASY))
+    room.mkdir()
+    options = ("--table", str(tmp_path / "t.duckdb"), "--budget", "1s", "--seconds", "300")
+    command = [sys.executable, "-c", PROGRAM, "bench", str(model), *options]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, env={**os.environ, "TMPDIR": str(room)}) as child:
+        until = time.monotonic() + 100
+        while not (started := psutil.Process(child.pid).children()) or not list(room.glob("*/bench.plan.json")):
+            assert child.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+        child.send_signal(end)
+        _, err = child.communicate(timeout=20)
+    assert child.returncode == -end
+    assert not psutil.wait_procs(started, timeout=5)[1]
+    if end != signal.SIGKILL:
+        assert list(room.iterdir()) == [] and err.decode() == "waxeq: interrupted; nothing was written\n"

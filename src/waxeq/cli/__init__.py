@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from waxeq.cli.ending import cleared_away
 from waxeq.naming import at_command_line
 
 INTERRUPTED = 130
@@ -17,16 +18,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. Never raises for what a user may do."""
     argv = sys.argv[1:] if argv is None else list(argv)
     _open_what_is_closed()
-    try:
-        if find_spec("cyclopts") is None:
-            from waxeq.cli.bare import run
-        else:
-            from waxeq.cli.app import run
-        with at_command_line():
-            return run(argv)
-    except KeyboardInterrupt:  # while that was loaded, which takes a moment
-        sys.stderr.write(f"{NOTHING_WRITTEN}\n")
-        return INTERRUPTED
+    with cleared_away():
+        try:
+            if find_spec("cyclopts") is None:
+                from waxeq.cli.bare import run
+            else:
+                from waxeq.cli.app import run
+            with at_command_line():
+                return run(argv)
+        except KeyboardInterrupt:  # while that was loaded, which takes a moment
+            sys.stderr.write(f"{NOTHING_WRITTEN}\n")
+            return INTERRUPTED
 
 
 def _open_what_is_closed() -> None:

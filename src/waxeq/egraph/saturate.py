@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
+from waxeq import children
 from waxeq.egraph import schema
 from waxeq.egraph.loaded import require_loaded
 from waxeq.egraph.lower import Lowered
@@ -22,6 +23,12 @@ from waxeq.errors import BudgetError, RuleError
 from waxeq.events import NOTICE
 from waxeq.naming import option
 
+_CHILD = """
+from waxeq.children import end_with
+end_with({})
+from waxeq.egraph.worker import main
+main({})
+"""
 _LOADING = 120.0
 """Seconds in which a worker must have read the rules and the model, which takes a fraction of one: no plan can be had
 without that, so the budget does not end it, and a machine that does something else for a while does not either."""
@@ -80,9 +87,9 @@ class Worker:
         ours, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
         paths = os.pathsep.join(p for p in sys.path if p)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"from waxeq.egraph.worker import main; main({theirs.fileno()})"],
-            pass_fds=[theirs.fileno()],
+        self._process = children.start(
+            lambda parent: [sys.executable, "-P", "-c", _CHILD.format(parent, theirs.fileno())],
+            held=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": paths, "RAYON_NUM_THREADS": "1"},

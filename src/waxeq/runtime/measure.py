@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
+from waxeq import children
 from waxeq.collecting import uncollected
 from waxeq.errors import WaxeqError
 from waxeq.events import NOTICE
@@ -147,6 +148,8 @@ import os, pickle, sys
 given = sys.stdin.buffer
 sys.path[:0] = pickle.load(given)
 import importlib
+from waxeq.children import end_with
+end_with(int(sys.argv[1]))
 out = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 sys.stdout = sys.stderr
@@ -181,13 +184,13 @@ class Fresh:
         patience: float = _PATIENT,
     ) -> None:
         limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-c", _CHILD],  # files of the folder it is called from are no modules: json.py
+        self._child = children.start(
+            lambda parent: [sys.executable, "-P", "-c", _CHILD, str(parent)],  # a json.py in this folder is no module
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, **limits},
-            pass_fds=held,
+            held=held,
             start_new_session=True,  # Ctrl-C goes to the parent alone, which decides
         )
         self._unsent, self._begun, self._muttered = pickle.dumps([p for p in sys.path if p]), b"", b""
