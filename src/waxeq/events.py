@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import FrameType
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,25 @@ class Note:
 
 
 Event = StageStarted | StageFinished | Progress | Note
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Inside, a signal that would raise an exception does so at the end: C++ that is interrupted while it is loaded ends
+    the process. Main thread only; elsewhere none would."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main}
+    came: list[tuple[int, FrameType | None]] = []
+    raising = {s: handler for s, handler in before.items() if callable(handler)}
+    for s in raising:
+        signal.signal(s, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        for s, handler in raising.items():
+            signal.signal(s, handler)
+        for number, frame in came:
+            raising[signal.Signals(number)](number, frame)
 
 
 NOTICE = 0.1

@@ -242,3 +242,29 @@ def test_ctrl_c_in_the_midst_of_a_query_is_ctrl_c(table: TimingTable) -> None:
         later.join()
         signal.signal(signal.SIGINT, before)
     table.merge()
+
+
+LOADING = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == "duckdb":
+            os.kill(os.getpid(), {})
+
+from waxeq.cli.ending import cleared_away
+from waxeq.cost.archive import connect
+sys.meta_path.insert(0, Interrupts())
+with cleared_away():
+    try:
+        connect()
+    except KeyboardInterrupt:
+        print(hasattr(sys.modules.get("duckdb"), "connect"), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_while_duckdb_is_loaded_is_answered_after_that(number: signal.Signals, code: int) -> None:
+    """Its extension ends the process with SIGABRT, or cannot be loaded again, where Ctrl-C comes in the midst of it."""
+    done = subprocess.run([sys.executable, "-c", LOADING.format(int(number))], capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", code)

@@ -14,6 +14,7 @@ from waxeq.cost import memos
 from waxeq.cost.rows import FAMILY, TIMINGS, written
 from waxeq.cost.shards import NAME_A_FILE, Content
 from waxeq.errors import TableError, TableLockedError, TableWriteError, WaxeqError
+from waxeq.events import uninterrupted
 from waxeq.naming import option
 
 SCHEMA = 3
@@ -84,7 +85,8 @@ def wal(path: Path) -> Path:
 def connect() -> Any:
     """A connection to DuckDB, to nothing yet. It draws no bar: that would be drawn on stdout, among the data. It
     fetches nothing from the network, and takes no name in a query for a variable of Python's."""
-    import duckdb
+    with uninterrupted():
+        import duckdb
 
     db = duckdb.connect(config=dict.fromkeys(_OFF, "false"))
     db.execute("SET enable_progress_bar=false")

@@ -30,9 +30,9 @@ class UnsavedTable(TimingTable):
     @staticmethod
     def at(path: Path, extra: Iterable[str] = ()) -> UnsavedTable:
         """What can be read at `path`, or nothing. Raises TableError when what lies there is no table."""
-        import duckdb
-
         db = connect()
+        import duckdb  # which was loaded there
+
         db.execute("SET threads=1")
         make_tables(db)
         db.execute(GONE)
