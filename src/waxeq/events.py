@@ -51,8 +51,8 @@ Event = StageStarted | StageFinished | Progress | Note
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Inside, a signal that would raise an exception does so at the end: C++ that is interrupted while it is loaded ends
-    the process. Main thread only; elsewhere none would."""
+    """Inside, a signal that would raise an exception does so at the end: C++ that is interrupted while it is loaded
+    ends the process. Main thread only; elsewhere none would."""
     main = threading.current_thread() is threading.main_thread()
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main}
     came: list[tuple[int, FrameType | None]] = []
