@@ -164,7 +164,9 @@ def run(argv: Sequence[str]) -> int:
         code = build()(argv, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as e:
+        if isinstance(e, SystemExit) and not isinstance(e.__context__, BrokenPipeError):  # which rich makes 1 of
+            raise
         _discard_stdout()
         return 0
     except KeyboardInterrupt:
