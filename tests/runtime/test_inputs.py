@@ -301,6 +301,16 @@ def test_what_was_a_python_number_is_said(optimized: Callable[..., Any], tmp_pat
         many(X, 1.0)
 
 
+def test_a_number_after_a_list_of_blocks_is_said(optimized: Callable[..., Any]) -> None:
+    """As of nanoGPT: the list was taken for the first of `*blocks`, and an input 'blocks.0.0.w' was missed."""
+    blocks = [{"w": X, "b": X}, {"w": 2 * X, "b": X}]
+    program = optimized(lambda x, blocks, n: sum(x * b["w"] + b["b"] for b in blocks) * n, X, blocks, 2).program
+    assert np.allclose(program(X, blocks), 6 * X * X + 4 * X)
+    surplus = r"takes 2 arguments .*, 3 were given; n = 2 was a Python value .* constant of the plan: leave it out"
+    with pytest.raises(TypeMismatch, match=surplus):
+        program(X, blocks, 2)
+
+
 def test_a_number_that_no_example_was_is_said_to_be_a_constant(optimized: Callable[..., Any]) -> None:
     program = optimized(lambda x, s=2.0: x * s, X).program
     for args, named in (((X, 2.0), {}), ((X,), {"s": 2.0})):

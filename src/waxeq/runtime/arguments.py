@@ -4,7 +4,7 @@ lists, tuples, dataclasses) that the model takes them in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from waxeq.amounts import number_of
@@ -69,7 +69,7 @@ def _leaves(
 ) -> dict[str, Any]:
     """Inputs by name, of arguments for parameters. Raises TypeMismatch."""
     parameters = _parameters(types)
-    args = _with_rows(args, parameters, (*types, *fixed))
+    args = _with_rows(args, parameters, types, fixed)
     if len(args) > len(parameters):
         raise _too_many(args, parameters, types, fixed)
     rows: dict[str, Any] = {}
@@ -84,13 +84,17 @@ def _leaves(
     return rows
 
 
-def _with_rows(args: Sequence[Any], parameters: Sequence[str], names: Sequence[str]) -> Sequence[Any]:
+def _with_rows(
+    args: Sequence[Any], parameters: Sequence[str], types: Mapping[str, str], fixed: Mapping[str, str]
+) -> Sequence[Any]:
     """Arguments, those of `*rows` in a tuple: inputs in it are numbered, and it is no tuple as it was given, or more
     than one parameter takes."""
+    names = {*types, *fixed}
     numbered = [i for i, p in enumerate(parameters[: len(args)]) if _is_numbered(p, names)]
     for i in numbered:
         value = _as_mapping(args[i])
-        several = i == numbered[-1] and len(args) > len(parameters)
+        whole = all(path in names for path, _ in _walked(parameters[i], value, types, fixed))
+        several = i == numbered[-1] and len(args) > len(parameters) and not whole
         known = isinstance(value, (list, tuple)) or (
             isinstance(value, Mapping) and all(str(k).isdigit() for k in value)
         )
@@ -99,7 +103,7 @@ def _with_rows(args: Sequence[Any], parameters: Sequence[str], names: Sequence[s
     return args
 
 
-def _is_numbered(parameter: str, names: Sequence[str]) -> bool:
+def _is_numbered(parameter: str, names: Collection[str]) -> bool:
     inside = [n.split(".")[1] for n in names if n.startswith(f"{parameter}.")]
     return bool(inside) and all(n.isdigit() for n in inside)
 
