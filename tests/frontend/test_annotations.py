@@ -1,11 +1,14 @@
 """wx.model, wx.trace, annotations, states, and finding the model in a file."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import waxeq as wx
 from waxeq.errors import TargetError, TypeMismatch, UnsupportedError
@@ -286,3 +289,22 @@ def test_files_that_are_no_models_are_told_in_a_sentence(tmp_path: Path) -> None
         load_target(write(tmp_path, "def f(x): return x\n") + ":g")
     with pytest.raises(TargetError, match="must return a dict"):
         load_target(write(tmp_path, "def model(x): return x\ndef example_inputs(): return [1]\n"))
+
+
+LOADS = """
+import numpy as np
+from safetensors.numpy import load_file
+def model(x, weights): return x @ weights["w"].astype(np.float32)
+def example_inputs(): return {"x": np.ones((2, 3), np.float32)}
+def weights(): return load_file("w.safetensors")
+"""
+
+
+def test_weights_of_a_file_of_bfloat16_are_loaded(tmp_path: Path) -> None:
+    """`load_file` asks NumPy for "bfloat16", which it does not know before ml_dtypes is imported."""
+    safetensors.numpy.save_file({"w": np.ones((3, 4), ml_dtypes.bfloat16)}, tmp_path / "w.safetensors")
+    read = "load_target(sys.argv[1]).example['weights']['w'].dtype"
+    program = f"import sys; from waxeq.frontend.load import load_target; print({read})"
+    command = [sys.executable, "-c", program, write(tmp_path, LOADS)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("bfloat16\n", "")

@@ -104,6 +104,8 @@ class _Source(SourceFileLoader):
 
 
 def _load(path: Path) -> ModuleType:
+    import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by its name then, for which safetensors asks it
+
     name, whole = f"waxeq_target_{path.stem}", str(path.resolve())
     spec = importlib.util.spec_from_file_location(name, whole, loader=_Source(name, whole))
     assert spec is not None and spec.loader is not None
