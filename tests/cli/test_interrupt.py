@@ -87,6 +87,15 @@ def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch: pytest.
     assert capsys.readouterr().err == "waxeq: interrupted; nothing was written\n"
 
 
+def test_ctrl_c_while_a_class_is_made_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Python 3.11 makes a RuntimeError of it: of imports that it came in the midst of."""
+    path = tmp_path / "m.py"
+    field = "class Field:\n    def __set_name__(self, owner, name): raise KeyboardInterrupt\n"
+    path.write_text(f"{field}\nclass Model:\n    x = Field()\n")
+    assert main(["optimize", str(path), "--table", str(tmp_path / "t.duckdb")]) == 130
+    assert capsys.readouterr().err == "waxeq: interrupted; nothing was written\n"
+
+
 @pytest.mark.slow
 def test_bench_ends_soon(tmp_path: Path) -> None:
     """With times of what there is, and without the seconds that it was to take."""

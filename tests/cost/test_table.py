@@ -268,3 +268,29 @@ def test_a_signal_while_duckdb_is_loaded_is_answered_after_that(number: signal.S
     """Its extension ends the process with SIGABRT, or cannot be loaded again, where Ctrl-C comes in the midst of it."""
     done = subprocess.run([sys.executable, "-c", LOADING.format(int(number))], capture_output=True, text=True)
     assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", code)
+
+
+AT_EXIT = """
+import os, signal, sys
+from waxeq.cost.table import TimingTable
+
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == "duckdb":
+            os.kill(os.getpid(), signal.SIGINT)
+
+table = TimingTable.open(sys.argv[1])
+table.memo_put("a kind", "key", "text")
+sys.meta_path.insert(0, Interrupts())
+for name in [n for n in sys.modules if n.partition(".")[0] == "duckdb"]:
+    del sys.modules[name]
+table.tidy_at_exit()
+"""
+
+
+def test_ctrl_c_at_the_end_of_a_process_is_no_traceback(tmp_path: Path) -> None:
+    """All is done and said by then, and what was not brought into the archive waits as it did."""
+    command = [sys.executable, "-c", AT_EXIT, str(tmp_path / "t.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert TimingTable.open(tmp_path / "t.duckdb").memo_get("a kind", "key") == "text"

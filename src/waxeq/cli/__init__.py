@@ -26,9 +26,19 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from waxeq.cli.app import run
             with at_command_line():
                 return run(argv)
-        except KeyboardInterrupt:  # while that was loaded, which takes a moment
+        except BaseException as e:
+            if not interrupted(e):
+                raise
             sys.stderr.write(f"{NOTHING_WRITTEN}\n")
             return INTERRUPTED
+
+
+def interrupted(e: BaseException) -> bool:
+    """Whether Ctrl-C is what an error comes from: Python makes a RuntimeError of it where a class was being made."""
+    cause: BaseException | None = e
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__
+    return cause is not None
 
 
 def _open_what_is_closed() -> None:

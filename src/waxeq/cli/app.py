@@ -15,7 +15,7 @@ from typing import Any, get_args
 from cyclopts import App, ArgumentCollection, CoercionError, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import INTERRUPTED, NOTHING_WRITTEN, bundling, db, looking, machine, pareto, profile, work
+from waxeq.cli import bundling, db, interrupted, looking, machine, pareto, profile, work
 from waxeq.cli.console import say
 from waxeq.errors import BudgetError, RuleError, WaxeqError, WaxeqWarning
 
@@ -149,7 +149,7 @@ def require_whole(app: App, commands: tuple[str, ...], arguments: ArgumentCollec
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command line; its exit code."""
+    """Run a command line; its exit code. Raises what comes of Ctrl-C."""
     shown = warnings.showwarning
     quiet = not {"-q", "--quiet"}.isdisjoint(argv)
 
@@ -169,10 +169,9 @@ def run(argv: Sequence[str]) -> int:
             raise
         _discard_stdout()
         return 0
-    except KeyboardInterrupt:
-        say(NOTHING_WRITTEN)
-        return INTERRUPTED
     except Exception as e:
+        if interrupted(e):
+            raise
         if "--traceback" in argv:
             import traceback
 

@@ -396,5 +396,5 @@ class TimingTable:
 
 def _tidy_all() -> None:
     for table in [*_AT_EXIT.values()]:
-        with suppress(Exception):  # shards stay where they are, and there is nobody to tell
+        with suppress(Exception, KeyboardInterrupt):  # shards stay where they are, and there is nobody to tell
             table.tidy()
