@@ -210,11 +210,12 @@ static inline void wx_stream_lines(void *to, const void *from, int64_t bytes) {
 
 /* A row of float16 as float32, and back, as wx_widened_f16 and wx_narrowed_f16 of each element; payloads of NaN apart.
    Eight at a time where the machine converts vectors, and sixteen where those are as long: a core that reads as a whole
-   what was written in two halves waits for both to be in its cache. clang has the instructions by another name. */
+   what was written in two halves waits for both to be in its cache. clang has the instructions by another name, and up
+   to version 14 _Float16 only where the machine computes with it. */
 #ifdef __F16C__
 typedef float wx_eight_floats __attribute__((vector_size(32)));
 #ifdef __clang__
-typedef _Float16 wx_eight_halves __attribute__((vector_size(16)));
+typedef __fp16 wx_eight_halves __attribute__((vector_size(16)));
 #define WX_WIDENED_8(h) __builtin_convertvector(h, wx_eight_floats)
 #define WX_NARROWED_8(v) __builtin_convertvector(v, wx_eight_halves)
 #else
@@ -226,7 +227,7 @@ typedef short wx_eight_halves __attribute__((vector_size(16)));
 #ifdef __AVX512F__
 typedef float wx_sixteen_floats __attribute__((vector_size(64)));
 #ifdef __clang__
-typedef _Float16 wx_sixteen_halves __attribute__((vector_size(32)));
+typedef __fp16 wx_sixteen_halves __attribute__((vector_size(32)));
 #define WX_WIDENED_16(h) __builtin_convertvector(h, wx_sixteen_floats)
 #define WX_NARROWED_16(v) __builtin_convertvector(v, wx_sixteen_halves)
 #else

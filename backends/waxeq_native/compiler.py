@@ -46,6 +46,9 @@ compilers for arm64 know only -mcpu."""
 
 PROBE = "#include <stdint.h>\n#include <math.h>\nint64_t wx_probe(double x) { return (int64_t)floor(x); }\n"
 
+_SAYS, _BUILDS, _MAKES_LIBC = 20.0, 60.0, 300.0
+"""Seconds in which a compiler has said what it is, and built the probe; zig makes its libc before that."""
+
 INSTALL = "install gcc or clang, or `pip install ziglang`, or name a compiler in CC"
 
 
@@ -96,7 +99,11 @@ def find(environment: Mapping[str, str] | None = None, memory: Path | None = Non
     Raises MissingCompiler when none works, and when CC names one that does not.
     """
     environment = os.environ if environment is None else environment
-    chosen = shlex.split(environment.get("CC", ""))
+    given = environment.get("CC", "")
+    try:
+        chosen = shlex.split(given)
+    except ValueError as e:
+        raise MissingCompiler(f"CC is `{given}`, which is no command ({e}): {INSTALL}.") from None
     if chosen:
         found = _tried(tuple(chosen), environment, memory)
         if isinstance(found, str):
@@ -152,11 +159,11 @@ def _tried(command: tuple[str, ...], environment: Mapping[str, str], memory: Pat
     command = (program, *command[1:])
     try:
         said = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=60, check=False, env=_plain_words()
+            [*command, "--version"], capture_output=True, timeout=_SAYS, check=False, env=_plain_words()
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         return str(e)
-    version = next(iter(said.stdout.splitlines()), "")
+    version = next(iter(said.stdout.decode(errors="replace").splitlines()), "")
     choices = [Compiler(command, version, (*FLAGS, *tuned), cpu()) for tuned in TUNED]
     if memory is None:
         return _first_that_builds(choices)
@@ -184,7 +191,7 @@ def _first_that_builds(choices: Sequence[Compiler]) -> Compiler | str:
             except OSError as e:
                 return str(e)
             try:
-                code = done(process, 300)  # zig makes its libc
+                code = done(process, _MAKES_LIBC if "ziglang" in compiler.command else _BUILDS)
             except subprocess.TimeoutExpired as e:
                 return str(e)
             finally:

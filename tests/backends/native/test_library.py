@@ -326,6 +326,8 @@ def test_no_compiler_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_compiler_named_in_cc_is_not_replaced(tmp_path: Path, compiler: Compiler) -> None:
     with pytest.raises(MissingCompiler, match=r"CC is `no-such-compiler -x`, which does not work \(no such program\)"):
         find({**os.environ, "CC": "no-such-compiler -x"})
+    with pytest.raises(MissingCompiler, match=r"CC is `gcc -D'x`, which is no command \(No closing quotation\)"):
+        find({**os.environ, "CC": "gcc -D'x"})
     named = find({**os.environ, "CC": f"{compiler.command[0]} -DNAMED"})
     assert named.command == (compiler.command[0], "-DNAMED")
 
@@ -349,6 +351,13 @@ def test_what_a_compiler_was_found_to_know_is_remembered(program: Callable[[str]
     assert found() == (first, 2)
     program('case "$*" in *--version*) echo two;; *) exec $CC "$@";; esac')
     assert found()[0] == replace(first, version="two")
+
+
+def test_a_compiler_may_say_its_version_in_any_bytes(program: Callable[[str], Compiler]) -> None:
+    """Regression: it was refused with what Python says of bytes that are no UTF-8."""
+    said = program("""case "$*" in *--version*) printf 'gcc \\351\\n';; *) exec $CC "$@";; esac""")
+    found = find({**os.environ, "CC": said.command[0]})
+    assert found.version == "gcc \ufffd"
 
 
 def test_a_compiler_without_headers_does_not_work(program: Callable[[str], Compiler]) -> None:
