@@ -4,41 +4,66 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 BUSY = "from waxeq.children import end_with; end_with({}); print(1, flush=True); sum(range(10**15))"
 """Python answers no signal until that sum is there."""
 STARTS = f"""
-import sys, threading
+import signal, subprocess, sys, threading
 from waxeq.children import start
-command = lambda parent: [sys.executable, "-c", {BUSY!r}.format(parent)]
 rows = []
-thread = threading.Thread(target=lambda: rows.append(start(command, start_new_session=True)))
+
+def starts():
+    command = lambda parent: [sys.executable, "-c", {BUSY!r}.format(parent)]
+    rows.append(start(command, start_new_session=True))
+    sys.stdin.readline()
+
+exec(sys.argv[1])
+thread = threading.Thread(target=starts)
 thread.start()
 thread.join()
-sys.stdin.readline()
+try:
+    print("ended with", rows[0].wait(1.0))
+except subprocess.TimeoutExpired:
+    print("goes on")
 """
+Begun = Callable[[str], subprocess.Popen]
 
 
 @pytest.fixture
-def parent() -> Iterator[subprocess.Popen]:
-    """A process that has started a busy one in a thread that is over; what both say is read from it."""
-    with subprocess.Popen([sys.executable, "-c", STARTS], stdin=-1, stdout=-1) as process:
-        yield process
-        process.kill()
+def begun() -> Iterator[Begun]:
+    """Begins a process, which runs a statement and starts a busy one in a thread that ends with the first line that is
+    written to it; what both say is read from it. The busy one has begun."""
+    rows = list[subprocess.Popen]()
+
+    def begin(statement: str = "") -> subprocess.Popen:
+        process = subprocess.Popen([sys.executable, "-c", STARTS, statement], stdin=-1, stdout=-1)
+        rows.append(process)
+        assert process.stdout is not None and process.stdout.readline() == b"1\n"
+        return process
+
+    yield begin
+    for process in rows:
+        with process:
+            process.kill()
 
 
-def test_a_process_ends_with_one_that_is_killed(parent: subprocess.Popen) -> None:
-    """Of whoever was killed, timing went on: for minutes, beside everything that was timed meanwhile."""
-    assert parent.stdout is not None and parent.stdout.readline() == b"1\n"
+@pytest.mark.parametrize(
+    "statement",
+    ["", "signal.signal(signal.SIGIO, signal.SIG_IGN)", "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])"],
+    ids=["", "ignored", "blocked"],
+)
+def test_a_process_ends_with_one_that_is_killed(begun: Begun, statement: str) -> None:
+    """Of whoever was killed, timing went on: for minutes, beside everything that was timed meanwhile. Then it did where
+    the program that used waxeq had no use for the signal it was ended with: what is ignored or blocked is inherited."""
+    parent = begun(statement)
     parent.kill()
     assert parent.communicate(timeout=20)[0] == b"", "the child is gone: nobody has its end of the pipe"
 
 
-def test_a_process_does_not_end_with_the_thread_that_started_it(parent: subprocess.Popen) -> None:
-    assert parent.stdout is not None and parent.stdout.readline() == b"1\n"
-    with pytest.raises(subprocess.TimeoutExpired):
-        parent.wait(1.0)
-    assert parent.communicate(b"end\n", timeout=20)[0] == b"" and parent.returncode == 0
+def test_a_process_does_not_end_with_the_thread_that_started_it(begun: Begun) -> None:
+    parent = begun("")
+    assert parent.communicate(b"end\n", timeout=20)[0] == b"goes on\n"
+    assert parent.returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import signal
 import subprocess
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,8 +16,8 @@ def start(command: Callable[[int], Sequence[str]], *, held: Sequence[int] = (), 
     """A process that inherits the descriptors that are `held`, and one more, which `command` is given the number of:
     there the process is to call `end_with` on it. `how`: as for subprocess.Popen.
 
-    The descriptor is an end of a pipe of which nobody but this process has the other, which is closed when the process
-    object is gone."""
+    The descriptor is an end of a pipe of which nobody but this process (and what it forks without exec) has the other,
+    which is closed when the process object is gone."""
     theirs, ours = os.pipe()
     try:
         process = subprocess.Popen(command(theirs), pass_fds=(*held, theirs), **how)
@@ -30,10 +31,12 @@ def start(command: Callable[[int], Sequence[str]], *, held: Sequence[int] = (), 
 
 
 def end_with(other: int) -> None:
-    """From now on the end of whoever has the other end of the pipe `other` ends this process: the kernel sends it SIGIO
-    then, which no computation that keeps Python from its signals holds up. What Linux offers for this
+    """From now on the end of whoever has the other end of the pipe `other` ends this process: the kernel sends it
+    SIGKILL then, which no computation that keeps Python from its signals holds up; SIGIO, which is sent unless another
+    one is named, stays ignored or blocked where the parent's parent had it so. What Linux offers for this
     (PR_SET_PDEATHSIG) would end it with the thread that started it."""
     fcntl.fcntl(other, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(other, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(other, fcntl.F_SETFL, fcntl.fcntl(other, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([other], [], [], 0)[0]:  # it was gone before that
         os._exit(1)
