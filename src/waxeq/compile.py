@@ -164,8 +164,9 @@ def runnable(
 def proposed(
     session: Session, traced: Traced, until: ExitStack | None = None
 ) -> tuple[list[Result], Begun | None]:  # fmt: skip
-    """Plans of a traced model that nobody has run yet, the best predicted first; and what is begun to prove them, open
-    `until` then: nothing, where that is not said."""
+    """Plans of a traced model that nobody has run yet, the best predicted first, without those that there is no memory
+    for; and what is begun to prove them, open `until` then: nothing, where that is not said. Raises BudgetError where
+    there is memory for none."""
     session.model = traced.name
     graph = expand(traced.graph)
     ways = placings(session, graph, cut(graph))
@@ -174,7 +175,15 @@ def proposed(
     begun = until.enter_context(closing(Begun.beside(session, traced))) if new and until is not None else None
     blocks, plans = cheapest(ways, known | searched(session, new, sole=all(len(blocks) == 1 for blocks in ways)))
     plans = in_whole_calls(session, graph, blocks, plans)
-    return [assemble(session, traced, graph, blocks, p) for p in rivals(session, blocks, plans)], begun
+    results, refused = list[Result](), list[BudgetError]()
+    for p in rivals(session, blocks, plans):
+        try:
+            results.append(assemble(session, traced, graph, blocks, p))
+        except BudgetError as e:
+            refused.append(e)
+    if not results:
+        raise refused[0]
+    return results, begun
 
 
 def _in_memory(session: Session, plan: Plan) -> Plan:
@@ -192,7 +201,7 @@ def _in_memory(session: Session, plan: Plan) -> Plan:
 def assemble(
     session: Session, traced: Traced, graph: Graph, blocks: Sequence[Block], plans: Mapping[str, Optimized]
 ) -> Result:
-    """Plans of blocks, by key, as one plan in one arena."""
+    """Plans of blocks, by key, as one plan in one arena. Raises BudgetError where there is no memory for it."""
     about = {**session.about(), **traced.about}
     plan = compose(graph, blocks, [plans[b.key].plan for b in blocks], traced.name, traced.structure, about)
     plan = in_their_place(replace(plan, graph=traced.graph), session.kernels)

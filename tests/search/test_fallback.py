@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waxeq import compile as compiling
 from waxeq.amounts import cores
 from waxeq.compile import optimize, optimize_traced, proposed
 from waxeq.errors import AccuracyError, BudgetError, FallbackError
@@ -18,6 +19,7 @@ from waxeq.extract.paths import paths
 from waxeq.frontend.trace import trace
 from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
+from waxeq.memory.estimate import plan_estimate
 from waxeq.options import Options
 from waxeq.runtime.measure import Samples
 from waxeq.runtime.timing import Bench
@@ -214,6 +216,31 @@ def test_memory_of_the_search_and_of_the_plan_are_two_limits(tmp_path: Path) -> 
         optimize(model, X, W, options=options(tmp_path, max_memory="1kB"))
     with pytest.raises(BudgetError, match="search_memory="):
         optimize(model, X, W, options=options(tmp_path, search_memory="1kB", fresh=True))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_plan_that_needs_too_much_memory_takes_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Regression: where one of the rivals of a plan did not fit, there was no plan at all, though that one fitted."""
+    traced = trace(lambda x: x / np.sqrt((x * x).sum(-1, keepdims=True)), {"x": X})
+    with Session.open(options(tmp_path), Events()) as session:
+        (block,) = cut(expand(traced.graph))
+        found = search_block.search_block(session, block)
+        assert found.problem is not None and found.choice is not None
+        choices = (found.choice, greedy(_split(found.problem, *found.choice.in_order())))
+        ways = [{block.key: replace(found, choice=c, plan=search_block.planned(found, c))} for c in choices if c]
+        monkeypatch.setattr(compiling, "rivals", lambda *given: [ways[first], ways[1 - first]])
+        both, _ = proposed(session, traced)
+        peaks = [plan_estimate(r.plan).peak_bytes for r in both]
+        least = both[peaks.index(min(peaks))].plan
+        assert len(set(peaks)) == 2
+    for limit, plans in ((max(peaks), [r.plan.steps for r in both]), (min(peaks), [least.steps])):
+        with Session.open(options(tmp_path, max_memory=limit), Events()) as session:
+            assert [r.plan.steps for r in proposed(session, traced)[0]] == plans
+    less = options(tmp_path, max_memory=min(peaks) - 1)
+    with Session.open(less, Events()) as session, pytest.raises(BudgetError, match="max_memory="):
+        proposed(session, traced)
 
 
 def cancelling(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
