@@ -57,9 +57,9 @@ def uninterrupted() -> Iterator[None]:
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main}
     came: list[tuple[int, FrameType | None]] = []
     raising = {s: handler for s, handler in before.items() if callable(handler)}
-    for s in raising:
-        signal.signal(s, lambda number, frame: came.append((number, frame)))
     try:
+        for s in raising:
+            signal.signal(s, lambda number, frame: came.append((number, frame)))
         yield
     finally:
         for s, handler in raising.items():

@@ -256,7 +256,24 @@ def test_every_command_has_help(waxeq) -> None:
 @pytest.mark.parametrize("command", [["rules", "list", "--json"], ["--help"], ["run", "--help"], ["--version"]])
 def test_a_closed_pipe_is_quiet(command: list[str]) -> None:
     """Help ended with 1, as an internal error does."""
-    program = f"import sys; from waxeq.cli import main; sys.exit(main({command}))"
+    _ends_quietly(f"import sys; from waxeq.cli import main; sys.exit(main({command}))")
+
+
+BARE = """
+import sys, waxeq.cli
+waxeq.cli.find_spec = lambda name: None
+sys.exit(waxeq.cli.main(["run", {!r}]))
+"""
+
+
+def test_a_closed_pipe_is_quiet_where_only_numpy_is_installed(waxeq, plan: Path, tmp_path: Path) -> None:
+    """The command that needs no packages ended with a traceback there."""
+    waxeq("bundle", plan, "-o", tmp_path / "b.waxeq")
+    _ends_quietly(BARE.format(str(tmp_path / "b.waxeq")))
+
+
+def _ends_quietly(program: str) -> None:
+    """The program, whose output nobody reads, ends with 0 and says nothing."""
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None and child.stderr is not None
     child.stdout.close()

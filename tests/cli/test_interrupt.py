@@ -96,6 +96,21 @@ def test_ctrl_c_while_a_class_is_made_is_no_bug(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err == "waxeq: interrupted; nothing was written\n"
 
 
+FIRST = """
+import os, signal
+from waxeq.cli.ending import cleared_away
+os.kill = lambda process, number: None
+with cleared_away():
+    signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_the_first_process_of_a_container_ends_as_the_signal_says() -> None:
+    """It dies of no signal that it sends itself, and ended with 130, as of Ctrl-C."""
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (143, "")
+
+
 @pytest.mark.slow
 def test_bench_ends_soon(tmp_path: Path) -> None:
     """With times of what there is, and without the seconds that it was to take."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 
 from waxeq.cli.ending import cleared_away
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             with at_command_line():
                 return run(argv)
         except BaseException as e:
+            if _nobody_reads(e):
+                discard_stdout()
+                return 0
             if not interrupted(e):
                 raise
             sys.stderr.write(f"{NOTHING_WRITTEN}\n")
@@ -39,6 +43,17 @@ def interrupted(e: BaseException) -> bool:
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__cause__
     return cause is not None
+
+
+def _nobody_reads(e: BaseException) -> bool:
+    """Whether the reader of stdout is gone, as `head` soon is; of which rich makes an exit with 1."""
+    return isinstance(e.__context__ if isinstance(e, SystemExit) else e, BrokenPipeError)
+
+
+def discard_stdout() -> None:
+    """Nobody reads any more; what is still buffered must not fail when Python ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_what_is_closed() -> None:

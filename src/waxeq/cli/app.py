@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import inspect
-import os
 import re
 import sys
 import warnings
@@ -15,7 +13,7 @@ from typing import Any, get_args
 from cyclopts import App, ArgumentCollection, CoercionError, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import bundling, db, interrupted, looking, machine, pareto, profile, work
+from waxeq.cli import bundling, db, discard_stdout, interrupted, looking, machine, pareto, profile, work
 from waxeq.cli.console import say
 from waxeq.errors import BudgetError, RuleError, WaxeqError, WaxeqWarning
 
@@ -149,7 +147,7 @@ def require_whole(app: App, commands: tuple[str, ...], arguments: ArgumentCollec
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command line; its exit code. Raises what comes of Ctrl-C."""
+    """Run a command line; its exit code. Raises what comes of Ctrl-C, and of a reader of stdout that is gone."""
     shown = warnings.showwarning
     quiet = not {"-q", "--quiet"}.isdisjoint(argv)
 
@@ -164,20 +162,15 @@ def run(argv: Sequence[str]) -> int:
         code = build()(argv, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (BrokenPipeError, SystemExit) as e:
-        if isinstance(e, SystemExit) and not isinstance(e.__context__, BrokenPipeError):  # which rich makes 1 of
-            raise
-        _discard_stdout()
-        return 0
     except Exception as e:
-        if interrupted(e):
+        if interrupted(e) or isinstance(e, BrokenPipeError):
             raise
         if "--traceback" in argv:
             import traceback
 
             traceback.print_exc()
         if _full(e):
-            _discard_stdout()  # what is still to be written there would fail again
+            discard_stdout()  # what is still to be written there would fail again
         say(sentence(e))
         return code_of(e)
 
@@ -212,9 +205,3 @@ def code_of(e: Exception) -> int:
     if isinstance(e, WaxeqError):
         return e.exit_code
     return 2 if isinstance(e, CycloptsError) else BudgetError.exit_code if isinstance(e, MemoryError) else 1
-
-
-def _discard_stdout() -> None:
-    """Nobody reads any more; what is still buffered must not fail when Python ends."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

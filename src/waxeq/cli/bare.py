@@ -17,9 +17,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command line; its exit code."""
+    """Run a command line; its exit code. Raises what comes of Ctrl-C, and of a reader of stdout that is gone."""
     try:
         _run(argv)
+        sys.stdout.flush()
         return 0
     except WaxeqError as e:
         sys.stderr.write(f"waxeq: {' '.join(str(e).split()).removesuffix('.')}\n")

@@ -27,11 +27,12 @@ def cleared_away() -> Iterator[None]:
         back()
         raise KeyboardInterrupt
 
-    for s in ours:
-        signal.signal(s, handle)
     try:
+        for s in ours:
+            signal.signal(s, handle)
         yield
     finally:
         back()
         if came:
             os.kill(os.getpid(), came[0])
+            raise SystemExit(128 + came[0])  # the first process of a container dies of no signal that it sends itself
