@@ -311,6 +311,20 @@ def test_a_number_after_a_list_of_blocks_is_said(optimized: Callable[..., Any]) 
         program(X, blocks, 2)
 
 
+@pytest.mark.quick
+def test_rows_that_may_be_all_of_them_are_rows() -> None:
+    """Regression: of rows that are lists of as many numbers as there are rows, and where the first is empty, the first
+    was taken for all, and the others were too many."""
+    d, pair, w = {"a": 1.0, "b": 2.0}, [[1.0, 2.0], [3.0, 4.0]], [5.0, 6.0]
+    numbers = Inputs(leaves("d.a: float64[]", "d.b: float64[]", "rows.0: float64[2]", "rows.1: float64[2]"))
+    np.testing.assert_array_equal(np.stack(numbers.take((d, *pair), {})[2:]), pair)
+    blocks = Inputs(leaves("x: float64[2]", "blocks.1.w: float64[2]"))
+    for first in ({}, [], ()):
+        np.testing.assert_array_equal(blocks.take((w, first, {"w": w}), {})[1], w)
+    with pytest.raises(TypeMismatch, match=r"no array was given for input 'rows\.2'"):
+        Inputs(leaves("x: float64[2]", *(f"rows.{i}: float64[2]" for i in range(3)))).take((w, *pair), {})
+
+
 def test_a_number_that_no_example_was_is_said_to_be_a_constant(optimized: Callable[..., Any]) -> None:
     program = optimized(lambda x, s=2.0: x * s, X).program
     for args, named in (((X, 2.0), {}), ((X,), {"s": 2.0})):

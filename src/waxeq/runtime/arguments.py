@@ -88,18 +88,22 @@ def _with_rows(
     args: Sequence[Any], parameters: Sequence[str], types: Mapping[str, str], fixed: Mapping[str, str]
 ) -> Sequence[Any]:
     """Arguments, those of `*rows` in a tuple: inputs in it are numbered, and it is no tuple as it was given, or more
-    than one parameter takes."""
+    than one parameter takes. A list that is all that the parameter takes is that, unless it is a row that may be."""
     names = {*types, *fixed}
+
+    def known(parameter: str, value: Any) -> bool:
+        paths = [path for path, _ in _walked(parameter, value, types, fixed)]
+        return bool(paths) and names.issuperset(paths)
+
     numbered = [i for i, p in enumerate(parameters[: len(args)]) if _is_numbered(p, names)]
     for i in numbered:
-        value = _as_mapping(args[i])
-        whole = all(path in names for path, _ in _walked(parameters[i], value, types, fixed))
-        several = i == numbered[-1] and len(args) > len(parameters) and not whole
-        known = isinstance(value, (list, tuple)) or (
+        value, rows = _as_mapping(args[i]), tuple(args[i:])
+        more = i == numbered[-1] and len(args) > len(parameters)
+        counted = isinstance(value, (list, tuple)) or (
             isinstance(value, Mapping) and all(str(k).isdigit() for k in value)
         )
-        if several or not known:
-            return (*args[:i], tuple(args[i:]))
+        if not counted or (more and (known(parameters[i], rows) or not known(parameters[i], value))):
+            return (*args[:i], rows)
     return args
 
 

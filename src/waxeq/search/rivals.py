@@ -71,8 +71,8 @@ def _following(session: Session, problem: Problem, first: Choice) -> Iterator[Ch
 
 
 def _fewer(session: Session, problem: Problem, first: Choice) -> Iterator[Choice | None]:
-    """The greedy choice where each call costs as much more as a rival of fewer calls may: one kernel that looks slower
-    than two may be the faster one where its operands lie nearer than they did when calls were timed one by one."""
+    """The greedy choice where each call costs in addition what a rival of fewer calls may be slower by: one kernel that
+    looks slower than two may be faster where its operands lie nearer than they did when calls were timed one by one."""
     each = (_NEARER - 1) * first.cost
     yield _at(problem, lambda p: p.estimate.seconds + each, session.choosing())
 
