@@ -96,6 +96,15 @@ def test_ctrl_c_while_a_class_is_made_is_no_bug(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err == "waxeq: interrupted; nothing was written\n"
 
 
+def test_an_error_that_is_its_own_cause_is_told(tmp_path: Path) -> None:
+    """Regression: the command looked for Ctrl-C among the causes of `raise e from e` without end."""
+    path = tmp_path / "m.py"
+    path.write_text("try:\n    1 / 0\nexcept ArithmeticError as e:\n    raise e from e\n")
+    command = [sys.executable, "-c", PROGRAM, "optimize", str(path), "--table", str(tmp_path / "t.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1) and "ZeroDivisionError" in done.stderr
+
+
 FIRST = """
 import os, signal
 from waxeq.cli.ending import cleared_away

@@ -39,10 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def interrupted(e: BaseException) -> bool:
     """Whether Ctrl-C is what an error comes from: Python makes a RuntimeError of it where a class was being made."""
-    cause: BaseException | None = e
-    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+    causes, cause = dict[int, BaseException](), e
+    while cause is not None and id(cause) not in causes:  # `raise e from e` is its own
+        causes[id(cause)] = cause
         cause = cause.__cause__
-    return cause is not None
+    return any(isinstance(c, KeyboardInterrupt) for c in causes.values())
 
 
 def _nobody_reads(e: BaseException) -> bool:
