@@ -66,6 +66,19 @@ def test_the_best_plan_is_kept(tmp_path: Path, stage: bytes, layers: int, body: 
     assert np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)) < 1e-4
 
 
+@pytest.mark.slow
+def test_the_best_plan_is_kept_where_ctrl_c_ended_the_reader_too(tmp_path: Path) -> None:
+    """As of `2>&1 | tee log`: the next line of progress ended the command with 0, and no plan was written."""
+    child, plan = start(tmp_path, 12, HARD)
+    wait_for(child, b"saturate")
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.close()
+    child.stderr.close()
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=120) == 0
+    assert wx.load(plan).plan.steps
+
+
 def test_twice_ends_at_once_and_writes_nothing(tmp_path: Path) -> None:
     child, plan = start(tmp_path, 12, HARD)
     wait_for(child, b"saturate")

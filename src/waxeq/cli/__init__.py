@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import TextIO
 
 from waxeq.cli.ending import cleared_away
 from waxeq.naming import at_command_line
@@ -29,11 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return run(argv)
         except BaseException as e:
             if _nobody_reads(e):
-                discard_stdout()
+                discard(sys.stdout)
                 return 0
             if not interrupted(e):
                 raise
-            sys.stderr.write(f"{NOTHING_WRITTEN}\n")
+            say(NOTHING_WRITTEN)
             return INTERRUPTED
 
 
@@ -51,10 +52,19 @@ def _nobody_reads(e: BaseException) -> bool:
     return isinstance(e.__context__ if isinstance(e, SystemExit) else e, BrokenPipeError)
 
 
-def discard_stdout() -> None:
+def say(text: str) -> None:
+    """Something on stderr, as long as anybody reads that: Ctrl-C ends the reader of a pipe too, and what was found is
+    to be written for all that."""
+    try:
+        sys.stderr.write(text.rstrip() + "\n")
+    except BrokenPipeError:
+        discard(sys.stderr)
+
+
+def discard(output: TextIO) -> None:
     """Nobody reads any more; what is still buffered must not fail when Python ends."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def _open_what_is_closed() -> None:

@@ -13,8 +13,7 @@ from typing import Any, get_args
 from cyclopts import App, ArgumentCollection, CoercionError, CycloptsError
 
 from waxeq.__about__ import __version__
-from waxeq.cli import bundling, db, discard_stdout, interrupted, looking, machine, pareto, profile, work
-from waxeq.cli.console import say
+from waxeq.cli import bundling, db, discard, interrupted, looking, machine, pareto, profile, say, work
 from waxeq.errors import BudgetError, RuleError, WaxeqError, WaxeqWarning
 
 _EXAMPLES = {
@@ -170,7 +169,7 @@ def run(argv: Sequence[str]) -> int:
 
             traceback.print_exc()
         if _full(e):
-            discard_stdout()  # what is still to be written there would fail again
+            discard(sys.stdout)  # what is still to be written there would fail again
         say(sentence(e))
         return code_of(e)
 

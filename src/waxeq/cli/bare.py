@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from waxeq.cli import say
 from waxeq.errors import UsageError, WaxeqError
 
 
@@ -23,7 +24,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         return 0
     except WaxeqError as e:
-        sys.stderr.write(f"waxeq: {' '.join(str(e).split()).removesuffix('.')}\n")
+        say(f"waxeq: {' '.join(str(e).split()).removesuffix('.')}")
         return e.exit_code
 
 

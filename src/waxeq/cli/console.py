@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from waxeq.cli import say
 from waxeq.cli.options import Show
 from waxeq.events import Event, Events, Note, Progress, StageFinished, StageStarted
 
@@ -43,11 +44,6 @@ def _print(shown: Any) -> None:
     with console.capture() as held:
         console.print(shown)
     sys.stdout.write("\n".join(line.rstrip(" ") for line in held.get().split("\n")))
-
-
-def say(text: str) -> None:
-    """Something on stderr."""
-    sys.stderr.write(text.rstrip() + "\n")
 
 
 def _finite(value: Any) -> Any:

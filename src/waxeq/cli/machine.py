@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from waxeq.cli.console import aside, finish, say, working
+from waxeq.cli import say
+from waxeq.cli.console import aside, finish, working
 from waxeq.cli.options import MEASURING, SHOW, Measuring, Show
 from waxeq.errors import UsageError
 
