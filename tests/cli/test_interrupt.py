@@ -155,7 +155,8 @@ def test_bench_that_is_ended_leaves_no_process_and_no_folder(tmp_path: Path, end
     model.write_text(MODEL.format(layers=1, body=EASY))
     room.mkdir()
     options = ("--table", str(tmp_path / "t.duckdb"), "--budget", "1s", "--seconds", "300")
-    command = [sys.executable, "-c", PROGRAM, "bench", str(model), *options]
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # these tests may run under nohup
+    command = [sys.executable, "-c", f"{heard}; {PROGRAM}", "bench", str(model), *options]
     with subprocess.Popen(command, stdout=-1, stderr=-1, env={**os.environ, "TMPDIR": str(room)}) as child:
         until = time.monotonic() + 100
         while not (started := psutil.Process(child.pid).children()) or not list(room.glob("*/bench.plan.json")):

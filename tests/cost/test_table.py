@@ -254,6 +254,7 @@ class Interrupts:
 
 from waxeq.cli.ending import cleared_away
 from waxeq.cost.archive import connect
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which the background of a shell ignores
 sys.meta_path.insert(0, Interrupts())
 with cleared_away():
     try:
