@@ -80,14 +80,19 @@ class Compiler:
         """A hash of everything but the source that decides what a library holds."""
         return sha256(repr((self.command, self.version, self.flags, self.cpu)).encode()).hexdigest()
 
+    @property
+    def is_zig(self) -> bool:
+        return any(Path(part).name in ("zig", "ziglang") for part in self.command)
+
     def start(self, sources: Sequence[Path], output: Path, log: Path, flags: Sequence[str] = ()) -> subprocess.Popen:
         """Starts to build a shared library; messages go to `log`. The process leads a group of its own, so that
-        whoever gives up can end all of it.
+        whoever gives up can end all of it; what it leaves then lies beside `output`.
         """
         line = [*self.command, *self.flags, *flags, "-o", str(output), *map(str, sources), "-lm"]
+        how = {**_plain_words(), "TMPDIR": str(output.parent)}
         with log.open("wb") as messages:
             return subprocess.Popen(
-                line, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, process_group=0, env=_plain_words()
+                line, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, process_group=0, env=how
             )
 
 
@@ -183,20 +188,20 @@ def _tried(command: tuple[str, ...], environment: Mapping[str, str], memory: Pat
 def _first_that_builds(choices: Sequence[Compiler]) -> Compiler | str:
     why = ""
     with tempfile.TemporaryDirectory(prefix="waxeq-") as folder:
-        source, log = Path(folder, "probe.c"), Path(folder, "log")
+        source, built, log = (Path(folder, n) for n in ("probe.c", "probe.so", "log"))
         source.write_text(PROBE, encoding="utf-8")
         for compiler in choices:
             try:
-                process = compiler.start([source], Path(folder, "probe.so"), log)
+                process = compiler.start([source], built, log)
             except OSError as e:
                 return str(e)
             try:
-                code = done(process, _MAKES_LIBC if "ziglang" in compiler.command else _BUILDS)
+                code = done(process, _MAKES_LIBC if compiler.is_zig else _BUILDS)
             except subprocess.TimeoutExpired as e:
                 return str(e)
             finally:
                 end(process)
-            if code == 0:
+            if code == 0 and built.exists():  # where a program ignores SIGCHLD all of its processes end with 0
                 return compiler
             why = first_error(log.read_text(encoding="utf-8", errors="replace"))
     return why

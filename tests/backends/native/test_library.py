@@ -333,7 +333,8 @@ def test_a_compiler_named_in_cc_is_not_replaced(tmp_path: Path, compiler: Compil
 
 
 def test_a_compiler_that_knows_only_the_other_word_for_this_machine(program: Callable[[str], Compiler]) -> None:
-    refusing = program('case "$*" in *-march=native*) echo "error: unknown" >&2; exit 1;; esac')
+    makes = '*-o*) while [ "$1" != -o ]; do shift; done; : > "$2";;'
+    refusing = program(f'case "$*" in *-march=native*) echo "error: unknown" >&2; exit 1;; {makes} esac')
     found = find({**os.environ, "CC": refusing.command[0]})
     assert found.flags[: len(compilers.FLAGS) + 1] == (*compilers.FLAGS, "-mcpu=native")
 
@@ -358,6 +359,20 @@ def test_a_compiler_may_say_its_version_in_any_bytes(program: Callable[[str], Co
     said = program("""case "$*" in *--version*) printf 'gcc \\351\\n';; *) exec $CC "$@";; esac""")
     found = find({**os.environ, "CC": said.command[0]})
     assert found.version == "gcc \ufffd"
+
+
+def test_what_a_compiler_leaves_lies_beside_what_it_was_to_make(
+    program: Callable[[str], Compiler], tmp_path: Path
+) -> None:
+    """Regression: one that was ended left its files in /tmp."""
+    said = program(f'echo "$TMPDIR" > {tmp_path}/room; exec $CC "$@"')
+    Library(tmp_path, said).functions(source("one", "x + 1"), PRELUDE)
+    assert Path((tmp_path / "room").read_text().strip()).is_relative_to(tmp_path)
+
+
+def test_a_compiler_that_makes_nothing_does_not_work(program: Callable[[str], Compiler]) -> None:
+    with pytest.raises(MissingCompiler, match="it said nothing"):
+        find({**os.environ, "CC": program("exit 0").command[0]})
 
 
 def test_a_compiler_without_headers_does_not_work(program: Callable[[str], Compiler]) -> None:
