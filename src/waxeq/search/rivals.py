@@ -23,6 +23,9 @@ _NEARER = 1.5
 """The same for one of fewer calls. What is timed alone finds its operands where four memories by turns have left them,
 and in a plan where the call before has: one loop of nTrans took 1.1 to 1.4 of two there, and 0.82 here."""
 
+_PARTS = (1.0, 0.25, 0.06)
+"""What a call costs in addition for that, as parts of the most that is worth it: of many the fewest look too slow."""
+
 
 def rivals(session: Session, blocks: Sequence[Block], best: Mapping[str, Optimized]) -> list[Mapping[str, Optimized]]:
     """Ways to plan the whole model, the one with the lowest prediction first: at most `top_k`.
@@ -70,11 +73,18 @@ def _following(session: Session, problem: Problem, first: Choice) -> Iterator[Ch
     return islice(paths(problem, first, seconds=seconds, seed=seed, work=WORK, proved=False), 1, 3)
 
 
-def _fewer(session: Session, problem: Problem, first: Choice) -> Iterator[Choice | None]:
-    """The greedy choice where each call costs in addition what a rival of fewer calls may be slower by: one kernel that
-    looks slower than two may be faster where its operands lie nearer than they did when calls were timed one by one."""
-    each = (_NEARER - 1) * first.cost
-    yield _at(problem, lambda p: p.estimate.seconds + each, session.choosing())
+def _fewer(session: Session, problem: Problem, first: Choice) -> Iterator[Choice]:
+    """The greedy choice of fewer calls where each call costs half of what the first takes in addition, or a part of
+    that, until it is none that looks too slow: one kernel that looks slower than two may be the faster one where its
+    operands lie nearer than they did when calls were timed one by one."""
+    for part in _PARTS:
+        each = part * (_NEARER - 1) * first.cost
+        found = _at(problem, lambda p, each=each: p.estimate.seconds + each, session.choosing())
+        if found is None or len(found.made) >= len(first.made):
+            return
+        if found.cost <= _NEARER * first.cost:
+            yield found
+            return
 
 
 def _reconsidered(session: Session, problem: Problem) -> Iterator[Choice | None]:
