@@ -52,15 +52,16 @@ def _others(session: Session, found: Optimized) -> Iterator[Choice]:
     seen = {_calls(first)}
     fewer = _fewer(session, problem, first)
     for c in chain(found.beaten, fewer, _reconsidered(session, problem), _following(session, problem, first)):
-        if c is not None and _calls(c) not in seen and c.cost <= _worth(c, first) * first.cost:
+        if c is not None and _calls(c) not in seen and _is_worth_it(c, first):
             seen.add(_calls(c))
             yield with_runners_up(problem, c)
         if session.hurried:  # before the next is worked out
             return
 
 
-def _worth(c: Choice, first: Choice) -> float:
-    return _NEARER if len(c.made) < len(first.made) else _WORTH
+def _is_worth_it(c: Choice, first: Choice) -> bool:
+    """Whether a choice may turn out to be faster than the first, whatever is predicted."""
+    return c.cost <= (_NEARER if len(c.made) < len(first.made) else _WORTH) * first.cost
 
 
 def _calls(choice: Choice) -> frozenset[int]:
@@ -82,7 +83,7 @@ def _fewer(session: Session, problem: Problem, first: Choice) -> Iterator[Choice
         found = _at(problem, lambda p, each=each: p.estimate.seconds + each, session.choosing())
         if found is None or len(found.made) >= len(first.made):
             return
-        if found.cost <= _NEARER * first.cost:
+        if _is_worth_it(found, first):
             yield found
             return
 
