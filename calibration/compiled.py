@@ -18,6 +18,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def described(o: Mapping[str, Any]) -> dict[str, Any]:
         from waxeq_native import gemm, library, team
 
         files = {}
-        for purpose, make in (("products", gemm.api), ("team", team.code)):
+        for purpose, make in (("products", partial(gemm.made, gemm.KINDS)), ("team", team.code)):
             asked.clear()
             make()
             files[purpose] = [_unit(paths, flags) for paths, flags in asked]

@@ -102,14 +102,12 @@ def pytest_sessionstart() -> None:
     """
     if xdist:
         return
-    from waxeq_native import gemm, library, team
+    from waxeq_native import calling, gemm, library, team
 
-    with suppress(WaxeqError), pytest.MonkeyPatch.context() as patch:  # who needs a compiler says that there is none
+    with suppress(WaxeqError):  # who needs a compiler says that there is none
         folder = library.directory(os.environ["WAXEQ_TEST_UNITS"])
         own = library.Library(folder, find(memory=folder / "compilers"))
-        patch.setattr(library, "shared", lambda: own)
-        gemm.api.__wrapped__()
-        team.code()
+        own.units([*gemm.UNITS.values(), team.UNIT, (calling.FILES, ())])
     begun(Path(os.environ["WAXEQ_CACHE"]))
 
 

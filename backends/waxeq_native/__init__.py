@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, cached_property
 from types import MappingProxyType
 
@@ -63,7 +63,8 @@ class NativeBackend(Backend):
         return self._kernels
 
     def unusable(self) -> str | None:
-        """Where no compiler works, or what every kernel needs cannot be compiled: it is, if it is not in the cache."""
+        """Where no compiler works, or threads, which every kernel needs, cannot be compiled: they are, if they are not
+        in the cache."""
         from waxeq_native.compiler import MissingCompiler
         from waxeq_native.library import shared
 
@@ -72,6 +73,15 @@ class NativeBackend(Backend):
         except MissingCompiler as e:
             return str(e)
         return _unmade()
+
+    def ready(self, dtypes: Collection[str]) -> None:
+        """Compiles the products of matrices, which takes a compiler some seconds, and what makes whole calls."""
+        from waxeq_cfamily.functions import DTYPES
+        from waxeq_native import calling, gemm
+
+        always = ("float32",)  # halves are multiplied as such, and how many are in a vector tells other kernels
+        gemm.made(DTYPES[t] for t in DTYPES if t in dtypes or t in always)
+        calling.unusable()
 
     def chosen(self) -> bool:
         """By CC."""
@@ -90,11 +100,10 @@ class NativeBackend(Backend):
 @cache
 def _unmade() -> str | None:
     """Why what every kernel needs cannot be made in this process, which tries once; None where it is."""
-    from waxeq_native import gemm, team
+    from waxeq_native import team
     from waxeq_native.compiler import CompileFailed
 
     try:
-        gemm.api()
         team.code()
     except CompileFailed as e:
         return str(e)

@@ -21,7 +21,7 @@ from waxeq_cfamily.functions import DTYPES
 from waxeq_cfamily.scalars import CTYPES
 from waxeq_cfamily.taken import NAME
 from waxeq_native.factored import Batch, takes
-from waxeq_native.gemm import api
+from waxeq_native.gemm import entry
 from waxeq_native.steps import INDEFINITE, OPERANDS, OUT_PLACE
 from waxeq_native.work import GRAIN, NativeKernel, Part, Work
 
@@ -57,7 +57,7 @@ class _Matrix:
     @property
     def scratch(self) -> int:
         """Bytes that a thread needs for its products."""
-        n, need = self.batch.n, getattr(api(), f"gemm_any_scratch_{DTYPES[self.batch.dtype]}")
+        n, need = self.batch.n, entry("gemm_any_scratch", self.batch.dtype)
         return max(int(need(_ROWS, wide, k)) for k in range(0, n, _ROWS) for wide in (self.lead - k, _ROWS))
 
     @property

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from waxeq_cfamily.functions import DTYPES
 from waxeq_native import library
+from waxeq_native.compiler import CompileFailed
 
 HERE = Path(__file__).parent
 FILES = tuple(HERE / name for name in ("gemm.c", "gemm.h", "tile.h", "dots.h", "api.h"))
-_KINDS = ("f32", "f64")
+KINDS = tuple(DTYPES.values())
 
 _SIZE = ctypes.c_int64
 _POINTER = ctypes.c_void_p
@@ -46,13 +49,43 @@ def _members(kind: str) -> list[tuple[str, type]]:
 class Api(ctypes.Structure):
     """`wx_api`; its functions can be called with integers as pointers, sizes and strides counted in elements."""
 
-    _fields_ = [member for kind in _KINDS for member in _members(kind)]
+    _fields_ = [member for kind in KINDS for member in _members(kind)]
 
 
-@cache
+UNITS = {kind: (FILES, (f"-DWX_ONLY_{kind}",)) for kind in KINDS}
+"""What is compiled for each kind of elements."""
+
+_table = Api()
+_filled: set[str] = set()
+_failed: dict[str, str] = {}
+"""Kinds that could not be compiled, which takes seconds to find out, and why."""
+
+
 def api() -> Api:
-    """The table of this process. Raises MissingCompiler, CompileFailed."""
-    table = Api()
-    for kind, built in zip(_KINDS, library.units([(FILES, (f"-DWX_ONLY_{kind}",)) for kind in _KINDS]), strict=True):
-        getattr(built, f"wx_fill_{kind}")(ctypes.byref(table))
-    return table
+    """The table of this process, empty for kinds of elements that were never `made`."""
+    return _table
+
+
+def made(kinds: Iterable[str]) -> Api:
+    """The table of this process, with all that it says for elements of these kinds; what is not compiled yet is, all at
+    once. Raises MissingCompiler, CompileFailed."""
+    missing = [kind for kind in kinds if kind not in _filled]
+    if missing:
+        if why := next((_failed[kind] for kind in missing if kind in _failed), None):
+            raise CompileFailed(why)
+        try:
+            units = library.units([UNITS[kind] for kind in missing])
+        except CompileFailed as e:
+            _failed.update(dict.fromkeys(missing, str(e)))
+            raise
+        for kind, built in zip(missing, units, strict=True):
+            getattr(built, f"wx_fill_{kind}")(ctypes.byref(_table))
+            _filled.add(kind)
+    return _table
+
+
+def entry(name: str, dtype: str) -> Any:
+    """A number or a function of the table for elements of a type: `entry("nr", "float32")`. Raises MissingCompiler,
+    CompileFailed."""
+    kind = DTYPES[dtype]
+    return getattr(made((kind,)), f"{name}_{kind}")

@@ -69,6 +69,7 @@ class Library:
         self._loaded: dict[str, ctypes.CDLL] = {}
         self._compiled = 0
         self._seconds = 0.0
+        self._running = set[subprocess.Popen]()
         self._lock = threading.RLock()
 
     def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
@@ -101,6 +102,11 @@ class Library:
                 built = self._built([Unit(files[a], {keys[a]: None}, a[1]) for a in new if found[a] is None])
                 self._units |= {a: built[keys[a]] if it is None else it for a, it in found.items()}
         return [self._units[a] for a in asked]
+
+    def end(self) -> None:
+        """Ends the compilers that run: whoever waits for them is not there any more."""
+        for process in tuple(self._running):
+            end(process)
 
     def spent(self) -> tuple[int, float]:
         """How many functions and whole units this process has compiled, and the seconds that it waited for them."""
@@ -161,6 +167,7 @@ class Library:
             for place, unit in zip(places, units, strict=True):
                 sources = _written(place, unit.files)
                 running.append(self.compiler.start(sources, place / "out.so", place / "log", unit.flags))
+                self._running.add(running[-1])
             for place, unit, process in zip(places, units, running, strict=True):
                 try:
                     self._wait(process, place, unit)
@@ -170,6 +177,7 @@ class Library:
         finally:
             for process in running:
                 end(process)
+            self._running.difference_update(running)
         if failures:
             raise failures[0]
         return found
@@ -241,7 +249,9 @@ def shared() -> Library:
     Raises MissingCompiler, and UsageError for a size that is none.
     """
     limit, folder = size_limit(), directory()
-    return Library(folder, find(memory=folder / "compilers"), limit)
+    made = Library(folder, find(memory=folder / "compilers"), limit)
+    atexit.register(made.end)  # a thread that has something compiled ahead ends with the process, and tidies nothing
+    return made
 
 
 def directory(chosen: str | Path | None = None) -> Path:

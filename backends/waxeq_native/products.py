@@ -16,7 +16,7 @@ from typing import ClassVar
 from waxeq.backend.call import Call, multiplies
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
-from waxeq_cfamily.functions import DTYPES, libm, own
+from waxeq_cfamily.functions import libm, own
 from waxeq_cfamily.loops import Emitter
 from waxeq_cfamily.online import Blocks, Online, online, walked
 from waxeq_cfamily.parted import parted
@@ -26,7 +26,7 @@ from waxeq_cfamily.spaces import Tile, chained, collapsed, tiled
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
-from waxeq_native.gemm import api
+from waxeq_native.gemm import entry
 from waxeq_native.loops import limits, operations
 from waxeq_native.products_text import BlockEmitter, ProductEmitter
 from waxeq_native.work import OPERANDS, NativeKernel, Pack, Part, Work, kept, same
@@ -160,7 +160,7 @@ class Products(NativeKernel):
 
     def panel(self, s: Space, p: Product) -> int:
         """Columns of a panel."""
-        return getattr(api(), f"nr_{DTYPES[s.values.rows[p.fold].dtype]}")
+        return entry("nr", s.values.rows[p.fold].dtype)
 
     def pack(self, s: Space, p: Product) -> tuple[Pack, str | None]:
         """The panels of a right side, and the axis that is taken with its depth."""
@@ -262,7 +262,7 @@ def _right_bytes(values: Values, products: tuple[Product, ...]) -> int:
 def _block(o: Online) -> int:
     """How much of its axis a block takes: equal blocks, two at least, that cut no panel."""
     size = o.values.sizes[o.axis]
-    nr = max(getattr(api(), f"nr_{DTYPES[o.values.rows[p.fold].dtype]}") for p in o.products)
+    nr = max(entry("nr", o.values.rows[p.fold].dtype) for p in o.products)
     return -(-size // (max(2, -(-size // _BLOCK)) * nr)) * nr
 
 
@@ -272,13 +272,13 @@ def _as_it_lies(s: Space, p: Product) -> bool:
     left, right = (s.values.rows[n] for n in (p.left, p.right))
     if right.op != "load":
         return False
-    own, short = right.name[1], DTYPES[s.values.rows[p.fold].dtype]
+    own, dtype = right.name[1], s.values.rows[p.fold].dtype
     m, n, depth = s.values.sizes[p.rows], s.values.sizes[p.columns], s.width(p.depth)
     rbs, cbs = (int(own.stride(k) or 0) for k in (p.depth, p.columns))
     cas = int(left.name[1].stride(p.depth) or 0) if left.op == "load" else 0
-    if left.op == "load" and getattr(api(), f"dots_pay_{short}")(m, depth, cas, rbs):
+    if left.op == "load" and entry("dots_pay", dtype)(m, depth, cas, rbs):
         return True
-    return bool(getattr(api(), f"lies_well_{short}")(m, n, depth, rbs, cbs))
+    return bool(entry("lies_well", dtype)(m, n, depth, rbs, cbs))
 
 
 def _pack(s: Space, p: Product) -> Pack:
@@ -315,8 +315,7 @@ def begun(e: Emitter, more: str) -> str:
 def scratch(s: Space, p: Product, packed: bool, deeper: str | None = None) -> int:
     """Bytes of scratch that a product needs; `packed`: its right side lies in panels, `deeper`: the axis that is taken
     with its depth."""
-    short = DTYPES[s.values.rows[p.fold].dtype]
-    need = getattr(api(), f"gemm_scratch_{short}" if packed else f"gemm_any_scratch_{short}")
+    need = entry("gemm_scratch" if packed else "gemm_any_scratch", s.values.rows[p.fold].dtype)
     depth = s.width(p.depth) * (1 if deeper is None else s.width(deeper))
     return int(need(s.width(p.rows), s.width(p.columns), depth))
 

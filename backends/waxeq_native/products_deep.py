@@ -21,7 +21,7 @@ from waxeq_cfamily.split import cut
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
-from waxeq_native.gemm import api
+from waxeq_native.gemm import entry
 from waxeq_native.loops import Loops, limits, operations
 from waxeq_native.products import FRAME, Products, function, scratch
 from waxeq_native.products_text import ProductEmitter
@@ -68,13 +68,13 @@ class _Gram(ProductEmitter):
 
 def _band(m: int, dtype: str) -> int:
     """Rows of a band: whole panels."""
-    nr = getattr(api(), f"nr_{DTYPES[dtype]}")
+    nr = entry("nr", dtype)
     return -(-min(m, _BAND) // nr) * nr
 
 
 def _panels(m: int, dtype: str) -> int:
     """Elements of the panels of a layer."""
-    return int(getattr(api(), f"packed_size_{DTYPES[dtype]}")(_LAYER, m))
+    return int(entry("packed_size", dtype)(_LAYER, m))
 
 
 @dataclass(frozen=True)

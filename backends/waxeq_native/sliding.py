@@ -18,7 +18,7 @@ from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported
 from waxeq_cfamily.walks import Walk
 from waxeq_native.abreast import CACHED, Slid, Style, written
-from waxeq_native.gemm import api
+from waxeq_native.gemm import entry
 from waxeq_native.joint import STREAMED
 from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.steps import OPERANDS, OUT_PLACE
@@ -125,7 +125,7 @@ class FastStreamingSliding(FastSliding):
 
 def wide() -> bool:
     """Whether this machine has vectors of 64 bytes, and so registers enough for rows of several sweeps."""
-    return api().nr_f32 >= _WIDE
+    return entry("nr", "float32") >= _WIDE
 
 
 class Lockstep(Sliding):

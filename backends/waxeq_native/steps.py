@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +19,7 @@ from waxeq_cfamily.taken import Named
 from waxeq_native import library
 from waxeq_native.abreast import Abreast
 from waxeq_native.compiler import CompileFailed
-from waxeq_native.gemm import api, header
+from waxeq_native.gemm import KINDS, api, header, made
 from waxeq_native.joint import STREAMED, Joined, joined, numbered
 from waxeq_native.team import Phase, Phases, Team
 
@@ -58,8 +59,16 @@ def prelude() -> str:
     return "\n".join([source(), beginning(), header()])
 
 
+def _kinds(parts: Iterable[Named]) -> list[str]:
+    """The kinds of elements for which functions call products of matrices."""
+    texts = [p.source for p in parts if "api->" in p.source]
+    return [kind for kind in KINDS if any(re.search(rf"\bapi->\w+_{kind}\b", text) for text in texts)]
+
+
 def compiled(parts: Iterable[Named], jobs: int = 1) -> dict[str, int]:
-    """Addresses of functions by name; what is not in the cache is compiled, all at once."""
+    """Addresses of functions by name; what is not in the cache is compiled, all at once, and so is what they call."""
+    parts = list(parts)
+    made(_kinds(parts))
     return dict(library.functions({p.name: in_sixteens(p.source) for p in parts}, prelude(), jobs=jobs))
 
 

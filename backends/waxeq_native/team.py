@@ -11,7 +11,7 @@ from typing import ClassVar
 from waxeq_native import library
 
 HERE = Path(__file__).parent
-FILES = (HERE / "team.c", HERE / "team.h")
+UNIT = ((HERE / "team.c", HERE / "team.h"), ("-pthread",))
 
 
 class Phase(ctypes.Structure):
@@ -33,7 +33,7 @@ class Phases(ctypes.Structure):
 
 def code() -> ctypes.CDLL:
     """The library of the threads. Raises MissingCompiler, CompileFailed."""
-    return library.unit(FILES, ("-pthread",))
+    return library.unit(*UNIT)
 
 
 class Team:

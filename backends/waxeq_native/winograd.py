@@ -24,7 +24,7 @@ from waxeq_cfamily.spaces import space
 from waxeq_cfamily.split import apart
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Index, Unsupported, Values
-from waxeq_native.gemm import api
+from waxeq_native.gemm import entry
 from waxeq_native.loops import FastLoops, operations
 from waxeq_native.products import FRAME, Products
 from waxeq_native.winograd_block import Block, Convolution
@@ -176,7 +176,7 @@ def _rest(values: Values, conv: Convolution, operand: int) -> Values | None:
 
 def _block(conv: Convolution, threads: int) -> Block:
     """As many lines of squares, and as many results for each, as stay in cache, while every thread has some blocks."""
-    nr = int(getattr(api(), f"nr_{DTYPES[conv.dtype]}"))
+    nr = int(entry("nr", conv.dtype))
     lanes, outputs = nr // 2, conv.outputs
 
     def of(lines: int, outputs: int) -> Block:
@@ -205,7 +205,7 @@ def _block(conv: Convolution, threads: int) -> Block:
 def _lies(conv: Convolution, b: Block) -> bool:
     """Whether so few results are made at a time that a product with care reads its right side in place."""
     far = 1 << 20  # from one row to the next: then it is the number of rows alone that tells
-    return bool(getattr(api(), f"lies_well_{DTYPES[conv.dtype]}")(b.chunk, far, far, far, 1))
+    return bool(entry("lies_well", conv.dtype)(b.chunk, far, far, far, 1))
 
 
 def _fits(conv: Convolution, b: Block, most: int) -> bool:
@@ -215,8 +215,7 @@ def _fits(conv: Convolution, b: Block, most: int) -> bool:
 
 def _scratch(conv: Convolution, b: Block) -> int:
     """Bytes for the products of a block either way."""
-    s = DTYPES[conv.dtype]
-    packed, plainly = getattr(api(), f"gemm_scratch_{s}"), getattr(api(), f"gemm_any_scratch_{s}")
+    packed, plainly = (entry(name, conv.dtype) for name in ("gemm_scratch", "gemm_any_scratch"))
     need = plainly if b.lying else packed
     return max(64, int(need(b.chunk, b.columns, conv.channels)), int(plainly(b.chunk, conv.width, conv.channels)))
 

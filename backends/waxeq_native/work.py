@@ -30,7 +30,7 @@ from waxeq_cfamily.taken import NAME, Named, bare_hash
 from waxeq_cfamily.values import Index, Unsupported, Values
 from waxeq_native import library
 from waxeq_native.abreast import Slid
-from waxeq_native.gemm import FILES, api
+from waxeq_native.gemm import FILES, entry
 from waxeq_native.joint import Walk
 from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step, compiled, prelude
 
@@ -75,7 +75,7 @@ class Pack:
     @property
     def each(self) -> int:
         """Elements of one stack of panels."""
-        return int(getattr(api(), f"packed_size_{DTYPES[self.dtype]}")(self.depth, self.columns))
+        return int(entry("packed_size", self.dtype)(self.depth, self.columns))
 
     @property
     def tall(self) -> int:
@@ -118,7 +118,7 @@ class Pack:
     def made(self, operand: np.ndarray) -> np.ndarray:
         """The panels of an operand; they begin with a cache line."""
         flat = self._flat()
-        pack = getattr(api(), f"pack_b_{DTYPES[self.dtype]}")
+        pack = entry("pack_b", self.dtype)
         item, layer = flat.itemsize, self.depth // self.layers
         wide = self.columns if self.layers == 1 else self._nr
         for i, place in enumerate(product(*(range(n) for _, n, _ in self.axes))):
@@ -132,7 +132,7 @@ class Pack:
     @property
     def _nr(self) -> int:
         """Columns of a panel."""
-        return int(getattr(api(), f"nr_{DTYPES[self.dtype]}"))
+        return int(entry("nr", self.dtype))
 
     def _flat(self) -> np.ndarray:
         """Memory for the panels: a vector across two lines is read twice, and malloc keeps to 16 bytes only."""

@@ -67,10 +67,10 @@ def _hashed(kind: type) -> tuple[str, Basis | None]:
 def _basis(seen: Collection[_Definition], home: str) -> Basis | None:
     """What a text of these definitions hangs on; None where some of it was looked for in vain in what is loaded."""
     named = set[Import]()
-    for d in seen:
-        missing = {_package(source) for source, what in d.far if _brought(source, what, home, named) is None}
-        if any(p in sys.modules for p in missing):
-            return None
+    far = {i for d in seen for i in d.far}
+    missing = {_package(source) for source, what in far if _brought(source, what, home, named) is None}
+    if any(p in sys.modules for p in missing):
+        return None
     others = {_package(source) for source, _ in named} - {home}
     return Basis(frozenset(_package(d.place[0]) for d in seen), frozenset(p for p in others if not _makes_text(p)))
 
@@ -225,7 +225,7 @@ def _brought(
             return None if package is None else ()
         whole = source if what is None else f"{source}.{what}"
         unit = None if what is None or whole in sys.modules else _unit(source)
-        if unit is None or what not in unit.defined.keys() | unit.imported.keys():
+        if unit is None or not (what in unit.defined or what in unit.imported):
             unit = _unit(whole)
             return None if unit is None else unit.defined.values()
         if what in unit.defined:

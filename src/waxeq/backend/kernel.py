@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import groupby
 from typing import Any, ClassVar, Literal
@@ -237,6 +237,12 @@ class Backend(ABC):
     def unusable(self) -> str | None:
         """Why the backend cannot run on this machine, in one sentence; None when it can."""
         return None
+
+    def ready(self, dtypes: Collection[str]) -> None:
+        """Make what kernels need before the first of them is asked what it takes, where elements are of these types: a
+        library that takes seconds to compile, say. It may run in another thread. Raises WaxeqError where the backend
+        cannot be used for want of it."""
+        return
 
     def chosen(self) -> bool:
         """Whether the user named what it works with, as a compiler: where it cannot be used, that is a fault then."""

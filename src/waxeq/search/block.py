@@ -133,9 +133,9 @@ def _found(
     grown: Callable[[Space, tuple[State, ...], Deadline], Grown],
 ) -> Optimized | None:
     lowered, saturation = at.lowered, at.saturation
+    session.await_ready()
     unusable = len(session.prices.excluded)
-    kernels = {n: k for n, k in session.kernels.items() if n not in session.prices.excluded}
-    space, roots = make_space(kernels, lowered, saturation.snapshot, session.options.threads, block.places)
+    space, roots = make_space(session.usable, lowered, saturation.snapshot, session.options.threads, block.places)
     until = session.growing()
     found = stage(session, "candidates", lambda: grown(space, roots, until))
     session.share_again()

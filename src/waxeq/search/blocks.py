@@ -58,7 +58,9 @@ def searched(session: Session, blocks: Sequence[Block], *, sole: bool = False) -
         blocks = [b for b in blocks if b.key not in rows]
     session.sole = sole
     begun = [session.beside(partial(saturated, session, b)) for b in blocks[:1]]
-    for b in blocks:  # worked out while the worker is at work: the first of them takes as long
+    if blocks:
+        session.begin_ready(x.type.dtype for b in blocks for x in (*b.graph.leaves, *b.graph.nodes))
+    for b in blocks:  # worked out while others are at work: the first of them takes as long
         session.memo_key(BLOCK, block=b.key)
     for n, block in enumerate(blocks):
         first = stage(session, "saturate", begun[n].result)

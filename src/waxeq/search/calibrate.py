@@ -15,6 +15,7 @@ from waxeq.cost.table import default_path
 from waxeq.egraph.kernels import patterns
 from waxeq.errors import PlanError, TableError
 from waxeq.events import Events, StageFinished, StageStarted
+from waxeq.ir.types import FLOATS
 from waxeq.naming import named
 from waxeq.options import Options
 from waxeq.runtime.files import require_writable
@@ -66,6 +67,8 @@ def calibrate(
     with Session.open(unlimited, events, saved_table(options.table, events)) as session:
         events.emit(StageStarted("calibrate", session.device.describe()))
         session.kept = 0.0
+        session.begin_ready(FLOATS)
+        session.await_ready()
         calls = _wanted(session, quick, again or options.fresh)
         try:
             rows = _measured(session, calls or (), quick, again)
@@ -80,12 +83,12 @@ def calibrate(
 def _wanted(session: Session, quick: bool, known: bool) -> list[Call] | None:
     """Calls of the grid, those that the table knows only if they are wanted, mixed, so that a run cut short knows a
     little of everything; None for somebody who wants to stop before they are worked out."""
-    forms = patterns(session.kernels)
+    forms = patterns(session.usable)
     distinct, kept = dict[TimingKey, Call](), list[Call]()
     for s in samples(quick):
         if session.stopped:
             return None
-        distinct |= {session.prices.key(c): c for c in s.calls(session.kernels, forms, session.options.threads)}
+        distinct |= {session.prices.key(c): c for c in s.calls(session.usable, forms, session.options.threads)}
     calls = list(distinct.values())
     for start in range(0, len(calls), _PRICED):
         if session.stopped:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 from waxeq.amounts import cores, number_of
 from waxeq.backend.call import Call
-from waxeq.backend.kernel import Kernel, Unready, prepare
+from waxeq.backend.kernel import Backend, Kernel, Unready, prepare
 from waxeq.cost.key import TimingKey
 from waxeq.errors import FallbackError, WaxeqError
 from waxeq.extract.price import Prices
@@ -32,12 +34,15 @@ _ALONE = 30.0
 
 
 class Readying(Beside):
-    """Of a session. `failed`: kernels that were given up, and why; `untimed`: calls there was no memory to time;
-    `late`: calls that were not compiled when the time for searching was over, and `waited`, the most seconds that were
-    spent on some; the other fields are the session's own."""
+    """Of a session. `readied`: what backends make ready for elements of some types; `failed`: kernels that were given
+    up, and why; `untimed`: calls there was no memory to time; `late`: calls that were not compiled when the time for
+    searching was over, and `waited`, the most seconds that were spent on some. The
+    other fields are the session's own."""
 
+    backends: Sequence[Backend]
     kernels: Mapping[str, Kernel]
     prices: Prices
+    readied: dict[tuple[str, frozenset[str]], Future[None]]
     compiling_seconds: float
     failed: dict[str, str]
     untimed: set[TimingKey]
@@ -47,13 +52,46 @@ class Readying(Beside):
     @property
     def faults(self) -> tuple[str, ...]:
         """Sentences on kernels that were given up, and on calls that there was no memory to time."""
-        whys = {why: ", ".join(n for n, w in self.failed.items() if w == why) for why in self.failed.values()}
-        given_up = (f"{names} could not be used: {why}" for why, names in whys.items())
+        whys = {why: self._names({n for n, w in self.failed.items() if w == why}) for why in self.failed.values()}
+        given_up = (f"{', '.join(names)} could not be used: {why}" for why, names in whys.items())
         n = len(self.untimed)
         memory = (f"{number_of(n, 'call')} could not be timed for want of memory",) if n else ()
         n, ended = len(self.late), f"after {self.waited:.0f} s, when the time for searching was over"
         late = (f"{number_of(n, 'call')} could not be timed: a compiler was ended {ended}",) if n else ()
         return (*given_up, *memory, *late)
+
+    def _names(self, failed: set[str]) -> list[str]:
+        """Kernels by name, all of a backend by that of the backend."""
+        whole = {b.name for b in self.backends if self._of(b.name) <= failed}
+        some = {n for n in failed if n.partition(".")[0] not in whole}
+        return [*(f"backend {name}" for name in sorted(whole)), *sorted(some)]
+
+    def _of(self, backend: str) -> set[str]:
+        return {n for n in self.kernels if n.partition(".")[0] == backend}
+
+    @property
+    def usable(self) -> Mapping[str, Kernel]:
+        """The kernels that were not given up."""
+        return {n: k for n, k in self.kernels.items() if n not in self.prices.excluded}
+
+    def begin_ready(self, dtypes: Iterable[str]) -> None:
+        """Let backends make ready, beside what needs no kernel, what theirs need for elements of these types."""
+        kinds = frozenset(dtypes)
+        for b in self.backends:
+            if (b.name, kinds) not in self.readied:
+                self.readied[b.name, kinds] = self.beside(partial(b.ready, kinds))
+
+    def await_ready(self) -> None:
+        """Wait for what backends make ready: before the first kernel is asked what it takes. The kernels of one that
+        cannot are given up. Raises FallbackError with `strict`."""
+        begun = time.perf_counter()
+        for (name, _), found in self.readied.items():
+            try:
+                self.joined(found)
+            except WaxeqError as e:
+                if not self.prices.excluded >= self._of(name):
+                    self._exclude(self._of(name), e)
+        self.compiling_seconds += time.perf_counter() - begun
 
     @contextmanager
     def unfit(self, call: Call) -> Iterator[None]:

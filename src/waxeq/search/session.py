@@ -18,7 +18,7 @@ from waxeq.amounts import cores
 from waxeq.backend.call import Call
 from waxeq.backend.discover import Found, backends, kernels
 from waxeq.backend.discover import found as found_backends
-from waxeq.backend.kernel import Kernel
+from waxeq.backend.kernel import Backend, Kernel
 from waxeq.backend.storage import CPU, storages
 from waxeq.cost.device import Device, Peaks, current_device
 from waxeq.cost.estimate import CostModel
@@ -113,6 +113,7 @@ class Session(Readying):
 
     options: Options
     events: Events
+    backends: Sequence[Backend]
     kernels: Mapping[str, Kernel]
     rules: RuleProgram
     own_rules: tuple[RuleFile, ...]
@@ -140,6 +141,7 @@ class Session(Readying):
     begun: float = 0.0
     skipped: int = 0
     """Calls that were to be timed, for which no time was left."""
+    readied: dict[tuple[str, frozenset[str]], Future[None]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     untimed: set[TimingKey] = field(default_factory=set)
     late: set[TimingKey] = field(default_factory=set)
@@ -168,9 +170,8 @@ class Session(Readying):
         opened = opened or open_table(options.table, events, strict=options.strict)
         for text in opened.notes:
             events.emit(Note(text))
-        found = {
-            n: k for n, k in kernels(backends(options.backends, installed)).items() if k.error <= options.tolerance
-        }
+        used = backends(options.backends, installed)
+        found = {n: k for n, k in kernels(used).items() if k.error <= options.tolerance}
         _require_device(options.device, found, installed)
         device, table = current_device(options.threads), opened.table
         begun = time.perf_counter()
@@ -188,7 +189,7 @@ class Session(Readying):
         bench = Bench(device.l3_bytes)
         notes = (*opened.notes, *missing, *options.remarks)
         return Session(
-            options, events, found, rules, own, device, table, prices, worker, clock, bench, notes, measuring,
+            options, events, used, found, rules, own, device, table, prices, worker, clock, bench, notes, measuring,
             opening_seconds=clock.elapsed - measuring,
         )  # fmt: skip
 

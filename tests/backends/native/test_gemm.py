@@ -24,7 +24,7 @@ GUARD = 64  # bytes on each side of scratch that must stay as they are
 
 @pytest.fixture(scope="module")
 def api() -> Api:
-    return gemm.api()
+    return gemm.made(gemm.KINDS)
 
 
 class Scratch:
