@@ -36,6 +36,7 @@ class NativeBackend(Backend):
             products_deep,
             products_in_f32,
             products_integer,
+            products_narrow,
             scan,
             scatter,
             select,
@@ -48,7 +49,7 @@ class NativeBackend(Backend):
             winograd,
         )
 
-        products_of = (products, products_blas, products_deep, products_in_f32, products_integer)
+        products_of = (products, products_blas, products_deep, products_in_f32, products_integer, products_narrow)
         modules = (argmax, cholesky, copying, factored, halves, loops, *products_of, partial, scan, scatter, select)
         found = [k() for m in (*modules, sliding, sort, systems, winograd) for k in m.KERNELS]
         ranges = {k.name: k() for m in (sized, sized_products, sized_scan) for k in m.KERNELS}

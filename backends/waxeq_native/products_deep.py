@@ -87,10 +87,10 @@ class _Pieces:
     last: Space
 
     @staticmethod
-    def of(call: Call, values: Values, products: tuple[Product, ...], least: int) -> _Pieces:
-        """Each of at least such a depth. Raises Unsupported."""
+    def of(call: Call, values: Values, products: tuple[Product, ...], least: int, few: int) -> _Pieces:
+        """Each of at least such a depth; `few` where there are no more than `_PAIRED`. Raises Unsupported."""
         values, p = _deep(values, products)
-        width = _width(values, p, least)
+        width = _width(values, p, least, few)
         partial, rest = cut(values, p.fold, p.depth, width, Widths(), len(call.operands))
         walks = [s for w in Loops.narrower if (s := space(rest, w)).scratch <= FRAME]
         if not walks:
@@ -123,7 +123,8 @@ class DeepProducts(Products):
     packed: ClassVar[bool] = False
     """Whether it is panels that are multiplied."""
     least: ClassVar[int] = 64
-    """Depth of a piece at least."""
+    few: ClassVar[int] = 64
+    """Depth of a piece at least, and where there are no more than `_PAIRED`."""
 
     def takes(self, call: Call, pieces: _Pieces) -> bool:
         """Whether it is for this product."""
@@ -138,7 +139,7 @@ class DeepProducts(Products):
         return pieces.each.values.sizes[pieces.product.columns]
 
     def walked(self, call: Call, values: Values, products: tuple[Product, ...]) -> Work | None:
-        pieces = _Pieces.of(call, values, products, self.least)
+        pieces = _Pieces.of(call, values, products, self.least, self.few)
         if not self.takes(call, pieces):
             return None
         operands = [f"args[{OPERANDS + i}]" for i in range(len(call.operands))]
@@ -164,7 +165,7 @@ class DeepProducts(Products):
     def features(self, call: Call) -> Mapping[str, float]:
         values, products = self._arranged(call)
         assert products is not None
-        pieces = _Pieces.of(call, values, products, self.least)
+        pieces = _Pieces.of(call, values, products, self.least, self.few)
         p, sizes = pieces.product, pieces.each.values.sizes
         moved = float(call.bytes_read + call.out.bytes + 2 * pieces.bytes)
         flops = 2.0 * sizes[p.rows] * self.columns(pieces) * sizes[p.depth]
@@ -178,7 +179,7 @@ class GramProducts(DeepProducts):
     name = "products_gram"
     emitter = _Gram
     packed = True
-    least = _LAYER
+    least, few = _LAYER, _LAYER // 2
 
     def takes(self, call: Call, pieces: _Pieces) -> bool:
         return _of_itself(call, pieces.each)
@@ -207,11 +208,11 @@ def _deep(values: Values, products: tuple[Product, ...]) -> tuple[Values, Produc
     return values, p
 
 
-def _width(values: Values, p: Product, least: int) -> int:
+def _width(values: Values, p: Product, least: int, few: int) -> int:
     """The depth of a piece. Raises Unsupported where there are too few of such a depth."""
     m, n, depth = (values.sizes[k] for k in (p.rows, p.columns, p.depth))
     room = _ROOM // (m * n * numpy_dtype(values.rows[p.fold].dtype).itemsize)
-    if depth < _PAIRED * least:
+    if depth < _PAIRED * few:
         raise Unsupported("a product that is not deep")
     pieces = min(_MANY * _PAIRED, depth // least, room) // _PAIRED * _PAIRED
     return -(-depth // max(_PAIRED, pieces))

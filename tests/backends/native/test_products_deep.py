@@ -106,7 +106,7 @@ def test_a_covariance_is_the_same_on_any_threads_and_of_nan_and_infinity(kernel:
 
 def test_other_products_of_a_matrix_are_no_covariance() -> None:
     """Of another buffer, of other columns of it, or where a piece is as soon made as turned."""
-    others = covariance(33, 8192, 1, shared=False), covariance(33, 8192, 1, shift=1), covariance(33, 1024, 1)
+    others = covariance(33, 8192, 1, shared=False), covariance(33, 8192, 1, shift=1), covariance(33, 1023, 1)
     for c in (*others, covariance(32, 8192, 1)):
         assert GRAM.of(c) is None
         right(KERNEL, c)
