@@ -16,7 +16,7 @@ from waxeq_cfamily.spaces import Tile
 from waxeq_cfamily.stages import Space
 from waxeq_cfamily.taken import NAME
 from waxeq_cfamily.values import Unsupported, Values
-from waxeq_native.gemm import api
+from waxeq_native.gemm import entry
 from waxeq_native.products import Products, function
 from waxeq_native.products_text import ProductEmitter
 from waxeq_native.work import Work
@@ -158,7 +158,7 @@ class NarrowProducts(Products):
             raise Unsupported("products that are made one for the other")
         p, sizes = products[0], values.sizes
         m, n, depth = (sizes[k] for k in (p.rows, p.columns, p.depth))
-        if values.rows[p.fold].dtype != "float32" or not _LEAST <= n <= _MOST or n % api().nr_f32 == 0:
+        if values.rows[p.fold].dtype != "float32" or not _LEAST <= n <= _MOST or n % entry("nr", "float32") == 0:
             raise Unsupported("columns that fill panels")
         if min(m, depth) < _SHALLOW or _bytes(depth, n) > _BYTES:
             raise Unsupported("a right side that leaves the first-level cache, or little to multiply")

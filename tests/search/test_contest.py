@@ -13,7 +13,7 @@ from waxeq.compile import optimize
 from waxeq.errors import AccuracyError, WaxeqError
 from waxeq.events import Events
 from waxeq.options import Options
-from waxeq.runtime.measure import Fresh, Samples
+from waxeq.runtime.measure import GAIN, Fresh, Samples
 from waxeq.search import contest, duel
 from waxeq.search.duel import undecided
 from waxeq.search.result import Trial
@@ -53,10 +53,22 @@ def test_a_plan_of_less_error_runs_until_it_is_known_if_it_takes_as_long() -> No
     still = (1.0, 1.0, 1.0)
     few = {"plan 0": samples(1.0, still), "plan 1": samples(1.0, (1.04, 1.0, 1.0)), "written": samples(3.0, still)}
     assert not undecided(few)
-    assert set(undecided(few, [[1], []])) == {"plan 0", "plan 1"}
-    assert not undecided(few, [[], [0]]), "it is the second plan that has more error"
+    assert set(undecided(few, [[(1, GAIN)], []])) == {"plan 0", "plan 1"}
+    assert not undecided(few, [[], [(0, GAIN)]]), "it is the second plan that has more error"
     quiet, slower = (few | {"plan 1": samples(t, still)} for t in (1.0, 1.02))
-    assert not undecided(quiet, [[1], []]) and not undecided(slower, [[1], []])
+    assert not undecided(quiet, [[(1, GAIN)], []]) and not undecided(slower, [[(1, GAIN)], []])
+
+
+def test_far_less_error_is_worth_twice_the_time_that_less_is() -> None:
+    """Regression: U (V'V) - X V was kept with 1.8e-7 for 1.3 hundredths of its time, where 1.0e-7 was to be had
+    and the model as written has 1.1e-7."""
+    assert contest._closer([1.8e-7, 1.0e-7, 1.5e-7, 1.7e-7]) == [
+        [(1, pytest.approx(1.02)), (2, pytest.approx(1.01))],
+        [],
+        [(1, pytest.approx(1.02))],
+        [(1, pytest.approx(1.02)), (2, 1.01)],
+    ]
+    assert contest._closer([0.0, 0.0]) == [[], []]
 
 
 def test_a_tie_that_noise_hides_ends() -> None:
@@ -66,7 +78,7 @@ def test_a_tie_that_noise_hides_ends() -> None:
             "plan 1": samples(1.0, shaky)
         }
 
-    assert undecided(times(12), [[1], []]) and not undecided(times(24), [[1], []])
+    assert undecided(times(12), [[(1, GAIN)], []]) and not undecided(times(24), [[(1, GAIN)], []])
 
 
 def test_two_rounds_are_enough_where_one_takes_twice_as_long_and_no_other_plan_is_near() -> None:

@@ -21,7 +21,7 @@ from waxeq.ir.blocks import cut
 from waxeq.ir.graph import expand
 from waxeq.memory.estimate import plan_estimate
 from waxeq.options import Options
-from waxeq.runtime.measure import Samples
+from waxeq.runtime.measure import GAIN, Samples
 from waxeq.runtime.timing import Bench
 from waxeq.search import block as search_block
 from waxeq.search import sizes as search_sizes
@@ -154,12 +154,15 @@ def test_of_plans_that_no_clock_tells_apart_the_one_of_less_error_is_kept() -> N
     first = Samples((1.0, 1.1, 0.9, 1.05, 0.95) * 4)
     hardly, longer, faster, slow = (Samples(tuple(s * r for s in first.seconds)) for r in (1.008, 1.03, 0.9, 2.0))
     for times, kept in (((first, hardly), 1), ((first, longer), 0), ((first, longer, hardly), 2)):
-        assert fastest(times, slow, [[1, 2][: len(times) - 1], [], []]) == kept
-    assert fastest((first, hardly, faster), slow, [[1], [], [0, 1]]) == 2, "what is faster beyond the noise stays"
+        assert fastest(times, slow, [[(1, GAIN), (2, GAIN)][: len(times) - 1], [], []]) == kept
+    others = [[(1, GAIN)], [], [(0, GAIN), (1, GAIN)]]
+    assert fastest((first, hardly, faster), slow, others) == 2, "what is faster beyond the noise stays"
     loud = Samples(tuple(s * r for s, r in zip(first.seconds, (0.9, 1.2, 1.005, 0.95, 1.1) * 4, strict=True)))
-    assert fastest((first, loud), slow, [[1], []]) == 0, "it may as well take a tenth longer"
-    near = Samples(tuple(s * 1.012 for s in first.seconds))
-    assert fastest((first, hardly), near, [[1], []]) == 0, "the model as written would be left in its place"
+    assert fastest((first, loud), slow, [[(1, GAIN)], []]) == 0, "it may as well take a tenth longer"
+    near, more = (Samples(tuple(s * r for s in first.seconds)) for r in (1.012, 1.018))
+    assert fastest((first, more), slow, [[(1, GAIN)], []]) == 0
+    assert fastest((first, more), slow, [[(1, 1.02)], []]) == 1, "what may take two hundredths longer does"
+    assert fastest((first, hardly), near, [[(1, GAIN)], []]) == 0, "the model as written would be left in its place"
 
 
 def test_what_polishing_started_from_goes_to_the_trial(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.frontend.load import load_target
 from waxeq.plan.encode import decode
 from waxeq.runtime.handover import Handed
-from waxeq.runtime.measure import GAIN, Comparison, Samples, compare, told_apart
+from waxeq.runtime.measure import Comparison, Samples, compare, told_apart
 from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.program import Program
 from waxeq.runtime.turns import take_turns
@@ -35,15 +35,16 @@ FEWEST = 3
 _INTERVAL = 6
 """Rounds from which on the least and the largest ratio hold the median in 19 of 20 contests; fewer have no interval."""
 
-_HARDLY = 1.03
-"""What a plan of less error may turn out to take longer, of what its rounds leave open."""
+_HARDLY = 0.02
+"""Part that a plan of less error may turn out to take longer than it may, of what its rounds leave open."""
 _TIED = 24
 """Rounds after which a plan of less error is not asked any more if it takes as long: on a machine where a call takes a
 twentieth more or less from moment to moment they tell a hundredth, and three rounds do not."""
 
 Arrays = dict[str, np.ndarray]
-Closer = Sequence[Sequence[int]]
-"""Of each plan the numbers of those of clearly less error, that of the least first."""
+Closer = Sequence[Sequence[tuple[int, float]]]
+"""Of each plan the numbers of those of clearly less error, that of the least first, and how many times as long each may
+take and be kept in its place."""
 
 
 def laid_out(arrays: Handed) -> tuple[Mapping[str, Kernel], tuple[Arrays, Arrays, Arrays]]:
@@ -108,9 +109,9 @@ def undecided(times: Mapping[str, Samples], closer: Closer = ()) -> Collection[s
     """Whose further rounds may change something: the model as written until it is far behind or ahead of the first
     plan, each other plan that may still turn out to be faster than that, and those of less error that may turn out to
     take as long; none when the contest is over."""
-    first, near = times["plan 0"], {f"plan {i}" for row in closer[:1] for i in row}
+    first, near = times["plan 0"], {f"plan {i}": most for row in closer[:1] for i, most in row}
     others = [n for n in times if n[:4] == "plan" and n != "plan 0"]
-    others = [n for n in others if not _placed(times[n], first) or (n in near and _tied(times[n], first))]
+    others = [n for n in others if not _placed(times[n], first) or (n in near and _tied(times[n], first, near[n]))]
     written = [] if _far(first, times[_best_written(times)]) else [n for n in times if n[:4] != "plan"]
     return ["plan 0", *others, *written] if others or written else ()
 
@@ -127,28 +128,27 @@ def _placed(other: Samples, first: Samples) -> bool:
     return told_apart(other, first) or (pairs >= FEWEST and (c.verdict != "within noise" or c.high < _CLOSE))
 
 
-def _tied(other: Samples, first: Samples) -> bool:
-    """Whether it is open if another plan takes as long as the first."""
+def _tied(other: Samples, first: Samples, most: float) -> bool:
+    """Whether it is open if another plan takes at most so many times as long as the first."""
     c, pairs = compare(first, other), min(len(first.seconds), len(other.seconds))
-    return pairs < _TIED and c.low <= GAIN and not _as_fast(c)
+    return pairs < _TIED and c.low <= most and not _as_fast(c, most)
 
 
-def _as_fast(c: Comparison) -> bool:
-    """Whether the second of two takes no longer than what is not believed to be a gain of the first."""
-    return c.ratio <= GAIN and c.high <= _HARDLY
+def _as_fast(c: Comparison, most: float) -> bool:
+    """Whether the second of two takes at most so many times as long as the first."""
+    return c.ratio <= most and c.high <= most + _HARDLY
 
 
 def fastest(times: Sequence[Samples], written: Samples, closer: Closer) -> int:
     """The plan to keep, of those timed in the same rounds: the first, which is predicted to be the fastest, unless
     another is faster beyond the noise; of several such, the one with the lowest median. In its place one that comes
-    closer to what the model computes, takes no longer than what is not believed to be a gain, and is as surely faster
-    than the model as written."""
+    closer to what the model computes, takes hardly longer, and is as surely faster than the model as written."""
     surely = [i for i, t in enumerate(times) if i and compare(t, times[0]).verdict == "faster"]
     best = min(surely, key=lambda i: times[i].median, default=0)
     found = compare(times[best], written).verdict
 
-    def instead(i: int) -> bool:
-        as_fast = _as_fast(compare(times[best], times[i]))
+    def instead(i: int, most: float) -> bool:
+        as_fast = _as_fast(compare(times[best], times[i]), most)
         return as_fast and (found != "faster" or compare(times[i], written).verdict == found)
 
-    return next(filter(instead, closer[best]), best)
+    return next((i for i, most in closer[best] if instead(i, most)), best)
