@@ -54,12 +54,13 @@ def most_cases_are_compiled_little(
 ) -> None:
     """Of the cases of a test whose time is that of its compiler, every tenth is compiled as plans are, and of dtypes
     float32 alone: vectors of the others take compilers longest, and tests/backends/test_conformance.py has all kernels,
-    and all dtypes, as plans have them. Of tests without cases likewise a tenth.
+    and all dtypes, as plans have them. Of tests without cases likewise a tenth. Which they are is told from their names:
+    how pytest numbers cases changes from version to version.
     """
     callspec = getattr(request.node, "callspec", None)
     if "wide" in request.fixturenames and not machine_is_wide:  # two vectors for one take compilers far longer
         monkeypatch.setattr(library, "shared", lambda: little)
         return
-    turn = crc32(request.node.name.encode()) if callspec is None else sum(callspec.indices.values())
-    if turn % 10 or (callspec is not None and callspec.params.get("dtype", "float32") != "float32"):
+    dtype = "float32" if callspec is None else callspec.params.get("dtype", "float32")
+    if crc32(request.node.name.encode()) % 10 or dtype != "float32":
         monkeypatch.setattr(library, "shared", lambda: little)
