@@ -24,22 +24,23 @@ class Noted:
         return dict.fromkeys(sources, 1)
 
 
+def compiled_ahead(bind: Callable[..., object], rows: Iterable[Sequence[Any]]) -> None:
+    """Compiles what `bind(*row)` needs of each row, all at once, with the flags that it would have been compiled with:
+    to start a compiler takes as long as most kernels take it. What `bind` makes must not be run."""
+    own = library.shared()
+    noted = Noted(own)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "shared", lambda: noted)
+        for row in rows:
+            bind(*row)
+    for prelude, sources in noted.texts.items():
+        own.functions(sources, prelude)
+
+
 @pytest.fixture(scope="session")
 def ahead() -> Ahead:
-    """`ahead(bind, rows)` compiles what `bind(*row)` needs of each row, all at once, with the flags that it would have
-    been compiled with: to start a compiler takes as long as most kernels take it. What `bind` makes must not be run."""
-
-    def compiled(bind: Callable[..., object], rows: Iterable[Sequence[Any]]) -> None:
-        own = library.shared()
-        noted = Noted(own)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library, "shared", lambda: noted)
-            for row in rows:
-                bind(*row)
-        for prelude, sources in noted.texts.items():
-            own.functions(sources, prelude)
-
-    return compiled
+    """`ahead(bind, rows)` is `compiled_ahead`."""
+    return compiled_ahead
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +55,8 @@ def most_cases_are_compiled_little(
 ) -> None:
     """Of the cases of a test whose time is that of its compiler, every tenth is compiled as plans are, and of dtypes
     float32 alone: vectors of the others take compilers longest, and tests/backends/test_conformance.py has all kernels,
-    and all dtypes, as plans have them. Of tests without cases likewise a tenth. Which they are is told from their names:
-    how pytest numbers cases changes from version to version.
+    and all dtypes, as plans have them. Of tests without cases likewise a tenth. Which they are is told from their
+    names: how pytest numbers cases changes from version to version.
     """
     callspec = getattr(request.node, "callspec", None)
     if "wide" in request.fixturenames and not machine_is_wide:  # two vectors for one take compilers far longer
