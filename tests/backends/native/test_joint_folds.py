@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +63,25 @@ def folds(
     return steps, outs, wants
 
 
+Folded = Callable[..., tuple[Run, list[np.ndarray], list[np.ndarray]]]
+
+
+@pytest.fixture
+def folded(ahead: Callable[..., None]) -> Folded:
+    """What runs the steps of `folds`, what they write and what that should be; what they and their loop need is
+    compiled at once."""
+
+    def made(a: np.ndarray, rows: Sequence[tuple[str, str]], names: str = "ij", **of: object) -> Any:
+        def bound() -> tuple[Run, list[np.ndarray], list[np.ndarray]]:
+            steps, outs, wants = folds(a, rows, names, **of)
+            return Run(steps), outs, wants
+
+        ahead(bound, [()])
+        return bound()
+
+    return made
+
+
 def close(got: np.ndarray, want: np.ndarray, terms: int) -> None:
     within = TOLERANCE.get(got.dtype.name, 0.0) * max(1.0, terms) ** 0.5
     np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=within, atol=within)
@@ -81,11 +101,10 @@ def as_one(run: Run) -> list[int]:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("kernel", ["loops", "loops_narrow"])
 @pytest.mark.parametrize("first", [0, 1])
-def test_sums_over_each_axis(threads: int, kernel: str, first: int) -> None:
+def test_sums_over_each_axis(threads: int, kernel: str, first: int, folded: Folded) -> None:
     a = draw("float32", ROWS, COLUMNS)
     rows = [("sum", "i"), ("sum", "j")]
-    steps, outs, wants = folds(a, [rows[first], rows[1 - first]], kernel=kernel, threads=threads)
-    run = Run(steps)
+    run, outs, wants = folded(a, [rows[first], rows[1 - first]], kernel=kernel, threads=threads)
     assert as_one(run) == [2]
     for _ in range(2):  # what is kept of a run is not added to the next
         run()
@@ -95,11 +114,10 @@ def test_sums_over_each_axis(threads: int, kernel: str, first: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("rows", [1500, 1501, 1503, 1504])
-def test_rows_are_summed_and_added_several_at_a_time(dtype: str, rows: int) -> None:
+def test_rows_are_summed_and_added_several_at_a_time(dtype: str, rows: int, folded: Folded) -> None:
     """One after another, 64 rows that are added to one had an error of 1.6e-7 in a sum of 4096."""
     a = draw(dtype, rows, 2801)
-    steps, outs, wants = folds(a, [("sum", "i"), ("sum", "j")], threads=2)
-    run = Run(steps)
+    run, outs, wants = folded(a, [("sum", "i"), ("sum", "j")], threads=2)
     text = run.loops[0].source
     assert as_one(run) == [2] and "_at + 4 <=" in text
     ahead = {int(n) for n in re.findall(r"__builtin_prefetch\(.*\+ (\d+), 0, 2\);", text)}
@@ -113,9 +131,8 @@ def test_rows_are_summed_and_added_several_at_a_time(dtype: str, rows: int) -> N
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "int64"])
-def test_other_dtypes(dtype: str) -> None:
-    steps, outs, wants = folds(draw(dtype, 2100, 2201), [("sum", "j"), ("sum", "i"), ("max", "j")], threads=2)
-    run = Run(steps)
+def test_other_dtypes(dtype: str, folded: Folded) -> None:
+    run, outs, wants = folded(draw(dtype, 2100, 2201), [("sum", "j"), ("sum", "i"), ("max", "j")], threads=2)
     assert as_one(run) == [3]
     run()
     for got, want in zip(outs, wants, strict=True):
@@ -123,11 +140,10 @@ def test_other_dtypes(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "sum"])
-def test_not_a_number_and_infinity(kind: str) -> None:
+def test_not_a_number_and_infinity(kind: str, folded: Folded) -> None:
     a = draw("float32", ROWS, COLUMNS)
     a[3, 5], a[7, 1500], a[1499, 0] = np.nan, np.inf, -np.inf
-    steps, outs, wants = folds(a, [(kind, "j"), (kind, "i")], threads=2)
-    run = Run(steps)
+    run, outs, wants = folded(a, [(kind, "j"), (kind, "i")], threads=2)
     assert as_one(run) == [2]
     run()
     for got, want in zip(outs, wants, strict=True):

@@ -114,19 +114,28 @@ def test_every_count_of_places_up_to_the_most(kernel: PartialSort, dtype: str) -
     assert not kernel.accepts(called(kernel, (2, 200), dtype, range(60, 68)))
 
 
+def _either_end(size: int) -> tuple[range, range]:
+    return range(min(5, size)), range(max(0, size - 9), size)
+
+
 @pytest.mark.parametrize("kernel", SLICED, ids=lambda k: k.name)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_equal_rows_and_rows_in_either_order(kernel: PartialSort, threads: int) -> None:
     """All elements equal, the largest of their type or NaN: places of the first ones, though nothing is below what
     stands where nothing has been found; and rows where each element is better than all before."""
-    for size, dtype in ((5, "float32"), (300, "float32"), (300, "float64"), (300, "uint8"), (40_000, "float64")):
+    kinds = (5, "float32"), (300, "float32"), (300, "float64"), (300, "uint8"), (40_000, "float64")
+    calls = {
+        (size, dtype): [(p, called(kernel, (1, size), dtype, p, threads)) for p in _either_end(size)]
+        for size, dtype in kinds
+    }
+    prepare((kernel, call) for rows in calls.values() for _, call in rows)
+    for size, dtype in kinds:
         n = np.arange(size)
         most = np.nan if is_float(dtype) else 255
         values = [0 * n + 1, 0.0 * n + most, n // 3, -(n // 3), np.where(n > size - 4, 0.0, most)]
         for row in values:
             x = row.astype(dtype)[None]
-            for places in (range(min(5, size)), range(max(0, size - 9), size)):
-                call = called(kernel, x.shape, dtype, places, threads)
+            for places, call in calls[size, dtype]:
                 np.testing.assert_array_equal(ran(kernel, call, x), expected(kernel, x, 1, places))
 
 

@@ -114,6 +114,7 @@ def test_the_same_wherever_arrays_begin(rows: int, n: int, pitch: int, norm: Nor
     c = _call(rows, n, pitch, norm=norm)
     values = _values(c)
     assert _pipelined(c)
+    LOOPS.prepare([(_Plain(), c), (LOOPS, c)])
     expected = _result(_Plain(), c, values, [0] * len(values)).tobytes()
     for at in range(0, 64, 4):
         ats = [at, (at + 8) % 64, (3 * at) % 64][: len(values)]

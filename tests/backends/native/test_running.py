@@ -34,15 +34,17 @@ def _call(meaning: Term, shape: tuple[int, int], dtype: str, threads: int) -> Ca
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fold", ["argmax", "argmin"])
 def test_the_first_place_of_an_extreme_or_of_nan(fold: str, dtype: str) -> None:
-    rng = np.random.default_rng(0)
+    rng, axes, x = np.random.default_rng(0), (("i", 1), ("j", 2)), operand(0, "ij", dtype)
+    calls = {(s, k): _call(Term("Red", fold, k, x), s, dtype, threads) for s in SHAPES for k, threads in axes}
+    LOOPS.prepare([(LOOPS, c) for c in calls.values()])
     for shape in SHAPES:
         x = rng.integers(-9, 9, shape).astype(np.float32)
         if is_float(dtype):
             x[rng.random(shape) < 0.05] = np.inf
             x[rng.random(shape) < (0.01 if shape[0] > 1 else 0.0)] = np.nan
         x = (x > 3 if dtype == "bool" else x).astype(numpy_dtype(dtype))
-        for axis, threads in (("i", 1), ("j", 2)):
-            call = _call(Term("Red", fold, axis, operand(0, "ij", dtype)), shape, dtype, threads)
+        for axis, _ in axes:
+            call = calls[shape, axis]
             assert LOOPS.accepts(call)
             got = np.full(call.out.shape, -7, np.int64)
             (step,) = LOOPS.bind(call, [x], got, np.empty(LOOPS.workspace(call), np.uint8))

@@ -11,6 +11,7 @@ from numpy.linalg import LinAlgError
 
 import waxeq as wx
 from waxeq.backend.call import Call, View, operand
+from waxeq.backend.kernel import prepare
 from waxeq.ir.term import Term
 from waxeq_native.blas import SYSTEMS
 from waxeq_native.cholesky import Cholesky
@@ -33,26 +34,36 @@ def laid(x: np.ndarray, names: str, order: str) -> np.ndarray:
     return np.ascontiguousarray(x.transpose([names.index(k) for k in order]))
 
 
-def solved(
-    kernel: NativeKernel, a: np.ndarray, b: np.ndarray, orders: tuple[str, str, str], threads: int, f: str = ""
-) -> np.ndarray:
-    """Solutions (c, l, m) for matrices (c, k, l) and right sides (c, k, m), which lie as `orders` say."""
+Orders = tuple[str, str, str]
+
+
+def system(kernel: NativeKernel, a: np.ndarray, b: np.ndarray, orders: Orders, threads: int, f: str = "") -> Call:
+    """Matrices (c, k, l), right sides (c, k, m) and solutions (c, l, m) lie as `orders` say."""
     d, sizes = a.dtype.name, {"c": a.shape[0], "k": a.shape[1], "l": a.shape[1], "m": b.shape[2]}
     xs = operand(0, "ckl", d), operand(1, "ckm", d)
     meaning = Term("Triangular", f, "k", "l", *xs) if f else Term("Solve", "k", "l", *xs)
     views = tuple(View.dense(o, sizes, d) for o in orders)
-    call = Call(f"native.{kernel.name}", meaning, sizes, views[:2], views[2], threads=threads)
-    out = np.full(call.out.shape, 77, d)
+    return Call(f"native.{kernel.name}", meaning, sizes, views[:2], views[2], threads=threads)
+
+
+def solved(kernel: NativeKernel, a: np.ndarray, b: np.ndarray, orders: Orders, threads: int, f: str = "") -> np.ndarray:
+    """The solutions (c, l, m) of a `system`."""
+    call = system(kernel, a, b, orders, threads, f)
+    out = np.full(call.out.shape, 77, a.dtype)
     run(kernel, call, [laid(a, "ckl", orders[0]), laid(b, "ckm", orders[1])], out)
     return out.transpose([orders[2].index(k) for k in "clm"])
 
 
-def factors(a: np.ndarray, order: str, out_order: str, threads: int) -> np.ndarray:
+def factor(a: np.ndarray, order: str, out_order: str, threads: int) -> Call:
     d, sizes = a.dtype.name, {"c": a.shape[0], "k": a.shape[1], "l": a.shape[1]}
     views = View.dense(order, sizes, d), View.dense(out_order, sizes, d)
     meaning = Term("Cholesky", "k", "l", operand(0, "ckl", d))
-    call = Call("native.cholesky_blocked", meaning, sizes, views[:1], views[1], threads=threads)
-    out = np.full(call.out.shape, 77, d)
+    return Call("native.cholesky_blocked", meaning, sizes, views[:1], views[1], threads=threads)
+
+
+def factors(a: np.ndarray, order: str, out_order: str, threads: int) -> np.ndarray:
+    call = factor(a, order, out_order, threads)
+    out = np.full(call.out.shape, 77, a.dtype)
     run(Cholesky(), call, [laid(a, "ckl", order)], out)
     return out.transpose([out_order.index(k) for k in "ckl"])
 
@@ -83,6 +94,7 @@ def test_systems(dtype: str, n: int, count: int, m: int, threads: int) -> None:
     a, b = matrices(dtype, count, n), np.random.default_rng(1).standard_normal((count, n, m)).astype(dtype)
     exchanged = a[:, np.random.default_rng(3).permutation(n)]
     each = np.tril(a), np.triu(a), a * np.eye(n, dtype=dtype), a, exchanged
+    prepare((Systems(), system(Systems(), a, b, orders, threads)) for orders in ORDERS)
     for i, orders in enumerate(ORDERS):
         for x in each if n < 100 else each[i % 3 :: 3]:  # large ones meet each layout, each kind meets one and more
             near(solved(Systems(), x, b, orders, threads), np.linalg.solve(x, b))
@@ -98,7 +110,9 @@ def test_triangles(dtype: str, n: int, count: int, m: int, threads: int) -> None
     """What lies in the other triangle is not read. Matrices of any size and both triangles meet rows and columns."""
     a, b = matrices(dtype, count, n), np.random.default_rng(1).standard_normal((count, n, m)).astype(dtype)
     lower, upper = ("lower", np.tril, np.triu), ("upper", np.triu, np.tril)
-    for orders, (f, part, other) in zip(ORDERS, (lower, lower, upper, upper), strict=True):
+    kinds = [*zip(ORDERS, (lower, lower, upper, upper), strict=True)]
+    prepare((Triangular(), system(Triangular(), a, b, orders, threads, f)) for orders, (f, *_) in kinds)
+    for orders, (f, part, other) in kinds:
         hidden = part(a) + other(np.full_like(a, np.nan), 1 if f == "lower" else -1)
         near(solved(Triangular(), hidden, b, orders, threads, f), np.linalg.solve(part(a), b))
 
@@ -138,7 +152,9 @@ def test_factors(dtype: str, n: int, count: int, threads: int) -> None:
     a = matrices(dtype, count, n)
     want, hidden = np.linalg.cholesky(a), np.tril(a) + np.triu(np.full_like(a, np.nan), 1)
     every = [*product(("ckl", "clk"), ("ckl", "clk", "klc"))]
-    for orders in every if n < 17 else every[(n + threads) % 3 :: 3]:
+    some = every if n < 17 else every[(n + threads) % 3 :: 3]
+    prepare((Cholesky(), factor(a, *orders, threads)) for orders in some)
+    for orders in some:
         got = factors(hidden, *orders, threads)
         near(got, want)
         assert not np.triu(got, 1).any()

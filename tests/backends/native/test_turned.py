@@ -27,8 +27,10 @@ def _call(x: Term, sizes: dict[str, int], threads: int = 1) -> Call:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_squares_are_turned_at_all_sizes(dtype: str) -> None:
     assert isinstance(LOOPS, NativeKernel)
-    for i, j in ((9, 9), (33, 70), (8, 100), (65, 31)):
-        call = _call(operand(0, "bij", dtype), {"b": 2, "i": i, "j": j}, threads=2)
+    shapes = (9, 9), (33, 70), (8, 100), (65, 31)
+    calls = [_call(operand(0, "bij", dtype), {"b": 2, "i": i, "j": j}, threads=2) for i, j in shapes]
+    LOOPS.prepare([(LOOPS, c) for c in calls])
+    for call in calls:
         work = LOOPS.of(call)
         assert work is not None and "wx_turned" in work.parts[0].source
         assert check_call(LOOPS, call, np.random.default_rng(0)) is None
@@ -37,11 +39,14 @@ def test_squares_are_turned_at_all_sizes(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", [*DTYPES, "bool"])
 def test_copies_keep_every_bit(dtype: str) -> None:
     """Payloads of NaN among them, of floats that are computed with as others."""
-    kernel, item = BACKEND.kernels["native.copy"], numpy_dtype(dtype).itemsize
+    kernel, item, calls = BACKEND.kernels["native.copy"], numpy_dtype(dtype).itemsize, list[Call]()
     for i, j in ((9, 9), (33, 70), (16, 100), (65, 31)):
         sizes = {"b": 2, "i": i, "j": j}
         views = (View.dense("bji", sizes, dtype),)
-        call = Call("native.copy", operand(0, "bij", dtype), sizes, views, View.dense("bij", sizes, dtype))
+        calls.append(Call("native.copy", operand(0, "bij", dtype), sizes, views, View.dense("bij", sizes, dtype)))
+    kernel.prepare([(kernel, c) for c in calls])
+    for call in calls:
+        _, i, j = call.out.shape
         raw = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 256, (2, j, i, item), np.uint8)
         x, out = raw.view(numpy_dtype(dtype))[..., 0], np.empty((2, i, j), numpy_dtype(dtype))
         assert kernel.accepts(call)
