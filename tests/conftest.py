@@ -77,9 +77,6 @@ OBJECTS = 10_000
 PLAINLY = ("-O0", "-Dalways_inline=unused", "-nolibc")
 """Flags with which a compiler does next to nothing but to translate: the attribute is made one that says nothing, and
 the C library, which is in the process already, is not read through for what is missing: a third of linking."""
-CHUNK = 8
-"""Tests that a process is given at once, where several share them: with many more, one would still have dozens to run
-when the others have none."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,8 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
         kept = getattr(config, "cache", None)
         os.environ["WAXEQ_CACHE"] = str(COMPILED if kept is None else kept.mkdir("waxeq-compiled"))
         os.environ["WAXEQ_TEST_UNITS"] = str(UNITS if kept is None else kept.mkdir("waxeq-units"))
-    if getattr(config.option, "maxschedchunk", 0) is None:
-        config.option.maxschedchunk = CHUNK
+    if getattr(config.option, "dist", "no") == "load":  # what `-n` alone means
+        # A module has most of its tests in one process, which makes once what they share.
+        config.option.dist = "worksteal"
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, terminated)
 
@@ -120,10 +118,28 @@ def begun(cache: Path) -> None:
             replace_file(target, path.read_bytes())
 
 
+class Backwards(pytest.Dir):
+    """A folder that is read from its last entry to its first."""
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        return [*super().collect()][::-1]
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Every other process begins at the end of each folder: what the first one has compiled of it by then, test modules
+    and what they import, is there for the second, and the other way round."""
+    if xdist and int(xdist.removeprefix("gw")) % 2:
+        return Backwards.from_parent(parent, path=path)
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are put beside those that share a parameter
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where processes share the tests, the long ones begin first: else the last of them runs alone at the end."""
+    """Where processes share the tests, all have them in one order, and modules with long ones first, those that lie in
+    no folder before others: else the longest runs alone at the end."""
     if xdist:
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+        items.sort(key=lambda item: (item.path not in slow, len(item.path.parts), item.path))
 
 
 def pytest_collection_finish() -> None:
