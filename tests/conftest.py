@@ -267,22 +267,31 @@ def begin_cache() -> Callable[[Path], None]:
 
 
 @pytest.fixture(scope="session")
-def little() -> Library:
+def little(precompiling: type[Library]) -> Library:
     """Compiles with -O0, in a third of the time: for tests of what is generated, which is right however far a compiler
     looks through it, or it was never right. Put in the place of `waxeq_native.library.shared`. Functions that are to be
     inlined always are called: their texts a hundred times over take a compiler as long as all else.
     """
-    from waxeq_native.library import Library, shared
+    from waxeq_native.library import shared
 
     usual = shared()
 
-    class Little(Library):
+    class Little(precompiling):
         units = staticmethod(usual.units)  # what is no generated kernel is one for the process, and the same for all
 
+    return Little(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, *PLAINLY)))
+
+
+@pytest.fixture(scope="session")
+def precompiling() -> type[Library]:
+    """Libraries of functions whose prelude is read once by the compiler, and not again for each few of them."""
+    from waxeq_native.library import Library
+
+    class Precompiling(Library):
         def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
             return super().functions(sources, precompiled(prelude, self), jobs=jobs)
 
-    return Little(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, *PLAINLY)))
+    return Precompiling
 
 
 def precompiled(prelude: str, own: Library) -> str:
@@ -293,7 +302,8 @@ def precompiled(prelude: str, own: Library) -> str:
         with tempfile.TemporaryDirectory(dir=own.directory) as folder:
             text, made = Path(folder, header.name), Path(folder, "made")
             text.write_text(prelude, encoding="utf-8")
-            line = [*own.compiler.command, *own.compiler.flags, "-x", "c-header", "-o", made, text]
+            language = "c++-header" if "c++" in own.compiler.flags else "c-header"
+            line = [*own.compiler.command, *own.compiler.flags, "-x", language, "-c", text, "-o", made]
             if subprocess.run(line, capture_output=True, check=False).returncode == 0:
                 replace_file(header.with_name(f"{header.name}.gch"), made.read_bytes())
         replace_file(header, prelude.encode())
