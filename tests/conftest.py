@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -118,19 +118,16 @@ def begun(cache: Path) -> None:
             replace_file(target, path.read_bytes())
 
 
-class Backwards(pytest.Dir):
-    """A folder that is read from its last entry to its first."""
-
-    def collect(self) -> list[pytest.Item | pytest.Collector]:
-        return [*super().collect()][::-1]
-
-
-def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Every other process begins at the end of each folder: what the first one has compiled of it by then, test modules
     and what they import, is there for the second, and the other way round."""
-    if xdist and int(xdist.removeprefix("gw")) % 2:
-        return Backwards.from_parent(parent, path=path)
-    return None
+    report = yield
+    if xdist and int(xdist.removeprefix("gw")) % 2 and isinstance(collector, pytest.Directory):
+        report.result.reverse()
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are put beside those that share a parameter
