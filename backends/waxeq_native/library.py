@@ -36,6 +36,9 @@ ROOM = 1 << 20
 LIMIT = 120.0
 """Seconds that the compiler may take for one unit."""
 
+CLEARED = 5.0
+"""Seconds in which a thread whose compilers were ended has cleared away what they left."""
+
 
 Asked = tuple[tuple[Path, ...], tuple[str, ...]]
 """Files of a unit, and flags."""
@@ -70,6 +73,7 @@ class Library:
         self._compiled = 0
         self._seconds = 0.0
         self._running = set[subprocess.Popen]()
+        self._over = False
         self._lock = threading.RLock()
 
     def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
@@ -104,9 +108,13 @@ class Library:
         return [self._units[a] for a in asked]
 
     def end(self) -> None:
-        """Ends the compilers that run: whoever waits for them is not there any more."""
+        """Ends the compilers that run, of which nothing is left then, and those that would begin: whoever waits for
+        them is not there any more."""
+        self._over = True
         for process in tuple(self._running):
             end(process)
+        if self._lock.acquire(timeout=CLEARED):
+            self._lock.release()
 
     def spent(self) -> tuple[int, float]:
         """How many functions and whole units this process has compiled, and the seconds that it waited for them."""
@@ -183,13 +191,15 @@ class Library:
         return found
 
     def _wait(self, process: subprocess.Popen, place: Path, unit: Unit) -> None:
-        left = patience()
+        left = 0.0 if self._over else patience()
         try:
             code = done(process, min(LIMIT, left))
         except subprocess.TimeoutExpired:
             if left < LIMIT:
-                raise Unready(f"`{' '.join(self.compiler.command)}` was ended, for nobody waits any more") from None
+                raise self._unwanted() from None
             raise self._failure(f"took longer than {LIMIT:.0f} s", place, unit) from None
+        if code != 0 and self._over:
+            raise self._unwanted()
         if code != 0:
             log = (place / "log").read_text(encoding="utf-8", errors="replace")
             (place / "room").write_bytes(bytes(ROOM))  # on a full disk neither the compiler nor its messages have any
@@ -197,6 +207,9 @@ class Library:
             raise self._failure(why.replace(f"{place}{os.sep}", ""), place, unit)
         if not (place / "out.so").exists():
             raise self._failure("says that it compiled, and wrote nothing", place, unit)
+
+    def _unwanted(self) -> Unready:
+        return Unready(f"`{' '.join(self.compiler.command)}` was ended, for nobody waits any more")
 
     def _failure(self, why: str, place: Path, unit: Unit) -> CompileFailed:
         """The error for a unit that did not compile, whose files are kept."""
@@ -250,7 +263,7 @@ def shared() -> Library:
     """
     limit, folder = size_limit(), directory()
     made = Library(folder, find(memory=folder / "compilers"), limit)
-    atexit.register(made.end)  # a thread that has something compiled ahead ends with the process, and tidies nothing
+    atexit.register(made.end)  # a thread that has something compiled ahead ends with the process, wherever it is
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -34,5 +35,6 @@ def cleared_away() -> Iterator[None]:
     finally:
         back()
         if came:
+            atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] a process that a signal ends runs none of them
             os.kill(os.getpid(), came[0])
             raise SystemExit(128 + came[0])  # the first process of a container dies of no signal that it sends itself

@@ -209,20 +209,6 @@ def test_a_compiler_that_fails(
     assert call(Library(tmp_path, compiler).functions(source("f", "x"), PRELUDE), "f", 7.0) == 7.0
 
 
-def test_compilers_that_a_thread_waits_for_end_with_the_process(
-    tmp_path: Path, program: Callable[[str], Compiler]
-) -> None:
-    library = Library(tmp_path, program(f"touch {tmp_path}/begun; sleep 60"))
-    with ThreadPoolExecutor() as threads:
-        found = threads.submit(library.functions, source("f", "x"), "")
-        while not (tmp_path / "begun").exists() and not found.done():
-            time.sleep(0.01)
-        library.end()
-        with pytest.raises(CompileFailed, match="was ended by signal 9"):
-            found.result(30)
-    assert call(Library(tmp_path, find()).functions(source("f", "x"), PRELUDE), "f", 7.0) == 7.0
-
-
 def test_a_compiler_that_hangs_is_ended(
     tmp_path: Path, program: Callable[[str], Compiler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
