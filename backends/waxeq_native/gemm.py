@@ -76,7 +76,11 @@ def made(kinds: Iterable[str]) -> Api:
         try:
             units = library.units([UNITS[kind] for kind in missing])
         except CompileFailed as e:
-            _failed.update(dict.fromkeys(missing, str(e)))
+            if len(missing) > 1:  # which of them it is shows alone, and what compiled is kept
+                for kind in missing:
+                    made((kind,))
+                return _table
+            _failed[missing[0]] = str(e)
             raise
         for kind, built in zip(missing, units, strict=True):
             getattr(built, f"wx_fill_{kind}")(ctypes.byref(_table))

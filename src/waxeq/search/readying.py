@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,6 +14,7 @@ from waxeq.backend.call import Call
 from waxeq.backend.kernel import Backend, Kernel, Unready, prepare
 from waxeq.cost.key import TimingKey
 from waxeq.errors import FallbackError, WaxeqError
+from waxeq.events import NOTICE
 from waxeq.extract.price import Prices
 from waxeq.runtime.timing import ROOMLESS, VALUELESS
 from waxeq.search.beside import Beside
@@ -87,11 +88,18 @@ class Readying(Beside):
         begun = time.perf_counter()
         for (name, _), found in self.readied.items():
             try:
-                self.joined(found)
+                self._awaited(found)
             except WaxeqError as e:
                 if not self.prices.excluded >= self._of(name):
                     self._exclude(self._of(name), e)
         self.compiling_seconds += time.perf_counter() - begun
+
+    def _awaited(self, found: Future[None]) -> None:
+        """Returns when it is done; raises what that raises, and Unready where nobody waits any more."""
+        while wait([found], NOTICE).not_done:
+            if self.events.stop_requested and wait([found], _GRACE).not_done:
+                raise Unready("what its kernels need was not compiled when the search was stopped")
+        self.joined(found)
 
     @contextmanager
     def unfit(self, call: Call) -> Iterator[None]:

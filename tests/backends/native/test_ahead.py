@@ -3,6 +3,8 @@ without where they do not compile."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ import waxeq as wx
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.errors import FallbackError
+from waxeq.events import Events
 from waxeq.ir.term import Term
-from waxeq_native import gemm, library
+from waxeq_native import NativeBackend, gemm, library
+from waxeq_native.compiler import CompileFailed
 from waxeq_native.steps import compiled
 from waxeq_native.work import NativeKernel
 
@@ -108,3 +112,33 @@ def test_products_that_do_not_compile_are_a_sentence_and_a_plan(
     later = wx.optimize(_gated, x, x, options=_options(tmp_path))
     assert not later.blocks[0].remembered
     assert any(s.call.kernel.startswith("native.") for s in later.plan.steps)
+
+
+def test_one_kind_that_does_not_compile_is_no_fault_of_the_other(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, flags = gemm.UNITS["f64"]
+    monkeypatch.setattr(gemm, "UNITS", {**gemm.UNITS, "f64": (files, (*flags, "-Dint64_t=0"))})
+    for _ in range(2):
+        with pytest.raises(CompileFailed, match="error"):
+            gemm.made(gemm.KINDS)
+    assert gemm.entry("nr", "float32") > 1 and asked.count("f64") == 2, "it is not tried again and again"
+
+
+def test_who_stops_a_search_waits_for_no_compiler(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is of what can be used then. Regression: Ctrl-C had no effect while a compiler hung."""
+    going_on, events = threading.Event(), Events()
+    monkeypatch.setattr(NativeBackend, "ready", lambda self, dtypes: going_on.wait(60) or None)
+    threading.Timer(0.5, events.request_stop).start()
+    x, begun = np.ones((16, 16), np.float32), time.monotonic()
+    try:
+        result = wx.optimize(_gated, x, x, options=_options(tmp_path), events=events)
+    finally:
+        going_on.set()
+    assert time.monotonic() - begun < 30
+    assert any(
+        "backend native could not be used: what its kernels need was not compiled" in n for n in result.report.notes
+    )
+    assert {s.call.kernel.partition(".")[0] for s in result.plan.steps} == {"numpy"}
