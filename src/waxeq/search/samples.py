@@ -49,6 +49,8 @@ _MATRICES = (
     (1, 1024, 1024), (8, 512, 512), (32, 1024, 256), (128, 384, 1536), (256, 1024, 784), (512, 10, 1024),
     (1024, 64, 64), (2048, 32, 2048), (2048, 2, 512), (64, 4096, 64), (4096, 384, 384),
 )  # fmt: skip
+_RAGGED = ((2000, 50, 50), (512, 20, 64), (1024, 100, 40))
+"""Few columns that fill no whole panels, and so deep that what is multiplied by them lies in the nearest cache."""
 _DEEP = ((40, 2048), (64, 65536), (200, 16384))
 """Columns and rows of matrices that are multiplied turned, with another one and with themselves."""
 _LAYERS = (
@@ -69,6 +71,9 @@ def _products(dtype: str, quick: bool) -> Iterator[Sample]:
         yield _product(sizes, ("km", "kn"), "mn", dtype)
         yield _product(sizes, ("mk", "k"), "m", dtype)
         yield _product(sizes, ("km", "k"), "m", dtype)
+    for m, n, k in _RAGGED[: 1 if quick else None]:
+        for right in ("kn", "nk"):
+            yield _product({"m": m, "n": n, "k": k}, ("mk", right), "mn", dtype)
     for n, k in _DEEP[: 1 if quick else None]:
         other = _product({"m": n, "n": n, "k": k}, ("km", "kn"), "mn", dtype)
         yield from (other, replace(other, shared=(0, 0)))

@@ -79,8 +79,11 @@ def test_a_search_that_is_ended_while_products_are_compiled_leaves_nothing(tmp_p
     how = {**os.environ, "WAXEQ_CACHE": str(cache), "CC": str(hanging(tmp_path, "-DWX_ONLY"))}
     with subprocess.Popen(command, stdout=-1, stderr=-1, env=how) as child:
         wait_for(tmp_path / "begun", lambda: child.poll() is not None)
-        started = psutil.Process(child.pid).children(recursive=True)
-        assert left(cache) and any(p.name() == "sleep" for p in started)
+        started = list[psutil.Process]()
+        while not any(p.name() == "sleep" for p in started):
+            assert child.poll() is None
+            started = psutil.Process(child.pid).children(recursive=True)
+        assert left(cache)
         child.send_signal(end)
         _, err = child.communicate(timeout=60)
     assert child.returncode == -end and err.decode().endswith("waxeq: interrupted; nothing was written\n")
