@@ -31,8 +31,8 @@ from waxeq.extract.second import runners_up
 from waxeq.extract.trees import trees
 from waxeq.ir.blocks import Block
 from waxeq.plan.schedule import BlockPlan, schedule
-from waxeq.runtime.measure import GAIN
 from waxeq.search.choosing import Chosen, choose
+from waxeq.search.duel import MOST
 from waxeq.search.session import Session
 from waxeq.search.tuner import promises, tuned
 from waxeq.search.widening import widened
@@ -202,7 +202,7 @@ def _closer(session: Session, chosen: Chosen) -> Chosen:
 
     other = closer(chosen.problem, chosen.choice, error)
     best = chosen if other is None else replace(chosen, choice=other, beaten=(chosen.choice, *chosen.beaten))
-    near = closer_within(best.problem, best.choice, error, GAIN - 1.0)
+    near = closer_within(best.problem, best.choice, error, MOST[1] - 1.0)
     return best if near is None else replace(best, beaten=(*best.beaten, near))
 
 

@@ -24,18 +24,14 @@ from waxeq.extract.closer import CLOSER
 from waxeq.frontend.trace import Traced
 from waxeq.naming import setting
 from waxeq.runtime.handover import Groups, handed
-from waxeq.runtime.measure import GAIN, WIDE, Fresh, Samples
+from waxeq.runtime.measure import WIDE, Fresh, Samples
 from waxeq.runtime.turns import take_turns
 from waxeq.runtime.written import Written
-from waxeq.search.duel import FEWEST, LONG, Closer, contest, laid_out
+from waxeq.search.duel import FAR, FEWEST, LONG, MOST, Closer, contest, laid_out
 from waxeq.search.pace import CLOSING
 from waxeq.search.result import Result, Trial
 from waxeq.search.session import Session
 
-_FAR = 0.7
-"""Part of a plan's error that far less is below: its square is half of the other's."""
-_MOST = (GAIN, 2 * GAIN - 1)
-"""How many times as long as another a plan of clearly less error may take, and one of far less."""
 _LONGEST = 3.0
 _PROCESS, _READY, _RUNS = 2.0, 0.3, FEWEST + 2
 """Seconds that a process takes to start, import and load, and one that waits for plans; and how often each contestant
@@ -233,7 +229,7 @@ def _closer(errors: Sequence[float]) -> Closer:
     """Of each plan those of clearly less error, that of the least first: they may take what is not believed to be a
     gain longer, of far less error twice that."""
     order = sorted(range(len(errors)), key=lambda i: errors[i])
-    return [[(i, _MOST[errors[i] < _FAR * e]) for i in order if errors[i] < CLOSER * e] for e in errors]
+    return [[(i, MOST[errors[i] < FAR * e]) for i in order if errors[i] < CLOSER * e] for e in errors]
 
 
 def _failed(why: WaxeqError) -> str:

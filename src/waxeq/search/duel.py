@@ -17,7 +17,7 @@ from waxeq.backend.kernel import Kernel
 from waxeq.frontend.load import load_target
 from waxeq.plan.encode import decode
 from waxeq.runtime.handover import Handed
-from waxeq.runtime.measure import Comparison, Samples, compare, told_apart
+from waxeq.runtime.measure import GAIN, Comparison, Samples, compare, told_apart
 from waxeq.runtime.neighbours import Load, Watch
 from waxeq.runtime.program import Program
 from waxeq.runtime.turns import take_turns
@@ -35,6 +35,10 @@ FEWEST = 3
 _INTERVAL = 6
 """Rounds from which on the least and the largest ratio hold the median in 19 of 20 contests; fewer have no interval."""
 
+FAR = 0.7
+"""Part of an error that far less of it is below: its square is half of the other's."""
+MOST = (GAIN, 2 * GAIN - 1)
+"""How many times as long as another a plan of clearly less error may take, and one of far less."""
 _HARDLY = 0.02
 """Part that a plan of less error may turn out to take longer than it may, of what its rounds leave open."""
 _TIED = 24
