@@ -37,8 +37,7 @@ _ALONE = 30.0
 class Readying(Beside):
     """Of a session. `readied`: what backends make ready for elements of some types; `failed`: kernels that were given
     up, and why; `untimed`: calls there was no memory to time; `late`: calls that were not compiled when the time for
-    searching was over, and `waited`, the most seconds that were spent on some. The
-    other fields are the session's own."""
+    searching was over, and `waited`, the most seconds that were spent on some. The other fields are the session's."""
 
     backends: Sequence[Backend]
     kernels: Mapping[str, Kernel]
@@ -63,7 +62,7 @@ class Readying(Beside):
 
     def _names(self, failed: set[str]) -> list[str]:
         """Kernels by name, all of a backend by that of the backend."""
-        whole = {b.name for b in self.backends if self._of(b.name) <= failed}
+        whole = {b.name for b in self.backends if set[str]() < self._of(b.name) <= failed}
         some = {n for n in failed if n.partition(".")[0] not in whole}
         return [*(f"backend {name}" for name in sorted(whole)), *sorted(some)]
 
