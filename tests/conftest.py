@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -30,7 +30,7 @@ import platformdirs
 import pytest
 from hypothesis import settings
 
-from waxeq.cost import archive, table
+from waxeq.cost import table
 from waxeq.cost.device import Peaks
 from waxeq.egraph.saturate import Worker
 from waxeq.errors import WaxeqError
@@ -240,45 +240,6 @@ def lent() -> Iterator[None]:
         w = Worker()
         w._process, w._connection, w._known = Lent.idle.pop()
         w.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def connected() -> Iterator[None]:
-    """Whoever opens an archive has a connection that is open, for to begin one takes DuckDB as long as all that most
-    tests then ask of it. What was attached or made in it is gone; one that cannot be left so is closed."""
-    idle: list[Any] = []
-
-    @contextmanager
-    def connection() -> Iterator[Any]:
-        db = idle.pop() if idle else archive.connect()
-        try:
-            yield db
-        finally:
-            try:
-                emptied(db)
-                idle.append(db)
-            except Exception:  # of whatever kind: it is not to be used again
-                db.close()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("waxeq.cost.table.connect", connection)
-        yield
-    for db in idle:
-        db.close()
-
-
-def emptied(db: Any) -> None:
-    """As if what a connection was used for had never been. Raises what DuckDB raises."""
-    with suppress(Exception):  # which it does where nothing was begun
-        db.rollback()
-    db.execute("USE memory")
-    for (name,) in db.execute("SELECT database_name FROM duckdb_databases() WHERE NOT internal").fetchall():
-        if name != "memory":
-            db.execute(f'DETACH "{name}"')
-    for kind in ("table", "view"):
-        made = f"SELECT database_name, schema_name, {kind}_name FROM duckdb_{kind}s() WHERE NOT internal"
-        for place in db.execute(made).fetchall():
-            db.execute(f'DROP {kind} "{place[0]}"."{place[1]}"."{place[2]}"')
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from waxeq.cost import archive
 from waxeq.cost.key import METHOD, Timing, TimingKey
 from waxeq.cost.table import TimingTable
 
@@ -36,9 +35,3 @@ def table(tmp_path: Path) -> TimingTable:
     table = TimingTable.open(tmp_path / "t.duckdb")
     table.merge()
     return table
-
-
-@pytest.fixture(autouse=True)
-def own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each archive is opened anew: when that is done, and what of it is left, is what is tested here."""
-    monkeypatch.setattr("waxeq.cost.table.connect", archive.connect)
