@@ -14,7 +14,7 @@ from waxeq.backend.call import Call
 from waxeq.backend.kernel import Backend, Kernel, Unready, prepare
 from waxeq.cost.key import TimingKey
 from waxeq.errors import FallbackError, WaxeqError
-from waxeq.events import NOTICE
+from waxeq.events import NOTICE, StageFinished, StageStarted
 from waxeq.extract.price import Prices
 from waxeq.runtime.timing import ROOMLESS, VALUELESS
 from waxeq.search.beside import Beside
@@ -87,17 +87,20 @@ class Readying(Beside):
         begun = time.perf_counter()
         for (name, _), found in self.readied.items():
             try:
-                self._awaited(found)
+                self._awaited(name, found)
             except WaxeqError as e:
                 if not self.prices.excluded >= self._of(name):
                     self._exclude(self._of(name), e)
         self.compiling_seconds += time.perf_counter() - begun
 
-    def _awaited(self, found: Future[None]) -> None:
+    def _awaited(self, backend: str, found: Future[None]) -> None:
         """Returns when it is done; raises what that raises, and Unready where nobody waits any more."""
-        while wait([found], NOTICE).not_done:
-            if self.events.stop_requested and wait([found], _GRACE).not_done:
-                raise Unready("what its kernels need was not compiled when the search was stopped")
+        if not found.done():
+            self.events.emit(StageStarted("compile", what := f"what backend {backend} needs"))
+            while wait([found], NOTICE).not_done:
+                if self.events.stop_requested and wait([found], _GRACE).not_done:
+                    raise Unready("what its kernels need was not compiled when the search was stopped")
+            self.events.emit(StageFinished("compile", self.deadline.elapsed, what))
         self.joined(found)
 
     @contextmanager

@@ -16,7 +16,7 @@ import waxeq as wx
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
 from waxeq.errors import FallbackError
-from waxeq.events import Events
+from waxeq.events import Event, Events, StageStarted
 from waxeq.ir.term import Term
 from waxeq_native import NativeBackend, gemm, library
 from waxeq_native.compiler import CompileFailed
@@ -129,7 +129,8 @@ def test_who_stops_a_search_waits_for_no_compiler(
     asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan is of what can be used then. Regression: Ctrl-C had no effect while a compiler hung."""
-    going_on, events = threading.Event(), Events()
+    going_on, seen = threading.Event(), list[Event]()
+    events = Events(seen.append)
     monkeypatch.setattr(NativeBackend, "ready", lambda self, dtypes: going_on.wait(60) or None)
     threading.Timer(0.5, events.request_stop).start()
     x, begun = np.ones((16, 16), np.float32), time.monotonic()
@@ -138,6 +139,7 @@ def test_who_stops_a_search_waits_for_no_compiler(
     finally:
         going_on.set()
     assert time.monotonic() - begun < 30
+    assert StageStarted("compile", "what backend native needs") in seen, "who waits sees what for"
     assert any(
         "backend native could not be used: what its kernels need was not compiled" in n for n in result.report.notes
     )
