@@ -34,6 +34,7 @@ from waxeq_native.loops import FastLoops, Loops, operations
 from waxeq_native.products import FRAME
 from waxeq_native.scan_text import Run
 from waxeq_native.scan_through import Through
+from waxeq_native.sliding import wide
 from waxeq_native.steps import OPERANDS
 from waxeq_native.work import Part, Work, kept, same
 
@@ -134,12 +135,13 @@ class WayEmitter(Emitter):
 
     @property
     def together(self) -> bool:
-        """Whether several rows are run through at once: whole ones, and where they go through the cache those that it
-        holds. Of others off its lines several take longer than one after the other (1.4 times, Zen 4)."""
+        """Whether several rows are run through at once: whole ones, and where they go through the cache and vectors are
+        a line those that it holds. Of others off its lines several take longer than one after the other (1.4 times, Zen
+        4); with half as wide vectors 0.7 of it (Zen 3)."""
         if self.through is None or self.way.totals is not None or not scan_rows.taken(self.through):
             return False
         size = int(self.way.rows * self.way.scan.size) * numpy_dtype(self.way.scan.dtype).itemsize
-        return self.streams or size < STREAMED
+        return self.streams or size < STREAMED or not wide()
 
     @property
     def carry(self) -> str:
@@ -183,7 +185,7 @@ class WayEmitter(Emitter):
         v, rows = var(self.way.scan.axis), scan_rows.ROWS
         operand, where = through.load.name
         t = CTYPES[self.way.scan.dtype]
-        yield "#if WX_THROUGH"
+        yield "#if WX_ROWS_AT_ONCE"
         yield f"for (; end - task >= {rows}; task += {rows}) {{"
         yield f"  const {t} *from[{rows}];"
         yield f"  {t} *to[{rows}];"

@@ -228,22 +228,29 @@ def test_several_rows_come_to_what_each_comes_to(kernel: Scans) -> None:
     assert np.all(np.signbit(out[14]))
 
 
-def test_several_rows_that_no_cache_holds_go_at_once_only_past_it() -> None:
+@pytest.mark.parametrize("wide", [True, False])
+def test_several_rows_that_no_cache_holds_go_at_once_past_it_or_where_vectors_are_short(
+    wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waxeq_native.scan.wide", lambda: wide)
     call = rows_of(4096, 0, "float32", 1, 4096)
     (past,), (plain,) = (k.work(call).parts for k in (StreamingScans(), KERNEL))  # pyright: ignore
-    assert "wx_rows_past_float32" in past.source and "wx_rows_" not in plain.source
+    assert "wx_rows_past_float32" in past.source and ("wx_rows_" in plain.source) is not wide
     assert past.grain % 8 == 0
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the flag is one of x86")
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-def test_whole_rows_go_through_blocks_where_vectors_are_short(
-    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx2"])
+def test_whole_rows_where_vectors_are_short(
+    dtype: str, without: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Through blocks, or where a vector is half a line several at once."""
     compiler = find()
-    short = library.Library(tmp_path, replace(compiler, flags=(*compiler.flags, "-mno-avx512f")))
+    short = library.Library(tmp_path, replace(compiler, flags=(*compiler.flags, without)))
     monkeypatch.setattr(library, "shared", lambda: short)
     check_whole_rows(dtype, (5, 1000, 4099))
+    check_whole_rows(dtype, (1, 16, 47, 1003), 19, 3)
 
 
 def test_only_sums_with_nothing_around_them_need_no_blocks() -> None:
