@@ -111,12 +111,14 @@ def install(caches: str) -> None:
     a process of its own."""
     os.environ["WAXEQ_CACHE"] = str(Path(caches) / INSTALLED)
     from waxeq.backend.discover import backends, kernels
+    from waxeq.ir.types import FLOATS
 
     found = backends()
     for k in kernels(found).values():
         str(k.code)  # the texts of all are read
     for b in found:
-        b.about()  # and what all plans use is there
+        b.ready(FLOATS)  # and what all plans use is there
+        b.about()
 
 
 def _first_call(name: str, threads: int, caches: str) -> float | None:
