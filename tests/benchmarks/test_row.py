@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ import waxeq as wx
 from waxeq.errors import WaxeqError
 from waxeq.runtime.measure import in_fresh_process
 from waxeq.runtime.save import save_plan
+from waxeq_native import NativeBackend
 
 
 def double(x: np.ndarray) -> np.ndarray:
@@ -234,3 +235,17 @@ def test_functions_alone_are_evaluated_as_often_as_is_said() -> None:
     assert EVALUATED % got.size == 0
     x = np.linspace(0.25, 0.75, got.size)
     np.testing.assert_allclose(got, sum(np.exp(x + i / 64) for i in range(EVALUATED // got.size)), rtol=1e-5)
+
+
+def test_rows_begin_with_what_backends_make_ready_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the products of matrices were compiled in the seconds that a row has for its search."""
+    made, ready = list[frozenset[str]](), NativeBackend.ready
+
+    def noted(self: NativeBackend, dtypes: Collection[str]) -> None:
+        made.append(frozenset(dtypes))
+        ready(self, dtypes)
+
+    monkeypatch.setattr(NativeBackend, "ready", noted)
+    monkeypatch.setenv("WAXEQ_CACHE", "")
+    row.install(str(tmp_path))
+    assert made and {"float32", "float64"} <= made[0]
