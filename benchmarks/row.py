@@ -118,7 +118,6 @@ def install(caches: str) -> None:
         str(k.code)  # the texts of all are read
     for b in found:
         b.ready(FLOATS)  # and what all plans use is there
-        b.about()
 
 
 def _first_call(name: str, threads: int, caches: str) -> float | None:
