@@ -180,9 +180,9 @@ def _large() -> Iterator[Sample]:
     for n, f in product((1 << 22, 1 << 23), ("neg", "exp")):
         for meaning in (made := Term("Map", f, x), Term("Scan", "sum", "i", made)):
             yield _sample(meaning, {"i": n}, [("i", "float32")], "i")
-    rows = Term("Scan", "sum", "i", operand(0, "ij", "float32"))
-    for n in (1 << 11, 1 << 12):
-        yield _sample(rows, {"i": n, "j": n}, [("ij", "float32")], "ij")
+    x = operand(0, "ij", "float32")
+    for n, along in product((1 << 11, 1 << 12), "ij"):
+        yield _sample(Term("Scan", "sum", along, x), {"i": n, "j": n}, [("ij", "float32")], "ij")
 
 
 # -- loops that read each other
