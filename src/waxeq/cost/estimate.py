@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from operator import mul
 
 from waxeq.cost.device import Peaks
 from waxeq.cost.elements import Elements, alone, elements, unseen
@@ -17,14 +19,14 @@ from waxeq.cost.shared import Shared, akin
 from waxeq.cost.told import Told
 
 ENOUGH = 8
-"""Timings of a family from which it is fitted."""
+"""Timings of a family from which it is fitted; fewer correct what is reckoned without them."""
 _UNKNOWN = 3.0
 """Factor around a roofline in which a timing may lie."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds with an interval, and where they come from: "measured", "fitted" or "roofline"."""
+    """Seconds with an interval, and where they come from: "measured", "fitted" (to timings of others) or "roofline"."""
 
     seconds: float
     low: float
@@ -34,6 +36,10 @@ class Estimate:
 
 _KIN = 1.5
 """Factor on intervals where what is told of one kernel are the timings of another."""
+_FEW = 1.5
+"""Factor on intervals where what was reckoned was corrected by few timings."""
+_NEAR = 0.5
+"""How far apart calls are, in logarithms of what they take, of which one tells half as much of the other as of itself."""
 _MORE = 1.1
 """Times as many timings as before that are worth a new look at what functions cost."""
 
@@ -194,7 +200,16 @@ class CostModel:
 
     def _guessed(
         self, family: Family, keys: Sequence[TimingKey], features: Sequence[Mapping[str, float]]
+    ) -> Sequence[Estimate]:
+        few = [] if self.fit(family) else list(self._rows.of(family).values())
+        reckoned = list(self._reckoned(family, [t.key for t in few] + [*keys], [t.features for t in few] + [*features]))
+        n = len(few)
+        return _corrected(few, reckoned[:n], reckoned[n:]) if few else reckoned
+
+    def _reckoned(
+        self, family: Family, keys: Sequence[TimingKey], features: Sequence[Mapping[str, float]]
     ) -> Iterator[Estimate]:
+        """By the fit of a family or of the nearest one that has timings enough, else by the roofline."""
         fit, wider, peaks = self.fit(family), 1.0, self.peaks_of(family.kernel)
         if fit is None and (nearest := self._kin(family)) is not None:
             fit, wider = self.fit(nearest), _KIN
@@ -226,3 +241,17 @@ class CostModel:
         what = akin(family), family.dtype, family.device
         rows = (f for f in self._rows if self._rows.count(f) >= ENOUGH and f.kernel != family.kernel)
         return max((f for f in rows if (akin(f), f.dtype, f.device) == what), key=like, default=None)
+
+
+def _corrected(few: Sequence[Timing], reckoned: Sequence[Estimate], asked: Sequence[Estimate]) -> list[Estimate]:
+    """What was `asked`, times what the timings that there are took of what was `reckoned` of them, of those nearby in the
+    first place: a sort takes many times what memory and arithmetic allow, and two timings tell."""
+    at = [math.log(e.seconds) for e in reckoned]
+    off = [math.log(t.seconds) - x for t, x in zip(few, at, strict=True)]
+    found: list[Estimate] = []
+    for e in asked:
+        weights = [(_NEAR / (_NEAR + abs(math.log(e.seconds) - x))) ** 2 for x in at]
+        by = math.exp(sum(map(mul, weights, off)) / sum(weights))
+        by = max(by, SHORTEST / e.seconds)
+        found.append(Estimate(e.seconds * by, e.low * by / _FEW, e.high * by * _FEW, "fitted"))
+    return found

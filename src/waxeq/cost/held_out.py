@@ -30,7 +30,7 @@ class Held:
 def held_out(peaks: Peaks, timings: Iterable[Timing]) -> list[Held]:
     """Errors by family, that with most timings first, and last of all families where there are several. A group that is
     left out is all calls of one meaning on one set of sizes: other layouts of them, or other kernels for them, would
-    give it away. Families with too few timings or groups are left out."""
+    give it away. Families of which nothing is left then are left out."""
     guesses = predictions(peaks, timings)
     found: dict[Family, list[tuple[Timing, Estimate]]] = {}
     for t, e in guesses:
@@ -48,7 +48,7 @@ def _held(family: Family | None, guesses: Sequence[tuple[Timing, Estimate]]) -> 
 
 def predictions(peaks: Peaks, timings: Iterable[Timing]) -> list[tuple[Timing, Estimate]]:
     """For each timing, of a family the newest NEIGHBOURS, what is estimated without the part of the timings that it is
-    in; none for families that have too few then."""
+    in; none for families of which nothing is left then."""
     newest = {t.key: t for t in sorted(timings, key=lambda t: t.when)}
     families: dict[Family, list[Timing]] = {}
     for t in sorted(newest.values(), key=lambda t: -t.when):

@@ -29,7 +29,7 @@ def samples(quick: bool) -> Iterator[Sample]:
     yield from _large()
     yield from _stencils((256, 2048) if quick else (512, 1024, 2048))
     yield from _copies((256,) if quick else (64, 256, 1024))
-    yield from _single((64,) if quick else (64, 512))
+    yield from _single((64,) if quick else (64, 200, 512))
     yield from _factored((3, 64) if quick else (3, 6, 16, 64, 256))
 
 
