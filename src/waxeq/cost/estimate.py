@@ -39,7 +39,8 @@ _KIN = 1.5
 _FEW = 1.5
 """Factor on intervals where what was reckoned was corrected by few timings."""
 _NEAR = 0.5
-"""How far apart calls are, in logarithms of what they take, of which one tells half as much of the other as of itself."""
+"""How far apart calls are, in logarithms of what they take, of which one tells a quarter as much of the other as of
+itself."""
 _MORE = 1.1
 """Times as many timings as before that are worth a new look at what functions cost."""
 
@@ -244,8 +245,8 @@ class CostModel:
 
 
 def _corrected(few: Sequence[Timing], reckoned: Sequence[Estimate], asked: Sequence[Estimate]) -> list[Estimate]:
-    """What was `asked`, times what the timings that there are took of what was `reckoned` of them, of those nearby in the
-    first place: a sort takes many times what memory and arithmetic allow, and two timings tell."""
+    """What was `asked`, times what the timings that there are took of what was `reckoned` of them, those nearby counting
+    most: a sort takes many times what memory and arithmetic allow, and two timings tell."""
     at = [math.log(e.seconds) for e in reckoned]
     off = [math.log(t.seconds) - x for t, x in zip(few, at, strict=True)]
     found: list[Estimate] = []
