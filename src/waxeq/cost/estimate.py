@@ -245,8 +245,8 @@ class CostModel:
 
 
 def _corrected(few: Sequence[Timing], reckoned: Sequence[Estimate], asked: Sequence[Estimate]) -> list[Estimate]:
-    """What was `asked`, times what the timings that there are took of what was `reckoned` of them, those nearby counting
-    most: a sort takes many times what memory and arithmetic allow, and two timings tell."""
+    """What was `asked`, times what the timings that there are took of what was `reckoned` of them, those nearby
+    counting most: a sort takes many times what memory and arithmetic allow, and two timings tell."""
     at = [math.log(e.seconds) for e in reckoned]
     off = [math.log(t.seconds) - x for t, x in zip(few, at, strict=True)]
     found: list[Estimate] = []
