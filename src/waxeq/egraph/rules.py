@@ -251,12 +251,14 @@ class Body:
     right: tuple[Expr, ...] = ()
 
 
+@lru_cache(maxsize=4096)  # each explanation asks for all of them
 def bodies(rule: Rule) -> tuple[Body, ...]:
     """A rule as egglog itself parses it; two bodies for a birewrite. Raises RuleError with file:line."""
     return tuple(b for c in _parse(rule.text, rule.place) for b in _bodies(c))
 
 
-def ground_facts(text: str, place: str = "<text>") -> dict[str, list[tuple[str | int | float, ...]]]:
+@lru_cache(maxsize=256)  # of all files, for each rule that is checked
+def ground_facts(text: str, place: str = "<text>") -> Mapping[str, Sequence[tuple[str | int | float, ...]]]:
     """The rows that egglog text states outright, `(rel "a")` or `(set (f "a") "b")`, by relation or function."""
     found: dict[str, list[tuple[str | int | float, ...]]] = {}
     for c in _parse(text, place):

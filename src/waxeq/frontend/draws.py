@@ -23,6 +23,8 @@ _MOST = 1000
 """Parts of containers and objects among which generators are looked for, the nearest ones first."""
 _NONE = (str, bytes, int, float, type(None), np.ndarray, FunctionType)
 """Classes of what is no generator and leads to none."""
+_MOSTLY = frozenset(_NONE)
+"""The same, to be told from most of what a module has at once."""
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 _SHARED: dict[str, Any] = {"random": random.random.__self__, "np.random": np.random.normal.__self__}
 """The generators that functions of the modules draw from, by what a model calls them."""
@@ -53,7 +55,9 @@ def _state(x: Any) -> Any:
 def _reached(fn: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Generators by name: among what the function and its helpers find by name, among its arguments, and in containers
     and in objects, classes and modules of the user's there."""
-    waiting = deque((str(k), v) for table in (*tables_of(fn), given) for k, v in table.items())
+    waiting = deque(
+        (str(k), v) for table in (*tables_of(fn), given) for k, v in table.items() if type(v) not in _MOSTLY
+    )
     seen, left = set[int](), _MOST
     while waiting:
         name, x = waiting.popleft()
@@ -70,7 +74,7 @@ def _reached(fn: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple
             except Exception:  # an object that answers in a way of its own
                 continue
             left -= len(more)
-            waiting += ((f"{name}.{k}", v) for k, v in more if type(v) not in _NONE)
+            waiting += ((f"{name}.{k}", v) for k, v in more if type(v) not in _MOSTLY)
 
 
 def _inside(x: Any) -> Iterable[tuple[Any, Any]]:

@@ -7,7 +7,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 
 class Term:
@@ -49,7 +49,7 @@ class Term:
     @property
     def terms(self) -> tuple[Term, ...]:
         """The arguments that are terms."""
-        return tuple(a for a in self.args if isinstance(a, Term))
+        return tuple([a for a in self.args if isinstance(a, Term)])
 
     def __str__(self) -> str:
         return write(self)
@@ -124,18 +124,19 @@ def _atom(part: str, rows: list[Term]) -> Any:
 
 def postorder(*roots: Term) -> Iterator[Term]:
     """Every distinct subterm once, children before parents."""
-    seen: set[int] = set()
-    stack: list[tuple[Term, bool]] = [(r, False) for r in reversed(roots)]
+    done: set[Term] = set()
+    stack: list[Term | None] = [*reversed(roots)]
     while stack:
-        t, ready = stack.pop()
-        if id(t) in seen:
+        t = stack.pop()
+        if t is None:  # all that the one below reads is done
+            t = cast(Term, stack.pop())
+        elif t in done:
             continue
-        if ready:
-            seen.add(id(t))
-            yield t
-        else:
-            stack.append((t, True))
-            stack.extend((c, False) for c in reversed(t.terms))
+        elif waiting := [a for a in t.args if isinstance(a, Term) and a not in done]:
+            stack += (t, None, *reversed(waiting))
+            continue
+        done.add(t)
+        yield t
 
 
 def rebuild(root: Term, change: Callable[[Term, tuple], Term]) -> Term:
