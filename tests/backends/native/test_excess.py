@@ -7,6 +7,7 @@ import pytest
 
 from waxeq.backend.call import Call, View, operand
 from waxeq.backend.discover import backends
+from waxeq.backend.kernel import prepare
 from waxeq.basis.typing import types
 from waxeq.ir.term import Term
 from waxeq.ir.types import numpy_dtype
@@ -55,7 +56,9 @@ def test_a_chain_is_no_further_from_the_exact_value(dtype: str, shape: tuple[int
     assert spares(meaning) and FAST.matches(meaning)
     rng = np.random.default_rng(0)
     apart = [rng.standard_normal((shape[0], 2 * shape[1])).astype(numpy_dtype(dtype))[:, ::2] for _ in range(2)]
-    for a, b in (apart, [x.copy() for x in apart]):
+    pairs = (apart, [x.copy() for x in apart])
+    prepare([(k, _call(meaning, dtype, *pair)) for k in (EXACT, FAST) for pair in pairs])
+    for a, b in pairs:
         u, v = a.astype(np.float64), b.astype(np.float64)
         want = (u * v + u) * np.tanh(u - v)
         error = [np.sum((_run(k, meaning, a, b).astype(np.float64) - want) ** 2) for k in (EXACT, FAST)]
@@ -98,16 +101,18 @@ def test_rows_of_all_lengths_are_folded(dtype: str, many: int) -> None:
     x, sizes = operand(0, "ij", dtype), {"i": 5, "j": many}
     top = Term("Red", "max", "j", x)
     e = Term("Map", "exp", Term("Zip", "sub", x, top))
-    for meaning, axes in (
+    meanings = (
         (Term("Sum", "j", x), "i"),
         (top, "i"),
         (Term("Red", "min", "j", Term("Mul", x, x)), "i"),
         (Term("Zip", "div", e, Term("Sum", "j", e)), "ij"),
-    ):
-        for kernel in (EXACT, FAST):
-            call = Call("", meaning, sizes, (View.dense("ij", sizes, dtype),), View.dense(axes, sizes, dtype))
-            if kernel.accepts(call) and (kernel is EXACT or kernel.matches(meaning)):
-                assert check_call(kernel, call, np.random.default_rng(0)) is None
+    )
+    given = View.dense("ij", sizes, dtype)
+    calls = [Call("", meaning, sizes, (given,), View.dense(axes, sizes, dtype)) for meaning, axes in meanings]
+    rows = [(k, c) for c in calls for k in (EXACT, FAST) if k.accepts(c) and (k is EXACT or k.matches(c.meaning))]
+    prepare(rows)
+    for kernel, call in rows:
+        assert check_call(kernel, call, np.random.default_rng(0)) is None
 
 
 @pytest.mark.parametrize("sizes", [{"i": 40, "j": 300}, {"i": 64, "j": 64}])
