@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 LAYERS = (
-    *("__about__", "share", "errors", "naming", "events", "amounts", "children", "collecting", "settings", "options"),
+    *("__about__", "share", "errors", "naming", "events", "amounts", "children", "forks"),
+    *("collecting", "settings", "options"),
     *("ir", "basis", "ops", "frontend"),
     *("backend", "egraph"),
     *("cost", "extract", "plan", "memory", "symbolic", "runtime", "search", "compile", "inspect", "testing", "cli"),

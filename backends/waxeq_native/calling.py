@@ -10,6 +10,7 @@ import ctypes
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from waxeq.backend.direct import LENT, Direct, Passed, Place, Slot
 from waxeq.backend.kernel import OUT
 from waxeq.errors import WaxeqError
+from waxeq.forks import renewed_in_children
 from waxeq_native import library, team
 from waxeq_native.steps import OPERANDS, OUT_PLACE, Run, Step
 from waxeq_native.steps import check as check_all
@@ -105,12 +107,27 @@ def _calls(work: Run | Step, inputs: Sequence[Passed], outputs: Sequence[Passed]
         new_array=table[_NEW],
         set_base=table[_SET_BASE],
     )
+    keep.append(renewed_in_children(_UnderWay(it, memory), _UnderWay.forgotten))
     call, alone = code.wx_calling(ctypes.addressof(it), (it, *keep))
     return Direct(call, alone, partial(_lend, memory))  # `lend` does not refer to the others: they would never be freed
 
 
 def _lend(memory: Any, number: int, i: int, slot: Slot) -> None:
     memory[number].slots[i] = _Slot(slot, id(slot.shown), slot.address)
+
+
+@dataclass(frozen=True, eq=False)
+class _UnderWay:
+    """What a call is in the midst of."""
+
+    it: Any
+    memory: Any
+
+    def forgotten(self) -> None:
+        """In a process that was forked, which has not the thread that was in a call: what that one made is nobody's."""
+        self.it.busy = 0
+        for row in self.memory:
+            row.made = None
 
 
 def _row(p: Passed, keep: list[Any]) -> Any:

@@ -11,8 +11,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from waxeq.backend.kernel import Unready, patience
 from waxeq.errors import WaxeqError, WaxeqWarning
+from waxeq.forks import renewed_in_children
 from waxeq_native.compiler import CompileFailed, Compiler, done, end, ended, find, first_error
 from waxeq_native.files import HALF, replace
 from waxeq_native.store import LIMIT as SIZE
@@ -72,8 +73,14 @@ class Library:
         self._loaded: dict[str, ctypes.CDLL] = {}
         self._compiled = 0
         self._seconds = 0.0
-        self._running = set[subprocess.Popen]()
         self._over = False
+        self._begin()
+        renewed_in_children(self, Library._begin)
+
+    def _begin(self) -> None:
+        """Nothing is compiled: here at first, and in a process that was forked, as compilers are the other's."""
+        self._running = set[subprocess.Popen]()
+        self._folders = set[Path]()
         self._lock = threading.RLock()
 
     def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
@@ -115,6 +122,8 @@ class Library:
             end(process)
         if self._lock.acquire(timeout=CLEARED):
             self._lock.release()
+        for left in tuple(self._folders):
+            shutil.rmtree(left, ignore_errors=True)
 
     def spent(self) -> tuple[int, float]:
         """How many functions and whole units this process has compiled, and the seconds that it waited for them."""
@@ -154,8 +163,8 @@ class Library:
             return {}
         began = time.perf_counter()
         try:
-            with tempfile.TemporaryDirectory(prefix=BUILDING, dir=self.directory, ignore_cleanup_errors=True) as folder:
-                found = self._compiled_in(Path(folder), units)
+            with self._folder() as folder:
+                found = self._compiled_in(folder, units)
         except OSError as e:
             raise CompileFailed(
                 f"Nothing can be compiled in {self.directory} ({e}): name a folder with room in WAXEQ_CACHE."
@@ -165,6 +174,18 @@ class Library:
         self._compiled += sum(len(unit.entries) for unit in units)
         self.store.make_room(self._loaded)
         return found
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """A folder for as long as something is compiled. That of tempfile would also go where a process that was forked
+        meanwhile ends."""
+        made = Path(tempfile.mkdtemp(prefix=BUILDING, dir=self.directory))
+        self._folders.add(made)
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+            self._folders.discard(made)
 
     def _compiled_in(self, folder: Path, units: Sequence[Unit]) -> dict[str, ctypes.CDLL]:
         places = [folder / str(number) for number in range(len(units))]
@@ -280,7 +301,7 @@ def directory(chosen: str | Path | None = None) -> Path:
         return folder
     except OSError as e:
         other = Path(tempfile.mkdtemp(prefix="waxeq-native-"))
-        atexit.register(shutil.rmtree, other, ignore_errors=True)
+        atexit.register(_removed, other, os.getpid())
         warnings.warn(
             f"The cache {folder} cannot be written ({e.strerror}); compiled kernels are kept in {other}: "
             "name a folder that can be written in WAXEQ_CACHE.",
@@ -288,6 +309,12 @@ def directory(chosen: str | Path | None = None) -> Path:
             stacklevel=2,
         )
         return other
+
+
+def _removed(folder: Path, owner: int) -> None:
+    """Unless this is a process that was forked, and ends before the one whose folder it is."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _usual() -> str:

@@ -6,7 +6,6 @@ Only OpenBLAS is told, which NumPy's own wheels bring: any other multiplies with
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import product
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 from waxeq.amounts import cores
 from waxeq.backend.call import Call
 from waxeq.backend.kernel import Kernel
+from waxeq.forks import renewed_in_children
 
 _STARTS, _ENDS = ("scipy_", ""), ("64_", "_64", "")
 """What builds put around the names of OpenBLAS's functions."""
@@ -128,9 +128,7 @@ def pool() -> Pool | None:
     get.argtypes, get.restype = (), ctypes.c_int
     put.argtypes, put.restype = (ctypes.c_int,), None
     found = Pool(get, put)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=found.forked)
-    return found
+    return renewed_in_children(found, Pool.forked)
 
 
 def function(name: str) -> Any:

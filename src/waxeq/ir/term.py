@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, cast
 
+from waxeq.forks import renewed_in_children
+
 
 class Term:
     """A head applied to arguments: terms, names (axes, functions, dtypes), numbers or sets of axis names.
@@ -56,6 +58,12 @@ class Term:
 
     __repr__ = __str__
 
+
+def _forked(terms: type[Term]) -> None:
+    terms._new = threading.Lock()
+
+
+renewed_in_children(Term, _forked)
 
 _PLAIN = (Term, str, frozenset)
 """Arguments that are equal only where they are the same."""

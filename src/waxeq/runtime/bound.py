@@ -19,6 +19,7 @@ from waxeq.backend.discover import require
 from waxeq.backend.kernel import OUT, Instruction, Kernel, join, prepare, scratch
 from waxeq.basis.evaluate import Evaluator, Ideal, NamedArray
 from waxeq.basis.heads import COMPUTED
+from waxeq.forks import renewed_in_children
 from waxeq.ir.array import content
 from waxeq.ir.term import postorder
 from waxeq.ir.types import numpy_dtype
@@ -70,6 +71,7 @@ class Bound:
         self._instructions: list[tuple[Instruction, ...]] = [()] * len(plan.steps)
         self._code: tuple[Instruction, ...] | None = None if moving else self._bound()
         self._context = quiet_context()
+        renewed_in_children(self, Bound._forked)
         self._within = within((k, s.call) for k, s in self._steps)
         self._whole: Direct | None = None
         self._alone = False  # whether calls are known to have no other way than `_results_on`
@@ -138,6 +140,12 @@ class Bound:
             return self._context.run(self._results_on if self._alone else self._run, args)
         except RuntimeError as e:
             raise in_use(e) from None
+
+    def _forked(self) -> None:
+        """In a new process, which has not the thread that may be in a call. What that one did not get to the end of
+        leaves nothing but states."""
+        if not self.plan.states:
+            self._context = quiet_context()
 
     def _run(self, args: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         if self._whole is None:

@@ -14,6 +14,7 @@ import numpy as np
 from waxeq.backend.discover import backends
 from waxeq.backend.discover import kernels as installed
 from waxeq.backend.kernel import Kernel
+from waxeq.forks import renewed_in_children
 from waxeq.ir.array import FIXED, as_array
 from waxeq.runtime.arena import Arena
 from waxeq.runtime.arguments import ordered
@@ -75,6 +76,7 @@ class SizedProgram:
         self._arena = Arena(0)
         self._last: Program | None = None
         self._turn = Lock()  # programs of several sizes share the arena
+        renewed_in_children(self, SizedProgram._forked)
 
     def __copy__(self) -> SizedProgram:
         return SizedProgram(self.plans, self.kernels, self.tensors)
@@ -107,6 +109,9 @@ class SizedProgram:
             return run(*given)
         finally:
             self._turn.release()
+
+    def _forked(self) -> None:
+        self._turn = Lock()
 
     def _called(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         flat = None if self._reader is None else self._reader(args, named)
