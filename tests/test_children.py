@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from waxeq.children import INHERITED, start
 
 BUSY = "from waxeq.children import end_with; end_with({}); print(1, flush=True); sum(range(10**15))"
 """Python answers no signal until that sum is there."""
@@ -67,3 +70,29 @@ def test_a_process_does_not_end_with_the_thread_that_started_it(begun: Begun) ->
     parent = begun("")
     assert parent.communicate(b"end\n", timeout=20)[0] == b"goes on\n"
     assert parent.returncode == 0
+
+
+PROGRAM = """
+import subprocess, time
+from waxeq.children import start_group
+held = start_group(["sh", "-c", "sleep 100 & sleep 100; true"], stdout=1)
+subprocess.run(["sh", "-c", "echo begun"])
+time.sleep(100)
+"""
+
+
+def test_a_program_and_what_it_started_end_with_one_that_is_killed() -> None:
+    """Regression: compilers of a search that was killed ran on."""
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=-1) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == b"begun\n"
+        parent.kill()
+        assert parent.communicate(timeout=20)[0] == b"", "nobody has its standard output any more"
+
+
+def test_what_a_process_hands_down_is_in_the_environment_of_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAXEQ_CACHE", "of the user")
+    monkeypatch.setitem(INHERITED, "WAXEQ_CACHE", "of this process")
+    show = "import os; print(os.environ['WAXEQ_CACHE'])"
+    for env in (os.environ, {**os.environ, "WAXEQ_CACHE": "another"}):
+        with start(lambda _: [sys.executable, "-c", show], stdout=-1, env=env) as child:
+            assert child.communicate(timeout=60)[0] == b"of this process\n"

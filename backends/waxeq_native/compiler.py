@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from waxeq.children import start_group
 from waxeq.errors import WaxeqError
 from waxeq_native.files import replace
 
@@ -86,14 +87,12 @@ class Compiler:
 
     def start(self, sources: Sequence[Path], output: Path, log: Path, flags: Sequence[str] = ()) -> subprocess.Popen:
         """Starts to build a shared library; messages go to `log`. The process leads a group of its own, so that
-        whoever gives up can end all of it; what it leaves then lies beside `output`.
+        whoever gives up can end all of it, and it ends with this process; what it leaves then lies beside `output`.
         """
         line = [*self.command, *self.flags, *flags, "-o", str(output), *map(str, sources), "-lm"]
         how = {**_plain_words(), "TMPDIR": str(output.parent)}
         with log.open("wb") as messages:
-            return subprocess.Popen(
-                line, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, process_group=0, env=how
-            )
+            return start_group(line, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, env=how)
 
 
 def find(environment: Mapping[str, str] | None = None, memory: Path | None = None) -> Compiler:

@@ -19,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from waxeq.backend.kernel import Unready, patience
+from waxeq.children import INHERITED
 from waxeq.errors import WaxeqError, WaxeqWarning
 from waxeq.forks import renewed_in_children
 from waxeq_native.compiler import CompileFailed, Compiler, done, end, ended, find, first_error
@@ -300,8 +301,12 @@ def directory(chosen: str | Path | None = None) -> Path:
             _tidy(folder)
         return folder
     except OSError as e:
-        other = Path(tempfile.mkdtemp(prefix="waxeq-native-"))
-        atexit.register(_removed, other, os.getpid())
+        base = Path(tempfile.mkdtemp(prefix="waxeq-native-"))
+        atexit.register(_removed, base, os.getpid())
+        if chosen is None:  # processes that are started here would each make another, and all that is in it
+            INHERITED["WAXEQ_CACHE"] = str(base)
+        other = base / "native"
+        other.mkdir()
         warnings.warn(
             f"The cache {folder} cannot be written ({e.strerror}); compiled kernels are kept in {other}: "
             "name a folder that can be written in WAXEQ_CACHE.",

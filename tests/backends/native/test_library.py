@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from waxeq.backend.kernel import Unready
+from waxeq.children import INHERITED, start
 from waxeq_native import compiler as compilers
 from waxeq_native import library as libraries
 from waxeq_native.compiler import CompileFailed, Compiler, MissingCompiler, done, find
@@ -289,6 +290,21 @@ def test_a_cache_that_cannot_be_written_is_replaced_aloud(tmp_path: Path, compil
     with pytest.warns(RuntimeWarning, match=r"file/native cannot be written .*WAXEQ_CACHE"):
         folder = libraries.directory(tmp_path / "file")
     assert call(Library(folder, compiler).functions(source("f", "x + 1"), ""), "f", 1.0) == 2.0
+
+
+def test_what_replaces_a_cache_is_that_of_the_processes_that_are_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: each had a folder of its own, compiled the same again, and left it in /tmp."""
+    (tmp_path / "native").write_text("")
+    monkeypatch.setenv("WAXEQ_CACHE", str(tmp_path))
+    monkeypatch.setitem(INHERITED, "WAXEQ_CACHE", "")
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        folder = libraries.directory()
+    look = "from waxeq_native.library import directory; print(directory())"
+    with start(lambda _: [sys.executable, "-W", "error", "-c", look], stdout=-1) as child:
+        assert child.communicate(timeout=60)[0].decode().strip() == str(folder)
+    assert folder.is_dir()
 
 
 def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
