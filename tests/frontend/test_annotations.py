@@ -196,6 +196,32 @@ def test_the_sole_marked_function_comes_before_names(tmp_path: Path) -> None:
         load_target(path)
 
 
+def test_a_file_of_a_package_imports_relatively(tmp_path: Path) -> None:
+    """Regression: it was refused, as Python refuses it of a script."""
+    inner = tmp_path / "wx_outer" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").write_text("")
+    (inner.parent / "scales.py").write_text("def twice(x): return x * 2\n")
+    (inner / "shifts.py").write_text("def one(): return 1\n")
+    text = "from ..scales import twice\nfrom . import shifts\ndef model(x): return twice(x) + shifts.one()\n"
+    path = write(inner, text + "def example_inputs(): return {'x': 3}\n")
+    assert load_target(path).call() == 7
+
+
+def test_a_relative_import_where_there_is_no_package_is_told_what_makes_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "from . import shifts\ndef model(x): return x\n")
+    with pytest.raises(TargetError, match=r"m\.py:1: .*relative import.*; a folder is a package where"):
+        load_target(path)
+
+
+def test_a_colon_with_no_name_is_refused(tmp_path: Path) -> None:
+    """Regression: it was taken for no colon."""
+    path = write(tmp_path, "def model(x): return x\ndef example_inputs(): return {'x': 3}\n")
+    with pytest.raises(TargetError, match=r"names no function after its colon; give .*m\.py or .*m\.py:NAME"):
+        load_target(path + ":")
+
+
 def test_model_comes_before_forward_and_examples_may_be_partial(tmp_path: Path) -> None:
     text = (
         "from __future__ import annotations\nimport numpy as np, waxeq as wx\n"

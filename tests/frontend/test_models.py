@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -339,6 +340,16 @@ def test_what_the_model_raises_is_told_with_its_place() -> None:
         run(model, X)
     with pytest.raises((TypeMismatch, TargetError), match=r"test_models\.py:\d+.*broadcast"):
         run(lambda x: x + np.ones(5), X)
+
+
+def test_the_place_of_an_error_is_the_models_and_no_module_of_pythons() -> None:
+    """Regression: a recursion without end was told to be in `_weakrefset.py`."""
+
+    def model(x: Any) -> Any:
+        return json.loads(f"{x.shape[0]}, what is this?")
+
+    with pytest.raises(TargetError, match=r"^test_models\.py:\d+: the model raises JSONDecodeError"):
+        run(model, X)
 
 
 def test_the_module_is_as_before_after_tracing_even_when_it_fails() -> None:

@@ -133,7 +133,9 @@ def load(target: str, events: Events | None = None) -> Traced:
 
 def _wanted(path: Path) -> list[str]:
     """The parameters that `example_inputs` of a file that was loaded cannot do without."""
-    give = getattr(sys.modules.get(f"waxeq_target_{path.stem}"), "example_inputs", None)
+    from waxeq.frontend.load import module_name
+
+    give = getattr(sys.modules.get(module_name(path)), "example_inputs", None)
     if not callable(give):
         return []
     given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

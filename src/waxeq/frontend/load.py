@@ -86,6 +86,8 @@ def _takes(give: Any) -> tuple[str, ...]:
 def require_file(reference: str) -> None:
     """Raise TargetError where FILE.py of FILE.py[:NAME] is no Python file."""
     path = Path(parted(reference)[0])
+    if reference.endswith(":") and not os.path.exists(reference):
+        raise TargetError(f"{reference} names no function after its colon; give {path} or {path}:NAME")
     if os.path.isdir(path):  # Path.is_dir raises where a folder may not be looked into
         raise TargetError(f"{path} is a folder; give FILE.py or FILE.py:NAME")
     if not os.path.isfile(path):
@@ -106,25 +108,40 @@ class _Source(SourceFileLoader):
 def _load(path: Path) -> ModuleType:
     import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by its name then, for which safetensors asks it
 
-    name, whole = f"waxeq_target_{path.stem}", str(path.resolve())
+    name, whole = module_name(path), str(path.resolve())
     spec = importlib.util.spec_from_file_location(name, whole, loader=_Source(name, whole))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
+    folder, top = (str(f) for f in (path.resolve().parent, path.resolve().parents[name.count(".")]))
+    others = [folder] if top == folder else [folder, top]
+    sys.path[:0] = others
     try:
         spec.loader.exec_module(module)
     except SyntaxError as e:
         raise TargetError(f"{path if e.lineno is None else f'{path}:{e.lineno}'}: {e.msg}") from e
     except (Exception, SystemExit) as e:
-        raise TargetError(f"{at(path, e)}: loading it raises {type(e).__name__}: {e}") from e
+        alone = isinstance(e, ImportError) and "relative import" in str(e)
+        advice = "; a folder is a package where it has an __init__.py" if alone else ""
+        raise TargetError(f"{at(path, e)}: loading it raises {type(e).__name__}: {e}{advice}") from e
     finally:
-        with suppress(ValueError):
-            sys.path.remove(folder)
-        if folder not in sys.path:  # last, for what functions of the model import: there it hides no installed module
-            sys.path.append(folder)
+        for f in others:
+            with suppress(ValueError):
+                sys.path.remove(f)
+            if f not in sys.path:  # last, for what functions of the model import: there it hides no installed module
+                sys.path.append(f)
     return module
+
+
+def module_name(path: Path) -> str:
+    """What the module of a file is called once it is loaded: in the package that its folder is, so that it may import
+    relatively."""
+    packages = list[str]()
+    for folder in path.resolve().parents:
+        if not folder.name.isidentifier() or not (folder / "__init__.py").is_file():
+            break
+        packages.insert(0, folder.name)
+    return ".".join([*packages, f"waxeq_target_{path.stem.replace('.', '_')}"])
 
 
 def at(path: Path, e: BaseException) -> str:

@@ -15,6 +15,7 @@ LIBRARIES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
 """Other libraries of arrays: what their modules are called, by the packages that they lie in."""
 _OWN = f"{Path(__file__).resolve().parent.parent}{os.sep}"
 _OUTSIDE = (_OWN, str(Path(np.__file__).resolve().parent))
+_PYTHON = sys.base_prefix + "/lib/python"
 _LIBRARIES = ("/scipy/", *(f"/site-packages/{name}/" for name in LIBRARIES))
 
 
@@ -26,18 +27,20 @@ def theirs(file: str) -> bool:
 
 def installed(file: str) -> bool:
     """Whether a source file is of Python, of waxeq or of an installed package."""
-    return "site-packages" in file or file.startswith((_OWN, sys.base_prefix + "/lib/python", "<frozen"))
+    return "site-packages" in file or file.startswith((_OWN, _PYTHON, "<frozen"))
 
 
 def place(trail: TracebackType | None) -> str:
-    """file:line of the innermost frame of the user's program in a traceback."""
-    found = "?"
+    """file:line of the innermost frame of the user's program in a traceback, and not of Python's own modules, which it
+    or waxeq may have called, where it has any."""
+    found = inside = ""
     while trail is not None:
         file = trail.tb_frame.f_code.co_filename
         if theirs(file):
-            found = f"{file.rsplit('/', 1)[-1]}:{trail.tb_lineno}"
+            inside = f"{file.rsplit('/', 1)[-1]}:{trail.tb_lineno}"
+            found = found if file.startswith(_PYTHON) and "site-packages" not in file else inside
         trail = trail.tb_next
-    return found
+    return found or inside or "?"
 
 
 def reached_user(e: BaseException) -> bool:

@@ -156,8 +156,11 @@ def _sample(family: Family, at: Callable[[Sizes], Traced], sizes: Sizes) -> Samp
     try:
         t = at(sizes)
     except WaxeqError as e:
+        where = f"where {written(sizes)}"
+        if required and where in str(e):
+            raise
         if required:
-            raise type(e)(f"{e} (where {written(sizes)})") from e
+            raise type(e)(f"{e} ({where})") from e
         return None
     if any(x.kind == "state" for x in t.graph.leaves):
         raise UnsupportedError(f"a model with states has no plan for ranges of sizes; leave {dims_option()} out")
