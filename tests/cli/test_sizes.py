@@ -193,6 +193,14 @@ def test_what_makes_no_sense_is_one_sentence(
     assert (done.code, says in done.sentence) == (code, True), done.err
 
 
+def test_the_size_of_an_example_that_does_not_fit_is_said_once(
+    waxeq: Callable[..., Any], model: Callable[..., Path], quick: tuple[object, ...]
+) -> None:
+    """Regression: it was said twice."""
+    done = waxeq("optimize", model(MODEL), "--dim", "T=1:64@x.7", *quick)
+    assert (done.code, done.sentence.count("where T = ")) == (2, 1), done.err
+
+
 def test_a_branch_on_the_size_names_its_line(
     waxeq: Callable[..., Any], model: Callable[..., Path], quick: tuple[object, ...]
 ) -> None:
