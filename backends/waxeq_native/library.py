@@ -23,11 +23,11 @@ from waxeq.children import INHERITED
 from waxeq.errors import WaxeqError, WaxeqWarning
 from waxeq.forks import renewed_in_children
 from waxeq_native.compiler import CompileFailed, Compiler, done, end, ended, find, first_error
-from waxeq_native.files import HALF, replace
+from waxeq_native.files import HALF, in_turn, replace
 from waxeq_native.store import LIMIT as SIZE
 from waxeq_native.store import Store, size_limit
 
-BUILDING = "building-"
+BUILDING, TURNS = "building-", "turns"
 STALE = 24 * 3600.0  # seconds after which a folder of that name is of a process that was killed
 FAILED, FORGOTTEN = "failed", 7 * STALE
 """Where the sources of what failed to compile are kept, and seconds after which nobody asks for them."""
@@ -110,9 +110,8 @@ class Library:
                 files = {a: {path.name: path.read_text(encoding="utf-8") for path in a[0]} for a in new}
                 texts = {a: [part for pair in sorted(files[a].items()) for part in pair] for a in new}
                 keys = {a: self._key("unit", *a[1], *texts[a]) for a in new}
-                found = {a: self._stored(key) for a, key in keys.items()}
-                built = self._built([Unit(files[a], {keys[a]: None}, a[1]) for a in new if found[a] is None])
-                self._units |= {a: built[keys[a]] if it is None else it for a, it in found.items()}
+                built = self._whole({keys[a]: Unit(files[a], {keys[a]: None}, a[1]) for a in new})
+                self._units |= {a: built[keys[a]] for a in new}
         return [self._units[a] for a in asked]
 
     def end(self) -> None:
@@ -140,6 +139,22 @@ class Library:
         ]
         libraries |= self._built(units)
         return {name: _address(libraries[key], name) for name, key in keys.items()}
+
+    def _whole(self, units: Mapping[str, Unit]) -> dict[str, ctypes.CDLL]:
+        """The libraries of units by their keys. They take seconds: one process builds each, and others wait for it."""
+        stored = {key: self._stored(key) for key in units}
+        missing = [key for key, it in stored.items() if it is None]
+        if missing:
+            began = time.monotonic()
+
+            def given_up() -> bool:
+                return self._over or patience() <= 0 or time.monotonic() > began + LIMIT
+
+            with in_turn(self.directory / TURNS, missing, given_up):
+                self._seconds += time.monotonic() - began
+                stored |= {key: self._stored(key) for key in missing}
+                stored |= self._built([units[key] for key in missing if stored[key] is None])
+        return {key: it for key, it in stored.items() if it is not None}
 
     def _key(self, *parts: str) -> str:
         return sha256("\0".join((self.compiler.identity, *parts)).encode()).hexdigest()
