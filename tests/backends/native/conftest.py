@@ -114,7 +114,7 @@ def next_cases(case: pytest.Function, machine_is_wide: bool) -> list[pytest.Func
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    machine_is_wide = pyfuncitem.funcargs["machine_is_wide"]
+    machine_is_wide = bool(pyfuncitem.funcargs["machine_is_wide"])
     with pytest.MonkeyPatch.context() as patch:
         if is_little(pyfuncitem, machine_is_wide):
             stands = Together(library.shared(), pyfuncitem, machine_is_wide)
