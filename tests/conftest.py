@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -38,7 +38,9 @@ from waxeq_native.compiler import find
 from waxeq_native.files import replace as replace_file
 
 if TYPE_CHECKING:
-    from waxeq_native.library import Library
+    from ctypes import CDLL
+
+    from waxeq_native.library import Asked, Library, Unit
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -74,6 +76,8 @@ LITTLE = 1 << 30
 """Bytes of a process that is kept for the next search: the limit on its memory counts from what it has."""
 OBJECTS = 10_000
 """Objects that are made before Python looks for cycles among them."""
+BEFORE, AFTER = '#line 1 "prelude"\n', '\n#line 1 "'
+"""What stands around the prelude in a text of kernels."""
 PLAINLY = ("-O0", "-Dalways_inline=unused", "-nolibc")
 """Flags with which a compiler does next to nothing but to translate: the attribute is made one that says nothing, and
 the C library, which is in the process already, is not read through for what is missing: a third of linking."""
@@ -264,31 +268,43 @@ def begin_cache() -> Callable[[Path], None]:
 
 
 @pytest.fixture(scope="session")
-def little(precompiling: type[Library]) -> Library:
+def little() -> Library:
     """Compiles with -O0, in a third of the time: for tests of what is generated, which is right however far a compiler
     looks through it, or it was never right. Put in the place of `waxeq_native.library.shared`. Functions that are to be
     inlined always are called: their texts a hundred times over take a compiler as long as all else.
     """
-    from waxeq_native.library import shared
+    from waxeq_native.library import Library, shared
 
     usual = shared()
 
-    class Little(precompiling):
-        units = staticmethod(usual.units)  # what is no generated kernel is one for the process, and the same for all
+    class Little(Library):
+        def units(self, asked: Sequence[Asked]) -> list[CDLL]:  # no generated kernels: one for all in a process
+            return usual.units(asked)
 
     return Little(usual.directory, replace(usual.compiler, flags=(*usual.compiler.flags, *PLAINLY)))
 
 
-@pytest.fixture(scope="session")
-def precompiling() -> type[Library]:
-    """Libraries of functions whose prelude is read once by the compiler, and not again for each few of them."""
+@pytest.fixture(scope="session", autouse=True)
+def preludes_are_precompiled() -> Iterator[None]:
+    """In the cache that most tests share. A test that makes one of its own compiles as users do."""
     from waxeq_native.library import Library
 
-    class Precompiling(Library):
-        def functions(self, sources: Mapping[str, str], prelude: str, *, jobs: int = 1) -> Mapping[str, int]:
-            return super().functions(sources, precompiled(prelude, self), jobs=jobs)
+    shared, built = Path(os.environ["WAXEQ_CACHE"], "native").absolute(), Library._built
 
-    return Precompiling
+    def shortly(self: Library, units: Sequence[Unit]) -> Mapping[str, Any]:
+        if self.directory == shared:
+            units = [replace(u, files={name: shortened(text, self) for name, text in u.files.items()}) for u in units]
+        return built(self, units)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Library, "_built", shortly)
+        yield
+
+
+def shortened(text: str, own: Library) -> str:
+    """The text of kernels whose prelude is read from where it was precompiled; any other as it is."""
+    prelude, _, kernels = text.removeprefix(BEFORE).partition(AFTER)
+    return f"{precompiled(prelude, own)}{AFTER}{kernels}" if text.startswith(BEFORE) and kernels else text
 
 
 def precompiled(prelude: str, own: Library) -> str:

@@ -21,7 +21,6 @@ from waxeq_cupy import backend, nvrtc
 from waxeq_cupy import device as devices
 from waxeq_cupy.kernels import Launch, Loops
 from waxeq_cupy.simulated import Argument, Described, Simulated
-from waxeq_native.library import Library
 
 F32 = "float32"
 
@@ -398,14 +397,6 @@ def compiler() -> nvrtc.Nvrtc:
 @pytest.fixture(autouse=True)
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(devices.VARIABLE, devices.SIMULATED)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _precompiled(precompiling: type[Library]) -> Iterator[None]:
-    """What the simulated device is made of takes the compiler as long as some ten kernels."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("waxeq_cupy.simulated.Library", precompiling)
-        yield
 
 
 @pytest.fixture(autouse=True)
