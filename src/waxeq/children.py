@@ -28,26 +28,30 @@ def start(
 
     The descriptor is an end of a pipe of which nobody but this process (and what it forks without exec) has the other,
     which is closed when the process object is gone."""
-    theirs, ours = os.pipe()
-    try:
-        process = subprocess.Popen(command(theirs), pass_fds=(*held, theirs), env={**env, **INHERITED}, **how)
-    except BaseException:
-        os.close(ours)
-        raise
-    finally:
-        os.close(theirs)
-    weakref.finalize(process, os.close, ours)
-    return process
+    return _tied(
+        lambda theirs: subprocess.Popen(command(theirs), pass_fds=(*held, theirs), env={**env, **INHERITED}, **how)
+    )
 
 
 def start_group(command: Sequence[str], **how: Any) -> subprocess.Popen:
     """A program that knows nothing of this. It leads a group of its own, and all of that ends with this process, as
     long as something in it has the descriptor that it inherits. `how`: as for subprocess.Popen."""
-    theirs, ours = os.pipe()
-    try:
+
+    def begun(theirs: int) -> subprocess.Popen:
         process = subprocess.Popen(command, pass_fds=(theirs,), process_group=0, **how)
         with suppress(OSError):  # another system than Linux
             _killed(theirs, -process.pid)
+        return process
+
+    return _tied(begun)
+
+
+def _tied(begin: Callable[[int], subprocess.Popen]) -> subprocess.Popen:
+    """What `begin` starts, given the end of a pipe that it inherits. The other end is this process's, until the process
+    object is gone."""
+    theirs, ours = os.pipe()
+    try:
+        process = begin(theirs)
     except BaseException:
         os.close(ours)
         raise

@@ -251,7 +251,8 @@ def _corrected(few: Sequence[Timing], reckoned: Sequence[Estimate], asked: Seque
     off = [math.log(t.seconds) - x for t, x in zip(few, at, strict=True)]
     found: list[Estimate] = []
     for e in asked:
-        weights = [(_NEAR / (_NEAR + abs(math.log(e.seconds) - x))) ** 2 for x in at]
+        here = math.log(e.seconds)
+        weights = [(_NEAR / (_NEAR + abs(here - x))) ** 2 for x in at]
         by = math.exp(sum(map(mul, weights, off)) / sum(weights))
         by = max(by, SHORTEST / e.seconds)
         found.append(Estimate(e.seconds * by, e.low * by / _FEW, e.high * by * _FEW, "fitted"))
